@@ -56,6 +56,7 @@ class EdgeEngine:
 
     in_order = False
     nodes_come_back = False  # leaf servers do, behind the gate
+    if_none_starts = "start every leaf's fedge leaf"
 
     def __init__(
         self, gate: LeafGate, clients_per_leaf: Sequence[int], owners: Mapping[str, Any] | None = None

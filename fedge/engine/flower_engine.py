@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from grpc import RpcError, StatusCode  # type: ignore[import-untyped]
 
 from fedge.engine.dispatch import look_now
+from fedge.engine.loopback import KEEP
 from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
 from fedge.engine.stalled_replies import give_up_stalled_replies
@@ -46,6 +47,8 @@ _LARGE_BYTES = 32e6  # bytes sent at once; smaller batches need no care
 _DEPLOYED_POLL_S = 0.1  # each poll is a call to the SuperLink, and every exchange takes seconds
 _WRAPPED = "Exception ClientAppException occurred. Message: "  # Flower's words, on Ray
 _GUARD = re.compile(r"^(fedge\.client\.guarded_app\.)?ClientError: ")
+_START_NODES = "start every client's fedge node"
+_START_RAY = f"start fewer at once, look into Ray's logs (kept with {KEEP}=1)"
 _CORE = ("raylet", "gcs_server")  # process names
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
 _CLIENT_APP_GONE = 8
@@ -87,6 +90,7 @@ class FlowerEngine:
             nodes_come_back: whether the nodes are those of a deployment.
         """
         self.nodes_come_back = nodes_come_back
+        self.if_none_starts = _START_NODES if nodes_come_back else _START_RAY
         self._bound = BoundNodes()
         self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
         self._unusable: dict[str, Message] = {}  # id → the error in place of an unreadable reply

@@ -39,6 +39,7 @@ class InProcessGrid(Grid):
 
     in_order = True
     nodes_come_back = False
+    if_none_starts = "start fewer at once"
 
     def __init__(
         self,

@@ -81,6 +81,10 @@ class Engine(Protocol):
     def nodes_come_back(self) -> bool:
         """Whether nodes may go and come back, perhaps under other ids: those of a deployment."""
 
+    @property
+    def if_none_starts(self) -> str:
+        """What to do if clients do not answer at the start of a run."""
+
     def get_node_ids(self) -> Iterable[int]:
         """The present nodes."""
 

@@ -63,12 +63,11 @@ def find_clients(
         roll.go_without()
         return _clients(engine, roll)
     without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
-    mend = "start every client's fedge node" if engine.nodes_come_back else "start fewer at once"
     wanted = len(roll.wanted)  # a leaf server's own, not all of the run
     answered = f"{there} of {quantity(wanted, 'client')}" if wanted else "no client"
     raise RunError(
-        f"guard.start-timeout: {answered} answered within {round(timeout_s, 1):g} s{roll.missing()}; {mend} "
-        f"or raise guard.start-timeout{without}"
+        f"guard.start-timeout: {answered} answered within {round(timeout_s, 1):g} s{roll.missing()}; "
+        f"{engine.if_none_starts} or raise guard.start-timeout{without}"
     )
 
 
