@@ -273,7 +273,7 @@ def test_diverging_training_is_an_error_that_names_the_step() -> None:
         train(model, x, y, replace(BASE, lr=1e38), seeded())
     model, x, y = problem("linear")
     x[3, 0, 0] = torch.nan
-    with pytest.raises(FloatingPointError, match="loss is nan at step 1"):
+    with pytest.raises(FloatingPointError, match="loss is nan at step 1; look at the model's output"):
         train(model, x, y, replace(BASE, batch_size=N), seeded())
 
 
