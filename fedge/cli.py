@@ -30,6 +30,7 @@ from fedge.launch.leaf_servers.leaf_command import add_leaf
 from fedge.launch.nodes.node_command import add_node
 from fedge.link.command import add_commands as add_link_commands
 from fedge.process.endings import exits
+from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.escape import printable
 from fedge.process.resources.room import refuse_little_room
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if owns_process:
         open_missing_streams()
         replace_unprintable()
+        exit_despite_channels()
     try:
         _refuse_lost_folder()
         parser = _parser()

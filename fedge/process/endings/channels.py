@@ -1,6 +1,6 @@
-"""Exit of a process with gRPC channels that Flower has subscribed to.
+"""Exit of a process with gRPC channels, of Flower or of leaf servers.
 
-gRPC watches such a channel from a daemon thread, also for .2 s after it is closed. At exit Python stops this
+gRPC watches a channel from a daemon thread, also for .2 s after it is closed. At exit Python stops this
 thread wherever it is; if it holds a lock of the channel, a destructor waits for the lock for ever. On two
 busy cores this happened to 16 of 208 `flwr run` whose SuperLink did not answer.
 """

@@ -15,6 +15,10 @@ for lock in (channel._connectivity_state.lock, channel._call_state.lock):
 print("at its end", flush=True)
 """
 HERE = "from fedge.process.endings.channels import exit_despite_channels; exit_despite_channels()"
+COMMAND = (
+    "import sys; sys.argv = ['fedge', 'methods']; from fedge import cli; sys.stdout = sys.stderr; cli.main()"
+)
+COMMAND += "; sys.stdout = sys.__stdout__"
 
 
 def ended(before, patience_s):
@@ -35,7 +39,7 @@ def test_grpc_still_waits_for_ever():
     assert ended("", 3.0) is None
 
 
-@pytest.mark.parametrize("before", [HERE, "import fedge.server_app", "import fedge.client_app"])
+@pytest.mark.parametrize("before", [HERE, "import fedge.server_app", "import fedge.client_app", COMMAND])
 def test_processes_of_flower_end(before):
     assert ended(before, 60.0) == 0
 
