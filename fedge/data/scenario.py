@@ -101,6 +101,12 @@ class Scenario:
         later = [[first, list(groups)] for first, groups in self.later]
         return found | ({"later": later} if later else {})
 
+    def line(self) -> str:
+        """The truth in one line."""
+        first, *later = (" ".join(map(str, groups)) for _, groups in self.eras)
+        changes = [f"; from round {at} on {now}" for (at, _), now in zip(self.later, later, strict=True)]
+        return f"scenario: {self.kind}, planted groups of the leaves {first}{''.join(changes)}"
+
 
 Maker = Callable[..., list[Change]]
 """(groups, names of the channels, classes, stream, further arguments) → the change of each group."""

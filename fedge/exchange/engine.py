@@ -83,7 +83,7 @@ class Engine(Protocol):
 
     @property
     def if_none_starts(self) -> str:
-        """What to do if clients do not answer at the start of a run."""
+        """Next step for the user if clients do not answer at the start of a run."""
 
     def get_node_ids(self) -> Iterable[int]:
         """The present nodes."""

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from fedge.callbacks.calls import Stop
@@ -28,7 +28,6 @@ from fedge.process.logs import refuse_failed_log
 from fedge.process.resources.growth import GrowthWatch
 from fedge.process.resources.memory import MemoryWatch, in_order, with_cuda
 from fedge.records.folder import short
-from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
 from fedge.rounds.measurements.results import RoundResult
 from fedge.run.build import RunPlan
@@ -102,23 +101,7 @@ class Announcer:
         """Print and record the data set: its size, split, clients and planted groups."""
         source, dealt, sizes, order = facts.source, facts.partition, facts.clients_per_leaf, facts.order
         self._recorder.update_manifest(
-            data={
-                **asdict(source),
-                **({} if order is None else {"time_order": "kept" if order.is_kept else "lost"}),
-                "name": place_name(source.name),
-                "windows": facts.windows,
-                "classes": list(facts.classes),
-                "channels": list(facts.channels),
-                "split": dealt.split_kind,
-                **({"about": dict(facts.about)} if facts.about else {}),
-                **(
-                    {"left_out": {str(c): why for c, why in facts.left_out.items()}} if facts.left_out else {}
-                ),
-                "clients": [
-                    dict(zip(("train", "val", "test"), map(len, parts), strict=True))
-                    for parts in dealt.clients
-                ],
-            },
+            data=facts.describe(),
             clients_per_leaf=sizes,
             unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
@@ -147,14 +130,7 @@ class Announcer:
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         self._say_that_classes_differ(class_gap(held))
         if dealt.scenario:
-            first, *later = (" ".join(map(str, groups)) for _, groups in dealt.scenario.eras)
-            changes = [
-                f"; from round {at} on {groups}"
-                for (at, _), groups in zip(dealt.scenario.later, later, strict=True)
-            ]
-            self._console.say(
-                f"scenario: {dealt.scenario.kind}, planted groups of the leaves {first}{''.join(changes)}"
-            )
+            self._console.say(dealt.scenario.line())
         notes = [_SYNTHETIC] if source.synthetic else []
         if "cast" in facts.about:
             notes.append(f"data were cast: {facts.about['cast'][:_LONGEST]}")

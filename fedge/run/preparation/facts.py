@@ -7,7 +7,8 @@ it derives the same facts: client weights, the common scale, model sizes.
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from fedge.data.prepared import DataShape, DataSource
 from fedge.data.scaling import ChannelSums, Scale, scale_of
 from fedge.data.scenario import make_scenario
 from fedge.leaf.strategies.quorum import refuse_missing_quorum
+from fedge.records.private import place_name
 from fedge.run.preparation.parts import (
     refuse_last_batch_of_one,
     refuse_model_that_does_not_fit,
@@ -69,6 +71,24 @@ class DataFacts:
     def taught(self) -> np.ndarray:
         """Training windows of each class, (clients, C); C is 0 where windows have no classes."""
         return class_counts(self.holdings, self.classes, len(self.partition.clients))
+
+    def describe(self) -> dict[str, Any]:
+        """The facts as JSON, for the manifest."""
+        found = asdict(self.source)
+        if self.order is not None:
+            found["time_order"] = "kept" if self.order.is_kept else "lost"
+        found |= {
+            "name": place_name(self.source.name), "windows": self.windows, "classes": list(self.classes),
+            "channels": list(self.channels), "split": self.partition.split_kind,
+        }  # fmt: skip
+        if self.about:
+            found["about"] = dict(self.about)
+        if self.left_out:
+            found["left_out"] = {str(client): why for client, why in self.left_out.items()}
+        found["clients"] = [
+            dict(zip(SPLITS, map(len, parts), strict=True)) for parts in self.partition.clients
+        ]
+        return found
 
 
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
