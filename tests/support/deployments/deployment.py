@@ -22,6 +22,7 @@ from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
 from fedge.launch.projects.packaged import packaged_folder
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_ports
 
 if sys.version_info >= (3, 11):
@@ -196,10 +197,10 @@ class Deployment:
             assert "registered successfully" in done.output, done.output
 
     def flwr(self, *words, **more):
-        """Run a command of Flower in the user's project; returns what it printed."""
+        """Run a command of Flower, so that it surely ends, in the user's project; returns what it printed."""
         done = subprocess.run(
-            [str(BIN / "flwr"), *words], cwd=self.app, env=self.environment(self.folder / "user", **more),
-            capture_output=True, text=True, timeout=900, check=False,
+            [*guarded_words("flwr"), *words], env=self.environment(self.folder / "user", **more),
+            cwd=self.app, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
