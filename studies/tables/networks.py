@@ -37,14 +37,14 @@ class HierLeNet(nn.Module):
     21,840 weights for MNIST. Source: the public code of Liu, Zhang, Song, Letaief 2020 (HierFAVG).
     """
 
-    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
-        """Fit images (C, H, W), at least 16 × 16."""
+    def __init__(self, input_shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> None:
+        """Fit images (C, H, W), at least 16 × 16, with a share of channels and of hidden units dropped."""
         super().__init__()
         self.conv1 = nn.Conv2d(input_shape[0], 10, 5)
         self.conv2 = nn.Conv2d(10, 20, 5)
-        self.drop = nn.Dropout2d()
+        self.drop = nn.Dropout2d(dropout)
         self.hidden = nn.Linear(20 * _twice_halved(input_shape), 50)
-        self.rest = nn.Dropout()
+        self.rest = nn.Dropout(dropout)
         self.head = nn.Linear(50, classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """HierFAVG on MNIST as one plain loop of PyTorch: it shows whether a missed row is due to Fedge.
 
-    python -m studies.tables.plain MNIST.npz 15-4 [--rounds 100] [--seed 1] [--dropout 0.5]
+    python -m studies.tables.plain MNIST.npz 15-4 [--rounds 100] [--seed 1] [--dropout 0.5] [--classes 1]
 
 Fifty clients of one class each under five edges that have every class (edge-iid), κ1 local steps and κ2 edge
 rounds; settings of hierfavg/as-published.toml. Nothing of Fedge's rounds, training or data is used. Prints
@@ -26,15 +26,27 @@ GOAL = 0.85
 Weights = list[Tensor]
 
 
-def deal(labels: np.ndarray, rng: np.random.Generator) -> list[list[Tensor]]:
-    """Indices of each client's images, per edge: a client has a fifth of one class.
+def deal(labels: np.ndarray, rng: np.random.Generator, per_client: int = 1) -> list[list[Tensor]]:
+    """Indices of each client's images, per edge: client c has classes c, c + 1, …, in equal parts.
 
     Args:
         labels: (N,) of the training images.
         rng: shuffles each class.
+        per_client: number of classes of a client.
     """
-    fifths = [np.array_split(rng.permutation(np.flatnonzero(labels == c)), EDGES) for c in range(CLASSES)]
-    return [[torch.from_numpy(of_class[edge]) for of_class in fifths] for edge in range(EDGES)]
+    pieces = [
+        np.array_split(rng.permutation(np.flatnonzero(labels == c)), EDGES * per_client)
+        for c in range(CLASSES)
+    ]
+    return [
+        [
+            torch.from_numpy(
+                np.concatenate([pieces[(c + j) % CLASSES][edge * per_client + j] for j in range(per_client)])
+            )
+            for c in range(CLASSES)
+        ]
+        for edge in range(EDGES)
+    ]
 
 
 def batches(images: Tensor) -> Iterator[Tensor]:
@@ -107,6 +119,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--classes", type=int, default=1, help="of each client")
     told = parser.parse_args()
     steps, edge_rounds = map(int, told.kappa.split("-"))
     torch.set_num_threads(1)
@@ -115,10 +128,9 @@ def main() -> None:
         x = torch.from_numpy(file["x"].reshape(-1, 1, 28, 28).astype(np.float32) / 255)
         y, split = file["y"].astype(np.int64), file["split" if "split" in file.files else "part"]
     x, test = (x - MEAN) / STD, torch.from_numpy(split == "test")
-    net = HierLeNet((1, 28, 28), CLASSES)
-    net.drop.p = net.rest.p = told.dropout
+    net = HierLeNet((1, 28, 28), CLASSES, told.dropout)
     labels = torch.from_numpy(y)
-    clients = deal(y[split == "train"], np.random.default_rng(told.seed))
+    clients = deal(y[split == "train"], np.random.default_rng(told.seed), told.classes)
     hierarchy = Hierarchy(net, x[~test], labels[~test], clients)
     reached = 0
     for number in range(1, told.rounds + 1):

@@ -18,7 +18,7 @@ from fedge.sweep.summary import comparisons
 from studies.result_tables import as_csv, markdown
 from studies.tables.readings import TRUE_OR_FALSE, diverged, reading
 from studies.tables.reported import PERCENT, Claim, Measure, Reported, read_reported
-from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files
+from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files, further_words
 
 ENDED = "completed", "partial"
 INSIDE, OUTSIDE, ALONE = "inside", "outside", "one seed"
@@ -70,7 +70,7 @@ def _of_sweeps(sweeps: Sequence[Sweep], reported: Reported) -> list[str]:
         if rows:
             heads = ["the paper's order", "where", "difference", "seeds", "here"]
             text += ["Orders:\n", markdown(*without(heads, rows, "seeds", str(seeds)))]
-        part = sweep.path.stem.partition("-")[2] if len(sweeps) > 1 else ""
+        part = further_words(sweep.path) if len(sweeps) > 1 else ""
         columns += [(f"{part}: {title}" if part and title else title, cells) for title, cells in own]
     return [*text, bare_table(columns, bare, seeds)] if columns else text
 

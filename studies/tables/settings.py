@@ -15,11 +15,18 @@ _PLACE = ("seed", "run-name", "runs-dir", "resume")
 
 def files(folder: Path, settings: str) -> list[Path]:
     """Sweep files of a folder for settings, "as-published", "cut" or "study"; further words follow a "-"."""
-    return sorted(
+    found = [
         path
         for path in folder.glob("*.toml")
         if path.stem == settings or path.stem.startswith(f"{settings}-")
-    )
+    ]
+    return sorted(found, key=lambda path: path.stem)
+
+
+def further_words(path: Path) -> str:
+    """Words of a sweep file's name after its settings: "hhar" of cut-hhar.toml."""
+    kind = next(kind for kind in (PUBLISHED, CUT, STUDY) if path.stem.startswith(kind))
+    return path.stem.removeprefix(kind).removeprefix("-")
 
 
 def differing(published: Sweep, cut: Sweep) -> dict[str, tuple[list[Scalar], list[Scalar]]]:

@@ -8,12 +8,14 @@ from torch import nn
 from studies.tables.plain import Hierarchy, batches, deal, mean
 
 
-def test_a_client_has_a_fifth_of_one_class_and_an_edge_every_class():
-    labels = np.repeat(np.arange(10), 15)
-    clients = deal(labels, np.random.default_rng(0))
-    assert [[set(labels[images]) for images in edge] for edge in clients] == [[{c} for c in range(10)]] * 5
+@pytest.mark.parametrize("per_client", [1, 2])
+def test_clients_have_their_classes_in_equal_parts_and_an_edge_every_class(per_client):
+    labels = np.repeat(np.arange(10), 30)
+    clients = deal(labels, np.random.default_rng(0), per_client)
+    own = [{(c + j) % 10 for j in range(per_client)} for c in range(10)]
+    assert [[set(labels[images]) for images in edge] for edge in clients] == [own] * 5
     everybody = torch.cat([images for edge in clients for images in edge])
-    assert sorted(everybody.tolist()) == list(range(150))
+    assert sorted(everybody.tolist()) == list(range(300))
 
 
 def test_a_pass_has_every_image_once():

@@ -67,7 +67,7 @@ def test_what_differs_by_hand(tmp_path):
 @pytest.mark.parametrize("name", [name for name in folders(HERE) if files(HERE / name, CUT)])
 def test_every_cut_has_a_reason_and_every_reason_a_cut(name, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (published,) = (read_sweep(path) for path in files(HERE / name, PUBLISHED))
+    published = read_sweep(files(HERE / name, PUBLISHED)[0])
     cut: set[str] = set()
     for path in files(HERE / name, CUT):
         sweep = read_sweep(path)
