@@ -13,7 +13,7 @@ from hhar.windows.window_file import Windows, save_windows
 from studies.tables.data import FILES
 from studies.tables.page import HERE, folders
 from studies.tables.reported import read_reported
-from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, differing, files
+from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, differing, files, further_words
 
 ROOT = Path(__file__).parents[3]
 SWEEPS = sorted(
@@ -74,6 +74,15 @@ def test_every_cut_has_a_reason_and_every_reason_a_cut(name, monkeypatch):
         cut |= set(differing(published, sweep))
         cut |= {"seeds"} if len(sweep.seeds) != len(published.seeds) else set()
     assert set(read_reported(HERE / name).cuts) == cut
+
+
+def test_plain_settings_come_first_and_further_words_are_told_apart(tmp_path):
+    names = ("as-published-no-dropout", "as-published", "cut-hhar", "reported")
+    for name in names:
+        (tmp_path / f"{name}.toml").touch()
+    found = files(tmp_path, PUBLISHED)
+    assert [further_words(path) for path in found] == ["", "no-dropout"]
+    assert [further_words(path) for path in files(tmp_path, CUT)] == ["hhar"]
 
 
 @pytest.mark.slow
