@@ -16,6 +16,7 @@ from fedge.edge.host import LeafHost
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.link.dial import Link, Refused
 from fedge.process.endings import exits
+from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.run.node_site import NodeSites
 
@@ -24,6 +25,7 @@ TRUST_CODE = "trust-code"  # another
 ENDED = "fedge: leaf server ended, exit code"  # its last line, before the number
 
 app = ServerApp()
+exit_despite_channels()
 
 
 @app.main()

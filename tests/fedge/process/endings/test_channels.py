@@ -1,9 +1,13 @@
 """A process ends although a thread that is gone holds the lock of a gRPC channel."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import fedge
 
 END = """
 import threading, grpc
@@ -16,9 +20,14 @@ print("at its end", flush=True)
 """
 HERE = "from fedge.process.endings.channels import exit_despite_channels; exit_despite_channels()"
 COMMAND = (
-    "import sys; sys.argv = ['fedge', 'methods']; from fedge import cli; sys.stdout = sys.stderr; cli.main()"
+    "import sys; sys.argv = ['fedge', 'methods']; from fedge import cli; sys.stdout = sys.stderr; "
+    "cli.main(); sys.stdout = sys.__stdout__"
 )
-COMMAND += "; sys.stdout = sys.__stdout__"
+APPS = sorted(
+    path.stem
+    for path in Path(fedge.__file__).parent.glob("*.py")
+    if re.search(r"^app = \w+App\(\)$", path.read_text(), re.MULTILINE)
+)  # entries of Flower, in processes that it starts
 
 
 def ended(before, patience_s):
@@ -39,7 +48,11 @@ def test_grpc_still_waits_for_ever():
     assert ended("", 3.0) is None
 
 
-@pytest.mark.parametrize("before", [HERE, "import fedge.server_app", "import fedge.client_app", COMMAND])
+def test_flowers_entries_are_found():
+    assert {"client_app", "leaf_app", "server_app"} <= set(APPS)
+
+
+@pytest.mark.parametrize("before", [HERE, COMMAND, *(f"import fedge.{name}" for name in APPS)])
 def test_processes_of_flower_end(before):
     assert ended(before, 60.0) == 0
 
