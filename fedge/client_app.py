@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from flwr.app import Context, Message
 
 from fedge.algorithm.client import Client as AlgorithmClient
-from fedge.algorithm.client import Place
+from fedge.algorithm.client import Place, Plain
 from fedge.algorithm.making import algorithm_of
 from fedge.algorithm.taking_part import further_models, plain_training, take_part
 from fedge.client.aside import states_aside
@@ -110,8 +110,26 @@ notice_lost_connections()
 allow_slow_starts()
 look_when_pushed()
 
-Opened = tuple[RoundContext, Config, ClientData, int]
-"""Round, configuration, windows and partition id of a message's client."""
+
+class _Call(NamedTuple):
+    """A message to a client with all that it leads to.
+
+    Attributes:
+        message: as received.
+        context: Flower's, of the node.
+        config: of the run.
+        round: in which the client takes part.
+        data: the client's windows.
+        client: its partition id.
+    """
+
+    message: Message
+    context: Context
+    config: Config
+    round: RoundContext
+    data: ClientData
+    client: int
+
 
 _workspace = threading.local()  # one network per worker thread, reused by all its clients
 
@@ -179,65 +197,118 @@ def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
 def _trained(message: Message, context: Context, config: Config, clock: WorkClock) -> Message:
     """The answer to a train message."""
     before_s = clock.seconds
-    round_context, _, data, client = _open(message, context, config)
-    model = _model(config.train, data)
+    call = _open(message, context, config)
+    model = _model(config.train, call.data)
     clock.lap(LOAD)
     received = arrays_of(message, ARRAYS)
     assert received is not None
-    start = whole_model(received, model, config.train, data, round_context.seed)
+    start = whole_model(received, model, config.train, call.data, call.round.seed)
     added = _correction(message)
     clock.lap(DESERIALISE)
+    if call.round.most_windows:
+        call = call._replace(data=call.data.thinned(call.round.most_windows))
+    stands = _client(call, model, start, added, clock)
+    place = memory_place(message)
+    remembered, waiting, lost = memory_or_lost(place, call.client, context.node_config)
+    part = take_part(algorithm_of(config.train), stands, remembered)
+    clock.lap(TRAIN)
+    upload = _upload(call, model, received, part.sent, waiting, remembers=place.keep)
+    clock.lap(TRAIN)
+    kept, carried = keep_memory(
+        place, call.client, call.round.leaf_round, part.memory, upload.feedback, context.node_config
+    )
+    clock.lap(TRAIN)
+    result, windows = TrainResult(upload.state, part.loss, part.steps), len(call.data.train[1])
+    return train_reply(
+        message, result, windows, clock.seconds - before_s, upload.clipped, clock.finish,
+        part.weight, part.arrays, kept, lost, carried,
+    )  # fmt: skip
+
+
+def _client(
+    call: _Call, model: torch.nn.Module, start: State, correction: State | None, clock: WorkClock
+) -> AlgorithmClient:
+    """The client as its algorithm sees it in a leaf round."""
+    message, _, config, round_context, data, client = call
+    x, y = (tensor_of(array) for array in data.train)
     draws = _draws(config.train, round_context, client)
-    if round_context.most_windows:
-        data = data.thinned(round_context.most_windows)
+    return AlgorithmClient(
+        received=start, x=x, y=y, network=model,
+        settings=_settings(config, round_context),
+        place=Place(round_context.seed, round_context.stream_of(client)),
+        plain=_plain(call, model, draws, clock),
+        global_round=round_context.global_round, leaf_round=round_context.leaf_round,
+        beside=unpacked(beside_of(message)), correction=correction, config=config_of(message), draws=draws,
+    )  # fmt: skip
+
+
+def _plain(call: _Call, model: torch.nn.Module, draws: torch.Generator | None, clock: WorkClock) -> Plain:
+    """Fedge's own local training on a client's windows, in this thread or in several processes."""
+    config, data = call.config.train, call.data
     x, y = (tensor_of(array) for array in data.train)
 
-    def plain(
+    def together(
         begin: State, settings: LocalTraining, order: torch.Generator, correction: State | None
     ) -> TrainResult:
-        if config.train.processes > 1:
-            where, limit_s = next(model.parameters()).device.type, round_context.timeout_s
-            return train_together(
-                config.train, data, where, begin, settings, order, correction, draws, limit_s
-            )
+        where, limit_s = next(model.parameters()).device.type, call.round.timeout_s
+        return train_together(config, data, where, begin, settings, order, correction, draws, limit_s)
+
+    def alone(
+        begin: State, settings: LocalTraining, order: torch.Generator, correction: State | None
+    ) -> TrainResult:
         load_state(model, begin)
         clock.lap(LOAD)
         return train(model, x, y, settings, order, correction=correction, draws=draws)
 
-    stands = AlgorithmClient(
-        received=start, x=x, y=y, network=model,
-        settings=_settings(config, round_context),
-        place=Place(round_context.seed, round_context.stream_of(client)), plain=plain,
-        global_round=round_context.global_round, leaf_round=round_context.leaf_round,
-        beside=unpacked(beside_of(message)), correction=added, config=config_of(message), draws=draws,
-    )  # fmt: skip
-    place = memory_place(message)
-    remembered, waiting, lost = memory_or_lost(place, client, context.node_config)
-    part = take_part(algorithm_of(config.train), stands, remembered)
-    clock.lap(TRAIN)
-    sent = {name: array for name, array in part.sent.items() if name in received}
+    return together if config.processes > 1 else alone
+
+
+class _Upload(NamedTuple):
+    """A trained model as it is sent.
+
+    Attributes:
+        state: name → array, after the noise of privacy and after compression.
+        clipped: whether privacy's clipping changed it; None without.
+        feedback: memory of the compression for the client's next upload.
+    """
+
+    state: dict[str, np.ndarray]
+    clipped: bool | None
+    feedback: State
+
+
+def _upload(
+    call: _Call,
+    model: torch.nn.Module,
+    received: State,
+    trained: State,
+    waiting: State,
+    *,
+    remembers: bool,
+) -> _Upload:
+    """Upload of a trained model: the received entries, clipped and noised, then compressed.
+
+    Args:
+        call: the message.
+        model: of the run.
+        received: entries that came in the message; these are sent back.
+        trained: the whole model.
+        waiting: memory that the compression left with the client.
+        remembers: whether it may leave memory.
+    """
+    message, context, config, round_context, _, client = call
+    sent = {name: array for name, array in trained.items() if name in received}
     sent_of = received if len(sent) == len(received) else {name: received[name] for name in sent}
+    where = round_context.stream_of(client)
     state, clipped = private_state(
-        config.privacy, clip_norm_of(message), sent_of, sent,
-        (round_context.seed, *round_context.stream_of(client)),
+        config.privacy, clip_norm_of(message), sent_of, sent, (round_context.seed, *where),
         secret_of(context) if config.privacy.noise_source == SYSTEM else b"",
     )  # fmt: skip
-    names = parameter_names(model) if config.uplink.is_on else ()
-    uplink, feedback = uplink_of_clients(config.uplink, names), dict[str, np.ndarray]()
-    if uplink is not None:
-        where, remembers = round_context.stream_of(client), place.keep
-        upload = uplink.upload(sent_of, state, waiting, round_context.seed, *where, remembers=remembers)
-        state, feedback = dict(upload.state), dict(upload.memory)
-    clock.lap(TRAIN)
-    result = TrainResult(state, part.loss, part.steps)
-    kept, carried = keep_memory(
-        place, client, round_context.leaf_round, part.memory, feedback, context.node_config
-    )
-    clock.lap(TRAIN)
-    return train_reply(
-        message, result, len(y), clock.seconds - before_s, clipped, clock.finish,
-        part.weight, part.arrays, kept, lost, carried,
-    )  # fmt: skip
+    uplink = uplink_of_clients(config.uplink, parameter_names(model) if config.uplink.is_on else ())
+    if uplink is None:
+        return _Upload(state, clipped, {})
+    made = uplink.upload(sent_of, state, waiting, round_context.seed, *where, remembers=remembers)
+    return _Upload(dict(made.state), clipped, dict(made.memory))
 
 
 @app.evaluate()
@@ -251,14 +322,15 @@ def evaluate_round(message: Message, context: Context) -> Message:
 
 def _evaluated(message: Message, context: Context, config: Config, clock: WorkClock) -> EvaluateReply:
     """Evaluations that a message asks for."""
-    opened = round_context, _, data, _ = _open(message, context, config)
+    call = _open(message, context, config)
+    data = call.data
     model = _model(config.train, data)
     splits = splits_to_evaluate(message)
     x, y, sizes = _windows_of(data, splits)
     clock.lap(LOAD)
     found: dict[tuple[str, SplitName], EvalResult] = {}
     described: list[float] | None = None
-    for role, state in _models(message, context, opened, model, clock):
+    for role, state in _models(call, model, clock):
         clock.lap(DESERIALISE)
         _forget(model)
         load_state(model, state)
@@ -269,7 +341,7 @@ def _evaluated(message: Message, context: Context, config: Config, clock: WorkCl
             y,
             sizes,
             threads=config.train.threads,
-            kernel=step_kernel(config.train, round_context.kernel),
+            kernel=step_kernel(config.train, call.round.kernel),
             task=task_of(config.train),
         )
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
@@ -283,11 +355,9 @@ def _evaluated(message: Message, context: Context, config: Config, clock: WorkCl
     return evaluations
 
 
-def _models(
-    message: Message, context: Context, opened: Opened, model: torch.nn.Module, clock: WorkClock
-) -> Iterator[tuple[str, State]]:
+def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[tuple[str, State]]:
     """Yield (role, model) to evaluate; in place of the role of an algorithm's models, all of these."""
-    round_context, config, data, client = opened
+    message, context, config, round_context, data, client = call
     for role, received in models_to_evaluate(message):
         state = whole_model(received, model, config.train, data, round_context.seed)
         if role != OWN_MODELS:
@@ -339,8 +409,8 @@ def _windows_of(
     return tensor_of(x), tensor_of(y), [len(y)]
 
 
-def _open(message: Message, context: Context, config: Config) -> Opened:
-    """Parts of a message and its context: the round, configuration, this client's windows, its id."""
+def _open(message: Message, context: Context, config: Config) -> _Call:
+    """A message with its round, this client's windows and its id."""
     round_context = RoundContext.of(message)
     if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
@@ -353,7 +423,7 @@ def _open(message: Message, context: Context, config: Config) -> Opened:
         own = own_data(context.node_config, config, round_context.seed)
         refuse_other_windows(message, client, own.told.fingerprint)
         data = client_data(own, Scale(round_context.mean, round_context.std), round_context.global_round)
-    return round_context, config, data, client
+    return _Call(message, context, config, round_context, data, client)
 
 
 def _config_of(message: Message, context: Context) -> Config:
