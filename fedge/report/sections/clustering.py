@@ -1,14 +1,15 @@
-"""Section on clusters: groups of leaves over rounds, and similarities of the leaves' models."""
+"""Section on clusters: groups of the cloud's children over rounds, and similarities of their models."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.console.palette import INK, PAPER, colour
+from fedge.console.tiers import several_of
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
@@ -27,23 +28,39 @@ _DEAL_TEST = (
     "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
     "clearly. It is made once for each common start; later rounds repeat what it has found."
 )
-_MANY_CELLS = 20  # leaves above which a similarity map is an image without numbers in its cells
+_MANY_CELLS = 20  # children above which a similarity map is an image without numbers in its cells
+
+
+class Children(NamedTuple):
+    """Word for a child of the cloud, and for several: leaves in two tiers, else as `hierarchy.names` says."""
+
+    one: str = "leaf"
+    several: str = "leaves"
+
+
+def children_of_cloud(run: RunData) -> Children:
+    """Children of the cloud, which it compares in a run."""
+    first = run.servers if run.servers.is_empty() else run.servers.filter(pl.col("tier") == 1)
+    if first.is_empty():
+        return Children()
+    name = str(first["name"][0])
+    return Children(name, several_of(name))
 
 
 def clustering_section(run: RunData) -> PageSection:
     """Clusters over rounds and similarities."""
-    steps = run.clusters
+    steps, children = run.clusters, children_of_cloud(run)
     if steps.is_empty():
         return PageSection("Clusters", [_nobody_compared(run)])
-    panels = [membership_panel(steps), *family_panels(run), *truth_panels(run)]
+    panels = [membership_panel(steps, children), *family_panels(run), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
-        panels.append(similarity_range_panel(compared, by_tau=_by_tau(run)))
+        panels.append(similarity_range_panel(compared, children, by_tau=_by_tau(run)))
         panels += p_value_panels(compared, run.config)
         lowest = min(_pairs(s).min() for s in compared["similarity"])
         low = min(0.9, math.floor(10 * lowest) / 10)
-        panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
-    return PageSection("Clusters", _sentences(run, compared) + _truth_sentences(run), panels)
+        panels += [similarity_panel(compared, step, low, children) for step in chosen_steps(compared)]
+    return PageSection("Clusters", _sentences(run, compared, children) + _truth_sentences(run), panels)
 
 
 def _nobody_compared(run: RunData) -> str:
@@ -67,23 +84,25 @@ def _told(method: str) -> str:
 
 
 def _by_tau(run: RunData) -> bool:
-    """Whether leaves are joined by a threshold."""
+    """Whether children are joined by a threshold."""
     is_told = bool(_told(str(run.config.get("cluster.method", "components"))))
     return not is_told and bool(run.config.get("cluster.count", "threshold") == "threshold")
 
 
-def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
+def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list[str]:
     """Sentences on the number of clusters and the similarities."""
     steps, method = run.clusters, str(run.config.get("cluster.method"))
     if compared.is_empty() and (not _told(method) or steps["signal"][0] == "off"):
         if steps["signal"][0] == "off":
-            return ["Clustering is off: the cloud averages all leaves into one model."]
-        return ["Leaves could not be compared in any cloud step; the remarks say why."]
+            return [f"Clustering is off: the cloud averages all {children.several} into one model."]
+        return [
+            f"{children.several.capitalize()} could not be compared in any cloud step; the remarks say why."
+        ]
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
     found = "; ".join(
         f"{quantity(c, 'cluster')} in {n} of {quantity(len(steps), 'cloud step')}" for c, n in counts.rows()
     )
-    text = [f"{found}. {_told(method) or _rule(run, compared)}."]
+    text = [f"{found}. {_told(method) or _rule(run, compared, children)}."]
     if rests := int((~steps["compared"]).sum()):
         text.append(
             f"A comparison was due in {len(steps) - rests} of {quantity(len(steps), 'cloud step')}; in the "
@@ -92,7 +111,8 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
     pairs = np.concatenate([np.empty(0), *(_pairs(s) for s in compared["similarity"])])
     if pairs.size:
         text.append(
-            f"Similarities between leaves lay between {text_of(pairs.min())} and {text_of(pairs.max())}."
+            f"Similarities between {children.several} lay between {text_of(pairs.min())} and "
+            f"{text_of(pairs.max())}."
         )
     moves = steps["labels"].to_list()
     moved = [r for r, a, b in zip(steps["global_round"][1:], moves, moves[1:], strict=False) if a != b]
@@ -103,13 +123,13 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
     return text + [f"Round {r}: {change}." for r, change in told.head(_MANY_CHANGES).iter_rows()]
 
 
-def _rule(run: RunData, compared: pl.DataFrame) -> str:
-    """Sentence on how leaves are compared and joined."""
+def _rule(run: RunData, compared: pl.DataFrame, children: Children) -> str:
+    """Sentence on how the cloud's children are compared and joined."""
     signal, tau = compared["signal"][0], compared["tau"][0]
     count = run.config.get("cluster.count")
     rule = {
-        "threshold": f"leaves at least {tau:g} alike are joined",
-        "auto": "leaves are parted where a test finds groups and a trial finds them useful",
+        "threshold": f"{children.several} at least {tau:g} alike are joined",
+        "auto": f"{children.several} are parted where a test finds groups and a trial finds them useful",
     }.get(str(count or "threshold"), f"there are to be {quantity(count or '?', 'cluster')}")
     compared_by = SIGNALS.told(signal) or signal
     if run.config.get("cluster.count") == "auto":
@@ -157,40 +177,40 @@ def truth_panels(run: RunData) -> list[Panel]:
 
 
 def _pairs(similarity: Sequence[Sequence[float]]) -> np.ndarray:
-    """Similarity of every pair of leaves."""
+    """Similarity of every pair of children."""
     matrix = np.array([list(row) for row in similarity])
     return matrix[np.triu_indices(len(matrix), k=1)]
 
 
-def membership_panel(steps: pl.DataFrame) -> Panel:
-    """Cluster of each leaf in each cloud step."""
+def membership_panel(steps: pl.DataFrame, children: Children) -> Panel:
+    """Cluster of each child in each cloud step."""
     labels = np.array(steps["labels"].to_list())
-    num_steps, num_leaves = labels.shape
-    figure, axes = new_figure(min(0.9 + 0.3 * max(num_leaves, 2), 6.0))
+    num_steps, count = labels.shape
+    figure, axes = new_figure(min(0.9 + 0.3 * max(count, 2), 6.0))
     rounds = steps["global_round"].to_list()
     for cluster in range(int(labels.max()) + 1):
-        for leaf in range(num_leaves):
-            spans = _spans(labels[:, leaf] == cluster)
+        for child in range(count):
+            spans = _spans(labels[:, child] == cluster)
             bars = [(rounds[a] - 0.5, rounds[b - 1] - rounds[a] + 1) for a, b in spans]
-            axes.broken_barh(bars, (leaf - 0.4, 0.8), facecolors=colour(cluster), edgecolor=PAPER)
-    for leaf in range(num_leaves if num_leaves <= _MANY_CELLS else 0):
-        for a, b in _spans(np.ones(num_steps, bool), np.diff(labels[:, leaf]) != 0):
+            axes.broken_barh(bars, (child - 0.4, 0.8), facecolors=colour(cluster), edgecolor=PAPER)
+    for child in range(count if count <= _MANY_CELLS else 0):
+        for a, b in _spans(np.ones(num_steps, bool), np.diff(labels[:, child]) != 0):
             middle = (rounds[a] + rounds[b - 1]) / 2
             axes.text(
-                middle, leaf, str(labels[a, leaf]), ha="center", va="center", fontsize=9, color="#000000"
+                middle, child, str(labels[a, child]), ha="center", va="center", fontsize=9, color="#000000"
             )
     axes.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
-    axes.set_ylim(num_leaves - 0.5, -0.5)
-    if num_leaves <= _MANY_CELLS:
-        axes.set_yticks(range(num_leaves), [f"leaf {leaf}" for leaf in range(num_leaves)])
+    axes.set_ylim(count - 0.5, -0.5)
+    if count <= _MANY_CELLS:
+        axes.set_yticks(range(count), [f"{children.one} {child}" for child in range(count)])
     else:
-        axes.set_ylabel("leaf")
+        axes.set_ylabel(children.one)
     axes.set_xlabel("global round")
     axes.grid(False)
     whole_ticks(axes)
     return Panel(
-        "Cluster of each leaf",
-        _moves_table(steps),
+        f"Cluster of each {children.one}",
+        _moves_table(steps, children),
         figure,
         "Equal numbers and colours in a column are one cluster; the table lists who moved when.",
     )
@@ -242,19 +262,19 @@ def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int,
 
 
 def groups_text(labels: Sequence[int]) -> str:
-    """Grouping of leaves as "{0 2}  {1}"."""
+    """Grouping of children as "{0 2}  {1}"."""
     groups = [[leaf for leaf, own in enumerate(labels) if own == k] for k in sorted(set(labels))]
     return "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups)
 
 
-def _moves_table(steps: pl.DataFrame) -> NumberTable:
-    """Table with a row per change: first round, groups, leaves that moved."""
+def _moves_table(steps: pl.DataFrame, children: Children) -> NumberTable:
+    """Table with a row per change: first round, groups, children that moved."""
     rows: list[tuple[str, str, str]] = []
     before: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():
         if labels == before:
             continue
-        moved = [] if before is None else [leaf for leaf, old in enumerate(before) if old != labels[leaf]]
+        moved = [] if before is None else [n for n, old in enumerate(before) if old != labels[n]]
         rows.append(
             (
                 str(global_round),
@@ -263,7 +283,7 @@ def _moves_table(steps: pl.DataFrame) -> NumberTable:
             )
         )
         before = labels
-    return table(("from round", "leaves by cluster", "changed number"), rows)
+    return table(("from round", f"{children.several} by cluster", "changed number"), rows)
 
 
 def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Panel]:
@@ -294,7 +314,7 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
     return [Panel("Are there groups?", numbers, figure, _DEAL_TEST)]
 
 
-def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel:
+def similarity_range_panel(compared: pl.DataFrame, children: Children, by_tau: bool = True) -> Panel:
     """Range of the similarities over rounds, with the threshold if there is one."""
     rounds = compared["global_round"].to_list()
     pairs = [_pairs(s) for s in compared["similarity"]]
@@ -316,8 +336,8 @@ def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel
         ),
     )  # fmt: skip
     caption = "Pairs above tau are joined. " if by_tau else ""
-    caption += "One start: all leaves began the round, or a probe, from one model."
-    return Panel("Similarity between leaves", numbers, figure, caption)
+    caption += f"One start: all {children.several} began the round, or a probe, from one model."
+    return Panel(f"Similarity between {children.several}", numbers, figure, caption)
 
 
 def chosen_steps(compared: pl.DataFrame) -> list[int]:
@@ -328,7 +348,7 @@ def chosen_steps(compared: pl.DataFrame) -> list[int]:
     return sorted({0, middle, len(labels) - 1})
 
 
-def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
+def similarity_panel(compared: pl.DataFrame, step: int, low: float, children: Children) -> Panel:
     """Similarity matrix of one cloud step; colours span `low` to 1 in all steps."""
     row = compared.row(step, named=True)
     matrix = np.array(row["similarity"])
@@ -338,18 +358,18 @@ def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
         axes.pcolormesh(matrix, cmap="cividis", vmin=low, vmax=1)
         if size <= 8:
             annotate_cells(axes, matrix, lambda value: minus(f"{value:.2f}"), low)
-        axes.set_xticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
-        axes.set_yticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
+        axes.set_xticks(np.arange(size) + 0.5, [str(child) for child in range(size)])
+        axes.set_yticks(np.arange(size) + 0.5, [str(child) for child in range(size)])
     else:
         axes.imshow(matrix, cmap="cividis", vmin=low, vmax=1, extent=(0, size, size, 0), aspect="auto")
     axes.set_ylim(size, 0)
-    axes.set_xlabel("leaf")
-    axes.set_ylabel("leaf")
+    axes.set_xlabel(children.one)
+    axes.set_ylabel(children.one)
     axes.grid(False)
     axes.tick_params(length=0)
     numbers = table(
-        ("leaf", "cluster", *map(str, range(size))),
-        ((leaf, row["labels"][leaf], *map(float, matrix[leaf])) for leaf in range(size)),
+        (children.one, "cluster", *map(str, range(size))),
+        ((child, row["labels"][child], *map(float, matrix[child])) for child in range(size)),
     )
     return Panel(
         f"Similarity in round {row['global_round']}",

@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from fedge.console.tiers import servers_of
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import NOTHING, bytes_text, table, text_of
@@ -59,13 +60,8 @@ def _group_panels(run: RunData) -> list[Panel]:
 def _sentence(rows: Sequence[Row]) -> str:
     """Number of servers on each tier, in words."""
     names = dict.fromkeys(row["name"] for row in rows[1:])
-    counts = [_counted(sum(row["name"] == name for row in rows), name) for name in names]
+    counts = [servers_of(sum(row["name"] == name for row in rows), name) for name in names]
     return f"{rows[0]['name'].capitalize()} over {' over '.join(counts)}."
-
-
-def _counted(count: int, name: str) -> str:
-    """Number of servers of a tier: "8 leaves", "4 servers of region-2"."""
-    return f"{quantity(count, 'server')} of {name}" if name[-1:].isdigit() else quantity(count, name)
 
 
 class _Drawing:

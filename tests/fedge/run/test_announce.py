@@ -32,6 +32,14 @@ def test_what_is_run_on_is_said_and_recorded(tmp_path):
     assert (folder / "partition.csv").is_file()
 
 
+def test_servers_between_leaves_and_cloud_are_counted(tmp_path):
+    terminal = io.StringIO()
+    tree = {"hierarchy.tree": "2x2x2x*", "hierarchy.names": "hq,country,city,hall"}
+    simulate({**small_config(tmp_path, num_server_rounds=1), **tree}, terminal=terminal)
+    line = terminal.getvalue().splitlines()[0]
+    assert "9 clients under 8 leaves (2,1,1,1,1,1,1,1) under 4 cities under 2 countries, model" in line
+
+
 def test_every_round_is_said_recorded_and_timed(tmp_path):
     terminal = io.StringIO()
     folder = simulate(small_config(tmp_path, num_server_rounds=3), terminal=terminal).folder

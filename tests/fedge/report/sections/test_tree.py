@@ -8,7 +8,7 @@ from small_runs import carry_out, small_config
 
 from fedge import load_run
 from fedge.report.html.tree import MOST_BELOW
-from fedge.report.sections.tree import _counted, tree_sections
+from fedge.report.sections.tree import tree_sections
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +32,6 @@ def drawn(run, rows):
     frame = pl.DataFrame(rows, schema=run.servers.schema)
     (section,) = tree_sections(replace(run, servers=frame))
     return section.text, section.panels[0].tree
-
-
-def test_tiers_with_numbers_are_servers_of_them():
-    """Not "2 region-1s"."""
-    assert (_counted(1, "region-1"), _counted(4, "region-2")) == (
-        "1 server of region-1",
-        "4 servers of region-2",
-    )
-    assert (_counted(1, "leaf"), _counted(8, "leaf"), _counted(2, "metro")) == (
-        "1 leaf",
-        "8 leaves",
-        "2 metros",
-    )
 
 
 def test_servers_stand_below_their_own_with_what_happened_there(run):

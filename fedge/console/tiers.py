@@ -1,0 +1,26 @@
+"""Servers of a tier, in words. Names of tiers may end in a number: nobody says "two region-1s"."""
+
+from hhar.quantity import plural, quantity
+
+
+def servers_of(count: int, tier: str) -> str:
+    """Number of servers of a tier.
+
+    >>> servers_of(8, "leaf"), servers_of(2, "metro"), servers_of(1, "region-1"), servers_of(4, "region-2")
+    ('8 leaves', '2 metros', '1 server of region-1', '4 servers of region-2')
+    """
+    return f"{quantity(count, 'server')} of {tier}" if _is_numbered(tier) else quantity(count, tier)
+
+
+def several_of(tier: str) -> str:
+    """Servers of a tier, several of them.
+
+    >>> several_of("leaf"), several_of("region-1")
+    ('leaves', 'servers of region-1')
+    """
+    return f"servers of {tier}" if _is_numbered(tier) else plural(tier)
+
+
+def _is_numbered(tier: str) -> bool:
+    """Whether a tier's name ends in a number."""
+    return tier[-1:].isdigit()
