@@ -1,9 +1,15 @@
 """Standard streams of a process that must work with or without a reader."""
 
+import codecs
 import os
 import sys
 from contextlib import suppress
 from typing import TextIO
+
+# in ASCII: a lost minus would be another number
+_IN_ASCII = str.maketrans(
+    {"−": "-", "–": "-", "—": "-", "±": "+-", "≥": ">=", "≤": "<=", "×": "x", "✗": "x", "→": "->", "…": "..."}
+)
 
 
 def open_missing_streams() -> None:
@@ -25,9 +31,18 @@ def _is_open(descriptor: int) -> bool:
 
 
 def replace_unprintable() -> None:
-    """Print ? for characters missing from the terminal's encoding, e.g. – or ≥ without UTF-8."""
+    """Print signs missing from the terminal's encoding in ASCII, as - for −, and ? for other characters."""
+    codecs.register_error("fedge.in_ascii", _in_ascii)
     with suppress(AttributeError, OSError, ValueError):  # not a text stream, or closed
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        sys.stdout.reconfigure(errors="fedge.in_ascii")  # type: ignore[union-attr]
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Text in place of what an encoding lacks, and where it ends."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end].translate(_IN_ASCII)
+    return missing.encode("ascii", "replace").decode("ascii"), error.end
 
 
 def forget_unread() -> None:

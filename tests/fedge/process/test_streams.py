@@ -1,5 +1,6 @@
 """Standard streams that are closed, full or read by nobody, in processes of their own."""
 
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,28 @@ def test_the_exit_code_and_files_are_ours(tmp_path, redirection):
     assert (process.returncode, process.stderr) == (7, "")
     assert (tmp_path / "mine").read_text() == "mine"
     assert process.stdout == ("words\nmore words\n" if redirection in ("", "2>&-") else "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_a_number_keeps_its_sign_in_any_encoding(encoding):
+    """− was printed as ?: an interval lost its sign."""
+    code = (
+        "import codecs; from fedge.process.streams import replace_unprintable; replace_unprintable(); "
+        "print('\\u22120.2 ± 0.1, 3 ≥ 2, – ü 好')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert (
+        done.stdout.decode(encoding).strip()
+        == {
+            "ascii": "-0.2 +- 0.1, 3 >= 2, - ? ?",
+            "latin-1": "-0.2 ± 0.1, 3 >= 2, - ü ?",
+            "cp1252": "-0.2 ± 0.1, 3 >= 2, – ü ?",
+            "utf-8": "\u22120.2 ± 0.1, 3 ≥ 2, – ü 好",
+        }[encoding]
+    )
 
 
 def test_nobody_reads(tmp_path):
