@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from fedge.native.build import LIBRARY, SOURCES, library_digest, sources_digest, written_digest
+from fedge.native.build import (
+    LIBRARY,
+    SOURCES,
+    BuildError,
+    compiler,
+    library_digest,
+    sources_digest,
+    written_digest,
+)
 
 KERNEL = "FEDGE_KERNEL"
 PYTORCH = "torch"  # value that selects PyTorch for all steps
@@ -69,7 +77,7 @@ def open_library() -> Library:
 def library_at(path: Path) -> Library:
     """A library at another path, e.g. one built with sanitizers; see `open_library`."""
     if not path.is_file():
-        raise UnavailableError("it is not built; install a C++ compiler and run python -m fedge.native.build")
+        raise UnavailableError(f"it is not built; {_to_build_it()}")
     _refuse_what_was_not_built(path)
     try:
         calls = ctypes.CDLL(str(path))
@@ -81,6 +89,15 @@ def library_at(path: Path) -> Library:
     if SOURCES.is_dir() and calls.fedge_sources().decode() != sources_digest():
         raise UnavailableError("it was built from other sources; run python -m fedge.native.build")
     return Library(calls, tuple(name for name in _kernels(calls) if not name.endswith(BF16)))
+
+
+def _to_build_it() -> str:
+    """The next step, on this machine, towards a library."""
+    try:
+        compiler()
+    except BuildError:
+        return "install a C++ compiler and run python -m fedge.native.build"
+    return "run python -m fedge.native.build"
 
 
 def _refuse_what_was_not_built(path: Path) -> None:

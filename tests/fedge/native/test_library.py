@@ -1,6 +1,7 @@
 """The library of the native step: found, refused, named; what is no program is not carried out."""
 
 import os
+import sys
 import time
 
 import numpy as np
@@ -22,9 +23,19 @@ from fedge.native.library import (
 )  # fmt: skip
 
 
-def test_what_is_not_built_says_what_to_do(tmp_path):
-    with pytest.raises(UnavailableError, match=r"not built; .* python -m fedge\.native\.build"):
+@pytest.mark.parametrize(
+    ("compiler", "step"),
+    [
+        (sys.executable, "run python -m fedge.native.build"),
+        ("/none", "install a C++ compiler and run python -m fedge.native.build"),
+    ],
+)
+def test_what_is_not_built_says_what_to_do_here(tmp_path, monkeypatch, compiler, step):
+    """Nobody with a compiler is told to install one."""
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(UnavailableError) as refused:
         library_at(tmp_path / "none.so")
+    assert str(refused.value) == f"it is not built; {step}"
 
 
 def put(path, content):
