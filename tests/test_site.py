@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from accessible import contrast
 
 import fedge
 from fedge.config.flat import options
@@ -37,6 +38,30 @@ def test_no_page_loads_anything_from_elsewhere(site):
             assert not (source or (href[1] if href else "")).startswith(("http:", "https:", "//")), page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(\s*['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
+
+
+def test_text_can_be_read(site):
+    """The colours of docs/assets/site.css have a contrast of 4.5 at least on what is behind them."""
+    style = (site / "assets" / "site.css").read_text(encoding="utf-8")
+    behind = {
+        "--md-primary-fg-color": "#ffffff",  # the header's white words, too
+        "--md-typeset-a-color": "#ffffff",
+        "--md-code-hl-number-color": "#272a35",
+        "--md-code-hl-constant-color": "#272a35",
+        ".md-copyright { color": "#171717",
+    }
+    for name, paper in behind.items():
+        (ink,) = re.findall(rf"{re.escape(name)}: (#[0-9a-f]{{6}});", style)
+        assert contrast(ink, paper) >= 4.5, name
+
+
+def test_dialogs_have_names_and_colours_are_the_system_s(site):
+    """For a screen reader, and at night; the theme leaves both to the site."""
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert re.findall(r'<[^>]*role="(?:alert)?dialog"(?![^>]*aria-label)[^>]*>', text) == [], page
+    first = re.search(r"<input[^>]*data-md-color-media[^>]*>", (site / "index.html").read_text("utf-8"))
+    assert 'data-md-color-media="(prefers-color-scheme)"' in first[0]
 
 
 def test_what_is_made_from_the_code_is_there(site):

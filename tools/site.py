@@ -50,6 +50,7 @@ PUBLIC = {
 _TOP = frozenset(name for names in PUBLIC.values() for name in names)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _EXAMPLE = re.compile(r"^\[`(examples/\w+\.py)`\]\(\.\./\1\)$", re.MULTILINE)  # a line that is a link alone
+_SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 _COMMANDS = "<!-- made from the code: commands -->"
 
 
@@ -70,6 +71,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's dialog for screen readers."""
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same on the page for an address that is not there."""
+    return on_post_page(output_content)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
