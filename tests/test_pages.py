@@ -85,14 +85,15 @@ def commands():
                     yield page.name, words
 
 
-def test_options_in_commands_are_read_as_they_stand():
-    """Of every -c; "…" stands for more of them."""
+def test_options_in_commands_are_read_as_they_stand(tmp_path, monkeypatch):
+    """Of every -c, in a folder without a clone of Fedge; "…" stands for more of them."""
+    monkeypatch.chdir(tmp_path)
     read = 0
     for page, words in commands():
         for flag, value in pairwise(words):
             if flag == "-c" and "…" not in value:
                 read += 1
-                if "=" in value:
+                if "=" in value or value.startswith(("fedge:", "configs/")):
                     assert parse_override(value), (page, value)
     assert read > 40
 

@@ -42,6 +42,12 @@ def is_packaged(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
+def packaged_like(text: str) -> str:
+    """Name of the configuration that a word or path means, e.g. "configs/hierfl.toml"; else empty."""
+    name = text.removeprefix("./").removeprefix("configs/").removesuffix(".toml")
+    return PREFIX + name if name in packaged_names() else ""
+
+
 def packaged_file(text: str) -> Path:
     """File of a packaged configuration.
 

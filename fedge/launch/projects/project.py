@@ -18,7 +18,9 @@ from fedge.config.registers.option import ConfigError, Scalar, arguments_of, sho
 from fedge.config.registers.register import look_in
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.projects.moved import connections, flower_config
-from fedge.launch.projects.packaged import is_packaged, packaged_file, packaged_folder
+from fedge.launch.projects.packaged import is_packaged, packaged_file, packaged_folder, packaged_like
+from fedge.process.escape import printable
+from fedge.records.folder import MANIFEST
 from hhar.errors import HharError
 from hhar.regular import open_regular
 
@@ -105,6 +107,8 @@ def read_config(name: str, what: str) -> dict[str, Scalar]:
     Raises:
         ConfigError: it is missing or cannot be read; the message calls it `what`.
     """
+    if not is_packaged(name) and (own := packaged_like(name)) and not os.path.lexists(name):
+        raise ConfigError(f"{what} must be a readable file, but {name} is not there; Fedge's own is {own}")
     return flatten(read_toml(packaged_file(name) if is_packaged(name) else Path(name), what))
 
 
@@ -126,7 +130,9 @@ def parse_override(text: str) -> dict[str, Scalar]:
     if leftover:
         is_list = leftover.endswith("]") and "[" in text
         step = "write lists without blanks, as [0.9,0.99]" if is_list else "e.g. -c 'train.lr=0.1'"
-        if re.search(r"\w\s*=\s|\s=", text):
+        if own := packaged_like(leftover):
+            step = f"Fedge's own is {own}"
+        elif re.search(r"\w\s*=\s|\s=", text):
             step = "write no blanks around =, as -c 'train.lr=0.1'"
         raise ConfigError(f"-c must be key=value pairs or a .toml file, but has {leftover!r}; {step}")
     keys = [key for key, _ in pairs]
@@ -200,11 +206,17 @@ class Project:
         """
         self.path = app / "pyproject.toml"
         is_there = os.path.lexists(self.path) or not os.path.isdir(app)
+        if not is_there and (app / MANIFEST).is_file():
+            raise ConfigError(
+                f"the folder of pyproject.toml cannot be {printable(str(app))}, which is a run's; "
+                f"fedge resume goes on with a run, and its report has the command that repeats it"
+            )
         tool = self._tool() if is_there else {}
         self.packaged, self.why_packaged = not tool.keys() & {"flwr", "fedge"}, ""
         if self.packaged:
-            none = "no [tool.flwr.app] in pyproject.toml" if is_there else "no pyproject.toml in this folder"
-            self.why_packaged = none
+            where = "this folder" if app == Path() else printable(str(app))
+            missing = "[tool.flwr.app] in pyproject.toml" if is_there else f"pyproject.toml in {where}"
+            self.why_packaged = f"no {missing}"
             self.path = packaged_folder() / "pyproject.toml"
             tool = self._tool()
         self.folder = self.path.parent

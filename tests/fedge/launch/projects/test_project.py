@@ -157,9 +157,13 @@ def test_a_file_of_options_that_is_none_is_refused_for_its_own_reason(tmp_path, 
         ("train.lr = 0.1", "but has 'train.lr = 0.1'; write no blanks around =, as -c 'train.lr=0.1'"),
         ("seed=1 seed=2", "must have a key once, but has seed 2 times"),
         ("nowhere.toml", "nowhere.toml: No such file or directory; check the path"),
+        ("configs/hierfl.toml", "configs/hierfl.toml is not there; Fedge's own is fedge:hierfl"),
+        ("baselines/ifca.toml", "is not there; Fedge's own is fedge:baselines/ifca"),
+        ("hierfl", "but has 'hierfl'; Fedge's own is fedge:hierfl"),
     ],
 )
-def test_what_cannot_be_read_is_answered_in_one_line(text, words):
+def test_what_cannot_be_read_is_answered_in_one_line(tmp_path, monkeypatch, text, words):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
         parse_override(text)
     assert str(caught.value).startswith(("-c must be ", "-c must have "))
@@ -183,7 +187,7 @@ def test_no_project_and_no_app(tmp_path):
 
 
 @pytest.mark.parametrize("text", [None, "", "[project]\nname = 'mine'\n[tool.ruff]\nline-length = 99\n"])
-def test_a_folder_of_no_app_has_the_options_and_federations_of_fedge(tmp_path, text):
+def test_a_folder_of_no_app_has_the_options_and_federations_of_fedge(tmp_path, monkeypatch, text):
     """Any Python project has a pyproject.toml, of which Fedge need not be told."""
     if text is not None:
         (tmp_path / "pyproject.toml").write_text(text)
@@ -191,9 +195,21 @@ def test_a_folder_of_no_app_has_the_options_and_federations_of_fedge(tmp_path, t
     assert project.packaged
     assert project.federation(None) == Project(ROOT).federation(None)
     assert project.run_config([]) == Project(ROOT).run_config([])
-    file = "this folder" if text is None else "pyproject.toml"
-    assert project.why_packaged.startswith("no ")
-    assert project.why_packaged.endswith(f"in {file}")
+    missing = f"pyproject.toml in {tmp_path}" if text is None else "[tool.flwr.app] in pyproject.toml"
+    assert project.why_packaged == f"no {missing}"
+    monkeypatch.chdir(tmp_path)
+    here = Project(Path()).why_packaged
+    assert here == ("no pyproject.toml in this folder" if text is None else project.why_packaged)
+
+
+def test_a_run_s_folder_is_no_project(tmp_path):
+    """`fedge run runs/NAME` carried out the default study, a hundred rounds of it."""
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"cannot be .*, which is a run's; fedge resume"):
+        Project(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.fedge]\n")
+    with pytest.raises(ConfigError, match=r"must have \[tool\.flwr\.app\]"):
+        Project(tmp_path)
 
 
 def test_an_app_without_federations_is_told_how_to_add_one(tmp_path, monkeypatch):
