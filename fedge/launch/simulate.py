@@ -138,8 +138,7 @@ def simulate(
             register.forget(str(named.get(register.option)))
         for name in watching:
             CALLBACKS.forget(name)
-    if outcome.folder is None:
-        raise ConfigError(outcome.reason)
+    assert outcome.folder is not None  # a refusal of a prepared run is raised
     from fedge.records.reading.reader import load_run  # loads Polars, which other commands do not need
 
     return load_run(outcome.folder)

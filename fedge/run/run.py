@@ -62,13 +62,19 @@ def run(
         open_terminal: (run.log) → stream for the progress lines.
         owns_process: whether the process ends with the run, and is ended if the run stalls.
         prepared: inputs already prepared from `run_config` in this process; None to prepare them here.
+
+    Raises:
+        ConfigError: the run is refused, for a caller that prepared it, who says so as of its own refusals.
     """
+    is_told_by_caller = prepared is not None
     try:
         prepared = prepared or prepare_config(run_config)
         refuse_other_clock(prepared.config, grid)
         refuse_moves_between_processes(prepared.config, grid)
         opened = open_folder(prepared)
     except ConfigError as error:
+        if is_told_by_caller:
+            raise
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return Outcome("failed", None, str(error), exits.FAILED)
     try:

@@ -84,6 +84,9 @@ def run_with_leaves(
                 engine.dismiss()
             elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):
                 engine.dismiss(outcome.reason or "see the cloud")  # there is nothing to come back for
+        except ConfigError as error:
+            engine.dismiss(str(error))
+            raise
         finally:
             engine.close()
     return outcome

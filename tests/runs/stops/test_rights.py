@@ -141,6 +141,8 @@ def test_certificates_and_keys(tmp_path, certs, words, lost):
 
 UNWRITABLE = [
     (["run", "-c", QUICK], "runs-dir must be a writable folder", "choose another"),
+    (["demo"], "runs-dir must be a writable folder", "choose another"),
+    (["compare", "{runs}/a"], "compare.html", ";"),
     (["new", "p"], "p", ";"),
     (["certs", "certs", "--leaves", "1"], "certs", ";"),
     (["export-run", "{runs}/a", "out"], "out", ";"),
