@@ -39,7 +39,7 @@ _STATISTICS = (
     "Mean ± sample standard deviation over seeds, after the last round. Intervals are 95 % t-intervals over "
     "seeds, never over leaves or clients, whose results depend on each other. A difference is paired: the "
     "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance. "
-    "Intervals end where the numbers that they are of do"
+    "No interval goes beyond what its measure can reach"
 )
 _MOST_IN_TITLE = 4  # groups
 _MOST_OPEN_ROWS = 60
@@ -142,7 +142,7 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> PageSection
     reference = groups[0].label
     text = [_STATISTICS + _end_of(groups[0].score)]
     if len(groups) > 1:
-        text.append(f"Differences are to {reference}, the first group.")
+        text.append(f"A difference is a group minus the first, {reference}.")
     if (line := choice(rows, groups[0].score)) is not None:
         text.append(f"{line[0].upper()}{line[1:]}.")
     text += yardstick_sentences(groups)
@@ -188,8 +188,8 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     least = f"{100 * SMALLEST_GAP:g} {'point' if score.unit == 'share' else 'percent'}"
     of = "" if score.unit == "share" else " of its range" if is_bounded else " of the oracle's"
     measured = (
-        f"Others are measured by {named}, seed by seed, where all clients have the same test windows. Worse "
-        f"off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}."
+        f"The other groups are compared with {named}, seed by seed, where all clients have the same test "
+        f"windows. Worse off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}."
     )
     if {"global", "oracle"} <= set(roles.values()):
         measured += (

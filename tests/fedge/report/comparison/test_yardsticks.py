@@ -235,7 +235,7 @@ def test_the_page_and_the_command_name_the_yardsticks(make, tmp_path, capsys):
     runs = [make("mine"), make("global"), make("local")]
     write_comparison(runs, tmp_path / "c.html")
     html = (tmp_path / "c.html").read_text()
-    assert "Others are measured by global (global), local (local only), seed by seed" in html
+    assert "The other groups are compared with global (global), local (local only), seed by seed" in html
     assert "<strong>Mean test accuracy on unseen users over rounds</strong>" in html
     assert "<strong>Adjusted Rand index of the clusters over rounds</strong>" in html
     words = ["-o", str(tmp_path / "c.html"), "--csv", str(tmp_path / "c.csv"), "--target", "0.5"]
