@@ -131,6 +131,7 @@ class Trial:
 
         In a process of its own where the fault ends it, or where the manifest stays that of a living run.
         """
+        from fedge.config.registers.option import ConfigError
         from fedge.process.endings.exits import Interrupted, signals_as_exceptions
 
         def work():
@@ -140,6 +141,8 @@ class Trial:
                     outcome = carry_out(config or self.config)
             except Interrupted as error:
                 return json.dumps({"status": "failed", "reason": error.reason})
+            except ConfigError as error:  # refused
+                return json.dumps({"status": "failed", "reason": str(error)})
             finally:
                 self.faults.disarm()
             return json.dumps({"status": outcome.status, "reason": outcome.reason})
