@@ -74,7 +74,8 @@ def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequenc
             else f"{len(groups)} groups"
         ),
         lead=[
-            f"{quantity(count, 'run')} in {quantity(len(groups), 'group')} that differ only in seed: {names}."
+            f"{quantity(count, 'run')} in {quantity(len(groups), 'group')}, within which only seeds differ: "
+            f"{names}."
         ],
         notices=comparison_notices(groups, left_out),
         sections=[final_section(groups, rows), curves_section(groups), settings_section(groups)],
