@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,7 +169,13 @@ class _Job:
             name=run.name,
             daemon=True,  # always ends with this process
         )
-        self.process.start()
+        resource_tracker.ensure_running()  # its start would undo the next line
+        # Ctrl-C reaches a process that is still loading, too, which would end with a traceback
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         other_end.close()
 
     def interrupt(self) -> None:
@@ -222,6 +229,7 @@ def _carry_out(
     code, reason = exits.FAILED, ""
     try:
         with exits.signals_as_exceptions(), open(os.devnull, "w") as nowhere:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             outcome = run_in_process(run_config, Federation(supernodes), workers, nowhere, owns_process=True)
             code, reason = outcome.exit_code, outcome.reason
     except ConfigError as error:

@@ -457,3 +457,24 @@ def start_in_thread(work):
 
     pool = ThreadPoolExecutor(1)
     return pool.submit(work).result
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+def test_ctrl_c_while_the_processes_of_runs_load_is_told_of_without_a_traceback(write):
+    """A terminal sends it to all processes of its group, those too that are about to load torch."""
+    path = write("", seeds=[1])
+    command = [sys.executable, "-m", "fedge.cli", "sweep", str(path)]
+
+    def is_loading(parent):
+        return any("multiprocessing.forkserver" in str(child.cmdline()) for child in parent.children())
+
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        wait_for(lambda: is_loading(psutil.Process(process.pid)))
+        time.sleep(0.5)  # in the midst of its imports, and not at their begin
+        os.killpg(process.pid, signal.SIGINT)
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in printed
+    assert printed.endswith(f"interrupted: 0 of 1 run is done; resume with: fedge sweep {path}\n")
