@@ -16,7 +16,7 @@ from hhar.raw.unpack import unpack
 from hhar.synthetic.generate import recordings_by_device, synthetic_windows
 from hhar.synthetic.raw_csv import write_raw
 from hhar.windows.cut import WindowSpec, build_windows
-from hhar.windows.info import describe_file
+from hhar.windows.info import describe_file, size_of_window
 from hhar.windows.thin import thin
 from hhar.windows.window_file import load_windows, save_windows
 
@@ -186,10 +186,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
     with progress_bars() as report:
         windows = prepare(arguments.raw, _spec(arguments), arguments.devices, report)
     save_windows(arguments.out, windows, compress=arguments.compress)
-    print(
-        f"{arguments.out}: {quantity(len(windows), 'window')} of "
-        f"{quantity(windows.x.shape[1], 'channel')} × {quantity(windows.x.shape[2], 'sample')}"
-    )
+    print(f"{arguments.out}: {quantity(len(windows), 'window')} of {size_of_window(windows)}")
 
 
 def _info(arguments: argparse.Namespace) -> None:
@@ -199,10 +196,7 @@ def _info(arguments: argparse.Namespace) -> None:
 def _thin(arguments: argparse.Namespace) -> None:
     windows = thin(load_windows(arguments.file), arguments.keep_every, arguments.mean_of)
     save_windows(arguments.out, windows, compress=arguments.compress)
-    print(
-        f"{arguments.out}: {quantity(len(windows), 'window')} of "
-        f"{quantity(windows.x.shape[1], 'channel')} × {quantity(windows.x.shape[2], 'sample')}"
-    )
+    print(f"{arguments.out}: {quantity(len(windows), 'window')} of {size_of_window(windows)}")
 
 
 def _synthesize(arguments: argparse.Namespace) -> None:
@@ -239,7 +233,4 @@ def _synthesize(arguments: argparse.Namespace) -> None:
             )
             windows = build_windows(groups, spec)
     save_windows(arguments.out, windows, compress=arguments.compress)
-    print(
-        f"{arguments.out}: {quantity(len(windows), 'synthetic window')} of "
-        f"{quantity(windows.x.shape[1], 'channel')} × {quantity(windows.x.shape[2], 'sample')}"
-    )
+    print(f"{arguments.out}: {quantity(len(windows), 'synthetic window')} of {size_of_window(windows)}")

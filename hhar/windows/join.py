@@ -6,6 +6,7 @@ Shape letters: N windows, C channels, T samples.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -30,7 +31,7 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
     """The windows of all sources, restricted to the classes and channels that every source has.
 
     Classes take the first source's names and order; known synonyms of an activity count as one class. Users
-    become "source/user". Devices and sessions are kept if every source has them, and `about` keeps the
+    become "source/user". Devices, sessions and parts are kept if every source has them, and `about` keeps the
     entries that all sources share.
 
     Args:
@@ -42,9 +43,12 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
     names = source_names([name for name, _ in sources])
     first = sources[0][1]
     about = {k: v for k, v in first.about.items() if all(w.about.get(k) == v for _, w in sources)}
+    _refuse_other_targets(sources)
     _refuse_other_shapes(sources)
     channels = [c for c in first.channels if all(c in other.channels for _, other in sources)]
-    classes = [c for c in first.classes if all(_place(c, other) is not None for _, other in sources)]
+    meant = {_meaning(name): name for name in reversed(first.classes)}  # of synonyms the first name
+    known = [set(map(_meaning, other.classes)) for _, other in sources]
+    classes = [c for c in first.classes if c in meant.values() and all(_meaning(c) in has for has in known)]
     if not channels or len(classes) < 2:
         every = "; ".join(f"{n}: {', '.join(w.channels)}; {', '.join(w.classes)}" for n, w in sources)
         raise WindowFileError(
@@ -52,17 +56,19 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
             f"{len(classes)} ({every}); give equal ones equal names"
         )
     parts = [_part(name, w, channels, classes) for name, (_, w) in zip(names, sources, strict=True)]
-    has_devices, has_sessions = (
-        all(getattr(w, kind) is not None for _, w in sources) for kind in ("device", "session")
-    )
+    joined = {key: _joined([getattr(part, key) for part in parts]) for key in ("device", "session", "part")}
     return Windows(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts]),
         np.concatenate([part.user for part in parts]),
-        np.concatenate([p.device for p in parts if p.device is not None]) if has_devices else None,
-        np.concatenate([p.session for p in parts if p.session is not None]) if has_sessions else None,
-        tuple(classes), tuple(channels), about,
+        classes=tuple(classes), channels=tuple(channels), about=about, **joined,
     )  # fmt: skip
+
+
+def _joined(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Arrays one after another; None unless every source has one."""
+    there = [array for array in arrays if array is not None]
+    return np.concatenate(there) if len(there) == len(arrays) else None
 
 
 def source_names(paths: Sequence[str]) -> list[str]:
@@ -108,27 +114,31 @@ def _refuse_other_shapes(sources: Sequence[tuple[str, Windows]]) -> None:
             )
 
 
+def _refuse_other_targets(sources: Sequence[tuple[str, Windows]]) -> None:
+    """Raise WindowFileError for the first source whose windows have no class each."""
+    for name, windows in sources:
+        if not windows.has_labels:
+            raise WindowFileError(
+                f"{name}: windows must have a class each to be put beside those of another file, but y is "
+                f"{windows.y.dtype} {windows.y.shape}; use this file alone"
+            )
+
+
 def _part(name: str, windows: Windows, channels: Sequence[str], classes: Sequence[str]) -> Windows:
     """One source's windows in common form."""
-    label = np.full(len(windows.classes), -1, dtype=np.int64)
-    for number, wanted in enumerate(classes):
-        place = _place(wanted, windows)
-        assert place is not None
-        label[place] = number
-    kept = np.flatnonzero(label[windows.y] >= 0)
-    user = np.char.add(f"{name}{SEPARATOR}", windows.user[kept])
-    device, session = (None if a is None else a[kept] for a in (windows.device, windows.session))
+    number = {_meaning(wanted): place for place, wanted in enumerate(classes)}
+    label = np.array([number.get(_meaning(own), -1) for own in windows.classes], dtype=np.int64)
+    kept = windows.taken(np.flatnonzero(label[windows.y] >= 0))
+    if not len(kept):
+        raise WindowFileError(
+            f"{name}: must have windows of the classes that all files have, {', '.join(classes)}, but has "
+            f"none; leave it out"
+        )
     columns = [windows.channels.index(channel) for channel in channels]
-    return Windows(
-        windows.x[kept][:, columns], label[windows.y[kept]], user, device, session,
-        tuple(classes), tuple(channels),
+    return replace(
+        kept, x=kept.x[:, columns], y=label[kept.y], user=np.char.add(f"{name}{SEPARATOR}", kept.user),
+        classes=tuple(classes), channels=tuple(channels),
     )  # fmt: skip
-
-
-def _place(wanted: str, windows: Windows) -> int | None:
-    """Index of the class with the same meaning, or None."""
-    meant = [_meaning(name) for name in windows.classes]
-    return meant.index(_meaning(wanted)) if _meaning(wanted) in meant else None
 
 
 def _meaning(name: str) -> str:

@@ -90,6 +90,18 @@ class Windows:
             return self.y  # type: ignore[return-value]
         return np.zeros(len(self.y), dtype=np.int64)
 
+    @property
+    def session_count(self) -> int | None:
+        """Number of sessions, where equal names of two users are two; None if unknown."""
+        if self.session is None:
+            return None
+        return len(set(zip(self.user.tolist(), self.session.tolist(), strict=True)))
+
+    def taken(self, rows: NDArray[np.int64]) -> Windows:
+        """The windows at `rows` (n,), in that order, with everything known of each."""
+        arrays = {key: array[rows] for key, array in {"x": self.x, "y": self.y, **_names(self)}.items()}
+        return replace(self, **arrays)  # type: ignore[arg-type]
+
     def save(self, path: str | Path, *, compress: bool = False) -> Path:
         """Write a window file; see `save_windows`."""
         return save_windows(path, self, compress=compress)
@@ -109,8 +121,8 @@ class Windows:
         """Text of `repr` for windows in the format."""
         shape = " × ".join(map(str, np.shape(self.x)[1:]))
         kinds = {"user": len(np.unique(self.user))}
-        if self.session is not None:
-            kinds["session"] = len(np.unique(self.session))
+        if (sessions := self.session_count) is not None:
+            kinds["session"] = sessions
         counted = ", ".join(quantity(number, name) for name, number in kinds.items())
         named = {"classes": self.classes, "channels": self.channels}
         names = [

@@ -35,3 +35,37 @@ def test_devices_and_sessions(tmp_path):
 def test_no_file(tmp_path):
     with pytest.raises(WindowFileError, match=r"none\.npz"):
         describe_file(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize(
+    ("x", "size"),
+    [
+        (np.zeros((3, 2, 5), np.uint8), "2 channels × 5 samples"),
+        (np.zeros((3, 2, 5, 6), np.uint8), "2 channels × 5 × 6 pixels"),
+        (np.zeros((3, 2), np.float32), "2 channels"),
+        (np.zeros((3, 2, 4, 4, 4), np.float32), "2 channels × 4 × 4 × 4"),
+        (np.zeros((3, 7), np.int64), "7 tokens"),
+    ],
+)
+def test_windows_of_every_form(tmp_path, x, size):
+    """Sizes in words; windows without a class each are counted by user alone; sessions are a user's own."""
+    user, part = np.array(["a", "a", "b"]), np.array(["train", "test", "train"])
+    channels = () if x.dtype == np.int64 else ("acc_x", "acc_y")
+    for y, said in (
+        (np.zeros((3, 2), np.float32), "2 float32"),
+        (np.eye(3, 2).astype(np.int64), "2 int64"),
+        (np.zeros(3, np.float32), "1 float32"),
+        (np.array([0, 1, 1]), ""),
+    ):
+        session = np.array(["1", "2", "1"])
+        save_windows(tmp_path / "w.npz", Windows(x, y, user, None, session, ("s", "w"), channels, part=part))
+        lines = describe_file(tmp_path / "w.npz").splitlines()
+        assert f"shape        3 windows × {size}" in lines
+        assert "part         test (1), train (2)" in lines
+        assert "sessions     3" in lines
+        assert [line for line in lines if line.startswith("y ")] == (
+            [f"y            {said} for each window"] if said else []
+        )
+        columns = ["s", "w", "all"] if not said else ["all"]
+        assert lines[-3].split() == ["windows", *columns]
+        assert [line.split()[-1] for line in lines[-2:]] == ["2", "1"]

@@ -59,3 +59,42 @@ def test_sessions_are_kept_where_all_have_them():
 def test_what_cannot_be_compared_is_refused(other, telling):
     with pytest.raises(WindowFileError, match=telling):
         join([("one", replace(ONE, about={"rate_hz": "25"})), ("two", other)])
+
+
+def test_synonyms_of_one_file_are_one_class_and_lose_no_windows():
+    """jog and run of one file are the run of the other, and the other way round: 2 users, 3 classes each."""
+    both = windows(["a", "b"], ["walk", "jog", "run"], ["acc_x"])
+    plain = windows(["a", "b"], ["running", "walking"], ["acc_x"])
+    one = join([("both", both), ("plain", plain)])
+    assert (one.classes, one.y.tolist()) == (("walk", "jog"), [0, 1, 1, 0, 1, 1, 1, 0, 1, 0])
+    other = join([("plain", plain), ("both", both)])
+    assert (other.classes, other.y.tolist()) == (("running", "walking"), [0, 1, 0, 1, 1, 0, 0, 1, 0, 0])
+    same = join([("one", both), ("two", both)])
+    assert (same.classes, len(same)) == (("walk", "jog"), 12)
+
+
+@pytest.mark.parametrize("name", ["device", "session", "part"])
+def test_all_that_is_known_of_windows_is_kept_where_all_files_say_it(name):
+    """Rows by rows, of the common classes; of nobody where one file does not say."""
+    known = [replace(w, **{name: np.resize(["train", "test"], len(w))}) for w in (ONE, OTHER)]
+    one, other = (getattr(w, name) for w in known)
+    both = join([("one", known[0]), ("two", known[1])])
+    assert getattr(both, name).tolist() == [*one[[0, 1, 3, 4]], *other[[0, 2]]]
+    lone = replace(OTHER, **{name: None})
+    assert getattr(join([("one", known[0]), ("two", lone)]), name) is None
+
+
+@pytest.mark.parametrize(
+    ("odd", "telling"),
+    [
+        (replace(OTHER, y=np.zeros(3, np.float32)), "two: windows must have a class each"),
+        (replace(OTHER, y=np.zeros((3, 3), np.int64)), "two: windows must have a class each"),
+        (replace(OTHER, y=np.ones(3, np.int64)), "two: must have windows of the classes .*walk, sit.*none"),
+    ],
+)
+def test_files_without_common_classes_are_refused(odd, telling):
+    for sources in ([("one", ONE), ("two", odd)], [("two", odd), ("one", ONE)]):
+        with pytest.raises(
+            WindowFileError, match=telling.replace("walk, sit", "(walk, sit|Sitting, WALKING)")
+        ):
+            join(sources)

@@ -82,3 +82,57 @@ def test_images_stay_images():
     assert set(found.x[:, 0, 0, 0].tolist()) <= set(images[:, 0, 0, 0].tolist())
     with pytest.raises(HharError, match="mean-of must be 1 for images"):
         thin(pictures, mean_of=2)
+
+
+FORMS = {
+    "bytes": np.arange(28, dtype=np.uint8).reshape(7, 1, 4),
+    "images": np.arange(28, dtype=np.uint8).reshape(7, 1, 2, 2),
+    "rows": np.arange(7, dtype=np.float32).reshape(7, 1),
+    "volumes": np.zeros((7, 1, 2, 2, 2), np.float32),
+    "tokens": np.arange(28).reshape(7, 4),
+}
+TARGETS = {
+    "classes": np.arange(7) // 2 % 2,
+    "numbers": np.arange(14, dtype=np.float32).reshape(7, 2),
+    "several": np.arange(14).reshape(7, 2) % 2,
+}
+
+
+@pytest.mark.parametrize("y", TARGETS)
+@pytest.mark.parametrize("x", FORMS)
+def test_windows_of_every_form_are_thinned_with_all_that_is_known_of_them(tmp_path, capsys, x, y):
+    """Rows 0, 2, 4, 6 of every array of the file, as NumPy indexes them."""
+    parts = np.array(["train", "train", "test", "train", "val", "train", "test"])
+    channels = () if x == "tokens" else ("acc_x",)
+    full = dataclasses.replace(
+        windows(), x=FORMS[x], y=TARGETS[y], part=parts, device=np.array(list("pqpqpqp")), channels=channels
+    )
+    source, target = tmp_path / "all.npz", tmp_path / "thin.npz"
+    save_windows(source, full)
+    assert main(["thin", str(source), str(target), "--keep-every", "2"]) == 0
+    assert "4 windows of" in capsys.readouterr().out
+    before, after = np.load(source), np.load(target)
+    assert set(after.files) == set(before.files)
+    for name in before.files:
+        kept = before[name] if name in ("classes", "channels") else before[name][[0, 2, 4, 6]]
+        assert after[name].dtype.kind == before[name].dtype.kind
+        assert np.array_equal(after[name], kept)
+    means = main(["thin", str(source), str(target), "--mean-of", "2"])
+    said = capsys.readouterr().err
+    assert (means, "must be 1 for" in said) == ((0, False) if x == "bytes" else (2, True))
+
+
+def test_means_of_bytes_are_brightness_as_in_a_run():
+    """(0 + 1) / 2 / 255 and so on: bytes count from 0 to 1."""
+    halved = thin(dataclasses.replace(windows(), x=FORMS["bytes"]), mean_of=2)
+    assert halved.x[1].tolist() == [[np.float32(4.5 / 255), np.float32(6.5 / 255)]]
+
+
+def test_a_class_for_each_sample_goes_with_no_mean_of_samples():
+    for classes, refused in (("sit", "walk"), True), (("a", "b", "c", "d"), False):
+        at_samples = dataclasses.replace(windows(), y=np.zeros((7, 4), np.int64), classes=classes)
+        if refused:
+            with pytest.raises(HharError, match="y has a class for each sample"):
+                thin(at_samples, mean_of=2)
+        else:
+            assert thin(at_samples, mean_of=2).y.shape == (7, 4)
