@@ -5,12 +5,13 @@ bidirectional controls can make a line read as another. All of these are escaped
 """
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 from unicodedata import bidirectional, category
 
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-_FORMULA = "=+-@"  # starts a formula in a spreadsheet's cell (OWASP, CSV injection)
+_FORMULA = re.compile(r"'*[=+\-@]")  # starts a formula in a spreadsheet's cell (OWASP, CSV injection)
 
 
 def printable(text: str) -> str:
@@ -75,10 +76,19 @@ def harmless(row: Iterable[object]) -> list[object]:
 
 
 def cell(text: str) -> str:
-    """Text for a table cell: printable, and never a formula.
+    """Text for a table cell: printable, and never a formula. `cell_text` gives printable text back.
 
     >>> cell("=cmd|' /C calc'!A0"), cell("nexus4_1")
     ("'=cmd|' /C calc'!A0", 'nexus4_1')
     """
     text = printable(text)
-    return f"'{text}" if text.startswith(tuple(_FORMULA)) else text
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def cell_text(cell: str) -> str:
+    """Text of a cell that `cell` wrote.
+
+    >>> cell_text("'-1"), cell_text("'tis")
+    ('-1', "'tis")
+    """
+    return cell.removeprefix("'") if _FORMULA.match(cell) else cell

@@ -19,7 +19,7 @@ from fedge.clustering.memberships.membership import words
 from fedge.config.registers.option import shown
 from fedge.config.registers.parts import TASKS
 from fedge.config.registers.traits import LABELS
-from fedge.process.escape import read_json
+from fedge.process.escape import cell_text, read_json
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import has_checksum, kept_models, models_file
@@ -423,7 +423,7 @@ def _guess(cells: Sequence[Sequence[str]]) -> Any:
 
 def _converter(dtype: Any) -> Callable[[str], Any]:
     """Converter from a cell to its value; an empty cell becomes None."""
-    kinds: dict[Any, Callable[[str], Any]] = {_INT: _whole, _TEXT: str}
+    kinds: dict[Any, Callable[[str], Any]] = {_INT: _whole, _TEXT: cell_text}
     kind = kinds.get(dtype, float)
     return lambda cell: kind(cell) if cell else None
 

@@ -44,6 +44,8 @@ _PAGE = """# The tables of a run
 <!-- printed by `fedge tables`, from fedge/records/tables/catalog.py -->
 
 Tables for `fedge.load_run` (Polars frames) and spreadsheets. A cell is empty where nothing was measured.
+In the files, names that begin with `=`, `+`, `-` or `@` have a `'` before them, so that no spreadsheet takes
+them as a formula; `load_run` gives them without.
 Scores are those of served models unless stated otherwise. Shares are 0..1, losses are mean cross-entropies
 in nats. std is the population standard deviation, Jain's index (Σx)² / (n Σx²). Numbers have the fewest
 digits that give the same float back. Columns of several tables:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.process.escape import cell, printable, read_json
+from fedge.process.escape import cell, cell_text, printable, read_json
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,12 @@ def test_printable_text_stays_as_it_is(text):
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "=\t1"])
 def test_no_cell_is_a_formula(text):
     assert cell(text) == "'" + printable(text)
+
+
+@given(st.text(alphabet="'=+-@a1"))
+def test_cells_are_told_apart_and_give_their_text_back(text):
+    assert cell_text(cell(text)) == text
+    assert cell(text).lstrip("'")[:1] not in tuple("=+-@") or cell(text).startswith("'")
 
 
 def test_names_are_cells_as_they_are():

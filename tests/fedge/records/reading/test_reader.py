@@ -16,9 +16,10 @@ from run_folders import confusion, round_result, write_run
 
 import fedge
 from fedge.config.registers.option import ConfigError
+from fedge.data.composition import Holding
 from fedge.records.manifest import RunFolderError
 from fedge.records.reading.reader import _read_clusters, load_run
-from fedge.records.tables.catalog import TABLES
+from fedge.records.tables.catalog import PARTITION, TABLES
 from fedge.records.tables.device_tables import DEVICE_TABLES
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.tables.round_tables import CLIENTS, GLOBAL
@@ -34,6 +35,17 @@ WRITTEN = [t for t in TABLES if t not in (*DEVICE_TABLES, CLIENT_MODELS, COMMON_
 def folder(tmp_path):
     rounds = [round_result(1, [5, 6, 7, 8]), round_result(2, [9, 10, None, 10], labels=(0, 1))]
     return write_run(tmp_path / "runs" / "mine", rounds)
+
+
+@pytest.mark.parametrize("kind", ["user", "device", "class"])
+def test_names_come_back_as_they_were_given(folder, kind):
+    """Tables quote what a spreadsheet would carry out; a reader gets the name itself."""
+    names = ["-1", "+1", "=cmd", "@home", "'-1", "''=x", "'tis", "plain", "a,b"]
+    held = Holding(0, 0, "train", "u", "d", "c", 1, 0, None)
+    field = "label" if kind == "class" else kind
+    written = PARTITION.text([dataclasses.replace(held, **{field: name}) for name in names])
+    (folder / "partition.csv").write_text(written)
+    assert load_run(folder).partition[kind].to_list() == names
 
 
 def test_what_was_written_comes_back(folder):
