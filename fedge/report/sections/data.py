@@ -37,9 +37,10 @@ def _sentences(run: RunData) -> list[str]:
         "session": "whole sessions", "blocks": "contiguous blocks of time per class",
         "given": "the split that the data bring",
     }  # fmt: skip
+    named = "class" if any(_classes(run)) else "output"
     return [
         f"Source: {data['name']}, {quantity(data['windows'], 'window', separated=True)} of "
-        f"{quantity(len(data['classes']), 'class')}, {quantity(len(data['channels']), 'channel')} "
+        f"{quantity(len(data['classes']), named)}, {quantity(len(data['channels']), 'channel')} "
         f"({', '.join(data['channels'])}). "
         f"Training, validation and test windows are split by {split.get(data['split'], data['split'])}."
         + (" The data have lost their time order: blocks are random windows." * _is_disordered(data))
@@ -54,8 +55,9 @@ def _is_disordered(data: Mapping[str, Any]) -> bool:
 
 
 def _classes(run: RunData) -> list[str]:
-    """The classes in label order."""
-    return list(run.manifest.get("data", {}).get("classes", run.partition["class"].unique().sort()))
+    """The classes in label order; only "" where windows have no class each, as of a regression."""
+    there = run.partition["class"].drop_nulls().unique().sort().to_list()
+    return list(run.manifest.get("data", {}).get("classes", there)) if there else [""]
 
 
 def classes_panel(run: RunData) -> Panel:
@@ -75,6 +77,8 @@ def classes_panel(run: RunData) -> Panel:
         axes.set_xlabel("classes in label order; the brighter, the more windows")
         axes.grid(False)
     axes.set_yticks(range(len(counts)), [f"{by} {key}" for key in counts[by]])
+    if not any(classes):
+        return Panel(f"Windows per {by}", table((by, "all"), counts.iter_rows()), figure)
     numbers = table((by, *classes, "all"), (
         (*row, sum(row[1:])) for row in counts.iter_rows()
     ))  # fmt: skip

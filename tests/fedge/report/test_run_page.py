@@ -136,6 +136,21 @@ def test_classes_may_be_named_as_anything(folder):
     html_of(folder)
 
 
+def test_windows_without_a_class_each_are_counted_all_the_same(folder):
+    """Of a regression, say: a column for all windows, as many as partition.csv has; none of a class."""
+
+    def nameless(header, rows):
+        at = header.index("class")
+        return [[*row[:at], "", *row[at + 1 :]] for row in rows]
+
+    changed_table(folder, "partition.csv", nameless)
+    run = load_run(folder)
+    panel = classes_panel(run)
+    assert list(panel.table.headers) == ["client", "all"]
+    assert [list(row) for row in panel.table.rows] == [[str(k), "10"] for k in range(4)]
+    assert "2 outputs, " in html_of(folder)
+
+
 @pytest.mark.parametrize("classes", [300, 41, 40])
 def test_many_classes_stay_readable_and_small(classes):
     """A matrix of many classes is an image, with a row per class in its table."""
