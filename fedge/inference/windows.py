@@ -54,6 +54,8 @@ def read_raw_windows(path: Path, card: Card) -> RawWindows:
             f"{', '.join(map(str, np.atleast_1d(channels)))}; bring them into that order"
         )
     x = checked(arrays["x"], card, str(path))
+    if user is not None and user.dtype.kind in "iu":
+        user = user.astype(np.str_)
     if user is not None and (user.dtype.kind != "U" or user.shape != (len(x),)):
         raise ConfigError(
             f"user must be a text per window, but {path} has {user.dtype} {user.shape}; leave it out"
@@ -63,6 +65,8 @@ def read_raw_windows(path: Path, card: Card) -> RawWindows:
 
 def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
     """Windows as the models take them: float32 or uint8 (N, C, T) or (N, C, H, W).
+
+    Other numbers are cast as in training; whole ones in place of bytes are refused, whose scale is another.
 
     Raises:
         ConfigError: another shape, another kind of numbers, or one that is not finite.
@@ -75,8 +79,9 @@ def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
             f"({', '.join(card.channels)}), "
             f"but is of shape {x.shape}; cut and sample them alike"
         )
-    if x.dtype == np.float64:
-        x = x.astype(np.float32)
+    if x.dtype.kind == "f" or (x.dtype.kind in "iub" and x.dtype != np.uint8 and card.dtype == "float32"):
+        with np.errstate(over="ignore"):  # numbers too large become infinite and are refused as such
+            x = x.astype(np.float32, copy=False)
     if card.dtype == "int64":
         if x.dtype.kind not in "iu" or (x.size and x.min() < 0):
             raise ConfigError(

@@ -6,6 +6,7 @@ import pytest
 from fedge.config.registers.option import ConfigError
 from fedge.inference.card import Card
 from fedge.inference.windows import checked, read_raw_windows, unlike
+from hhar.windows.window_file import load_windows
 
 CARD = Card("1", "cnn", {}, {}, (2, 16), "float32", ("u", "v"), ("a", "b"))
 X = np.zeros((3, 2, 16), np.float32)
@@ -34,10 +35,11 @@ def test_x_alone_will_do_and_users_are_taken_along(tmp_path):
         ({"x": X[..., :8]}, r"but is of shape \(3, 2, 8\); cut and sample them alike"),
         ({"x": X, "channels": np.array(["v", "u"])}, "channels must be those of training, u, v, but "
         ".* has v, u"),
-        ({"x": X.astype(int)}, "must be float32 or uint8, but is 'int64'"),
+        ({"x": X.astype(complex)}, "must be float32 or uint8, but is 'complex128'"),
         ({"x": X + np.array([[[0]], [[np.nan]], [[0]]], np.float32)}, "must be finite, but window 1 is not"),
         ({"x": X + np.array([[[0]], [[0]], [[-3e38]]], np.float32)}, "window 2 holds a larger number"),
-        ({"x": X, "user": np.array([1, 2, 3])}, "user must be a text per window"),
+        ({"x": X + np.array([[[0]], [[0]], [[1e300]]])}, "must be finite, but window 2 is not"),
+        ({"x": X, "user": np.array([1.0, 2.0, 3.0])}, "user must be a text per window"),
         ({"x": X.astype(object)}, "holds pickled objects"),
     ],
 )  # fmt: skip
@@ -45,6 +47,24 @@ def test_other_windows_are_refused_in_one_line(tmp_path, arrays, words):
     with pytest.raises(ConfigError, match=words) as caught:
         read_raw_windows(written(tmp_path, **arrays), CARD)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["?", "i1", "i2", "i8", "u2", "u8", "f2", "f4", "f8", "g", ">f4", ">i2"])
+def test_a_file_of_training_is_also_one_for_predictions(tmp_path, kind):
+    """Numbers are cast, and numeric names, as a run casts those of `data.path`."""
+    x = np.tile(np.arange(2, dtype=kind), 48).reshape(3, 2, 16)
+    arrays = {"x": x, "user": np.array([3, 1, 2]), "channels": np.array(["u", "v"])}
+    path = written(tmp_path, y=np.array([0, 1, 0]), classes=np.array(["a", "b"]), **arrays)
+    there, found = load_windows(path), read_raw_windows(path, CARD)
+    assert found.x.dtype == there.x.dtype == np.float32
+    assert np.array_equal(found.x, there.x)
+    assert found.user.tolist() == there.user.tolist() == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize("kind", ["i2", "i8", "?"])
+def test_whole_numbers_in_place_of_bytes_are_refused(tmp_path, kind):
+    with pytest.raises(ConfigError, match="must be float32 or uint8"):
+        read_raw_windows(written(tmp_path, x=X.astype(kind)), replace(CARD, dtype="uint8"))
 
 
 def test_what_is_no_archive(tmp_path):
