@@ -87,13 +87,13 @@ def from_pandas(
     rows, kinds = _read(frame, user, label, time, time_unit, session, device, wanted)
     _refuse_odd_about(about)
     said = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
-    windows, left_out = _windows(rows, spec)
+    windows, left_out, lost = _windows(rows, spec)
     other = sorted({kind for kind in kinds if kind.lower() != "float32"})
     cast = f"x from {' and '.join(other)} to float32" if other else ""
-    for name, line in (("cast", cast), ("left_out", left_out)):
+    for name, line, whom in (("cast", cast, ""), ("left_out", left_out, lost)):
         if line:
-            said[name] = line
-            warnings.warn(f"from_pandas: {line}", stacklevel=2)
+            said[name] = line  # goes wherever the windows go, so without names of persons
+            warnings.warn(f"from_pandas: {line}{whom}", stacklevel=2)
     windows = replace(windows, about=said)
     check_windows(windows, "frame")
     return windows
@@ -147,8 +147,8 @@ def _read(
     return rows, [kind for _, kind in found]
 
 
-def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
-    """The windows, and in words the rows without any."""
+def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
+    """The windows, in words the rows without any, and the names of users without any."""
     classes = sorted(rows.label.known, key=_in_order)
     if len(classes) < 2:
         raise HharError(
@@ -167,14 +167,14 @@ def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
             f"window_s: a run of one label without a gap over 1 s must hold {spec.window_s:g} s, none does: "
             f"the longest of {len(runs)} has {longest} rows; give a shorter window_s, or check time_unit"
         )
-    return builder.finish(), _left_out(runs)
+    return builder.finish(), *_left_out(runs)
 
 
-def _left_out(runs: Sequence[tuple[str, int, int]]) -> str:
-    """Say which users and how many runs were too short for a window; empty where none was."""
+def _left_out(runs: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
+    """Numbers of runs too short for a window and of users without one, and their names; empty for none."""
     short = [(user, length) for user, length, count in runs if not count]
     if not short:
-        return ""
+        return "", ""
     with_windows = {user for user, _, count in runs if count}
     lost = sorted({user for user, _ in short} - with_windows)
     rows = sum(length for _, length in short)
@@ -182,12 +182,10 @@ def _left_out(runs: Sequence[tuple[str, int, int]]) -> str:
         f"{len(short)} of {quantity(len(runs), 'run')} of one label, {quantity(rows, 'row')}, "
         f"{'is' if len(short) == 1 else 'are'} shorter than a window"
     )
-    if lost:
-        shown = ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
-        line += (
-            f"; {quantity(len(lost), 'user')} {'has' if len(lost) == 1 else 'have'} no window at all: {shown}"
-        )
-    return line
+    if not lost:
+        return line, ""
+    line += f"; {quantity(len(lost), 'user')} {'has' if len(lost) == 1 else 'have'} no window at all"
+    return line, ": " + ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
 
 
 def _in_order(name: str) -> tuple[int, int, str]:

@@ -161,14 +161,16 @@ def test_names_of_any_kind():
         assert set(windows.user) == {"1", "2"}
 
 
-def test_too_short_runs_and_users_are_said():
-    given = columns((*TWO, ("a", "walk", 0.5), ("c", "sit", 0.02)))
-    with pytest.warns(
-        UserWarning, match="2 of 5 runs of one label, 26 rows, are shorter than a window; 1 user has"
-    ):
+def test_too_short_runs_and_users_are_said_and_only_their_numbers_travel():
+    """Names are for whoever cuts the windows: `about` goes into manifests and shared copies."""
+    given = columns((*TWO, ("a", "walk", 0.5), *((f"lost{n}", "sit", 0.02) for n in range(7))))
+    line = "8 of 11 runs of one label, 32 rows, are shorter than a window; 7 users have no window at all"
+    with pytest.warns(UserWarning, match=f"{line}: lost0, lost1, lost2, lost3, lost4, …"):
         windows = fedge.from_pandas(pd.DataFrame(given), time="t", **AS)
-    assert windows.about["left_out"].endswith("no window at all: c")
+    assert windows.about["left_out"] == line
     assert set(windows.user) == {"a", "b"}
+    with pytest.warns(UserWarning, match="1 user has no window at all: c$"):
+        fedge.from_pandas(pd.DataFrame(columns((*TWO, ("c", "sit", 0.02)))), time="t", **AS)
 
 
 def broken(**changes):
