@@ -8,7 +8,8 @@ training windows at each layer; windows like those give the same ones. So
 
 is smallest for the model of people like this one. Nothing but the models is needed, and nothing of the
 windows leaves its owner. A network without BatchNorm is judged by how unsure it is: the mean entropy
-of its predictions, in nats.
+of its predictions, in nats; of several classes the sum over classes, each present or not. Numbers are never
+unsure, so networks that predict them need BatchNorm.
 
 It sees users recorded otherwise (sensors turned, other devices), not users who mean something else by a
 class: their windows are the same. The question is that of Fenoglio et al. 2025, FLUX (arXiv 2511.22305), who
@@ -24,6 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedge.config.registers.option import ConfigError
+from fedge.inference.card import CLASS, NUMBERS
 from fedge.inference.network import Classifier, probabilities
 
 _LEAST = 1e-12  # of a variance or probability of which a logarithm is taken
@@ -36,11 +39,13 @@ def input_misfit(classifier: Classifier, x: np.ndarray) -> float:
     Args:
         classifier: the model with its scaling.
         x: (N, C, T) or images (N, C, H, W), N ≥ 1, of one person.
+
+    Raises:
+        ConfigError: a network without BatchNorm predicts numbers.
     """
     norms = [layer for layer in classifier.network.modules() if _carries_statistics(layer)]
     if not norms:
-        found = np.maximum(probabilities(classifier, x), _LEAST)
-        return float(-(found * np.log(found)).sum(axis=1).mean())
+        return _entropy(probabilities(classifier, x), classifier.says)
     seen: dict[int, list[Tensor]] = {number: [] for number in range(len(norms))}
     hooks = [
         layer.register_forward_pre_hook(
@@ -55,6 +60,18 @@ def input_misfit(classifier: Classifier, x: np.ndarray) -> float:
             hook.remove()
     parts = [_divergences(layer, seen[number]) for number, layer in enumerate(norms) if seen[number]]
     return float(torch.cat(parts).mean())
+
+
+def _entropy(found: np.ndarray, says: str) -> float:
+    """Mean entropy of predictions (N, classes, …), in nats."""
+    if says == NUMBERS:
+        raise ConfigError(
+            "--fit compares models by BatchNorm's statistics, or by how sure they are of classes, but these "
+            "predict numbers without BatchNorm; choose a model by --leaf or --client"
+        )
+    shares = (found,) if says == CLASS else (found, 1 - found)
+    summed = sum((share * np.log(np.maximum(share, _LEAST))).sum(axis=1) for share in shares)
+    return float(-np.mean(summed))
 
 
 def best_fit(misfits: Sequence[float]) -> int:

@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from fedge.config.registers.option import ConfigError
+from fedge.inference.card import CLASS, CLASSES, NUMBERS
 from fedge.inference.network import Classifier
 from fedge.inference.placement import best_fit, input_misfit
 
@@ -114,3 +116,39 @@ def test_newcomers_whose_sensors_are_turned_get_the_model_of_such_leaves(run, tm
     assert [named["turned" in line] in line for line in said] == [True] * 8
     assert main(["predict", str(run), str(tmp_path / "new.npz"), "--fit", "--leaf", "1"]) == 4
     assert "goes without --leaf" in capsys.readouterr().err
+
+
+class Constant(nn.Module):
+    """Fixed answers (2,) or (2, positions), whatever the windows."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = torch.tensor(answers)
+
+    def forward(self, x):
+        return self.answers.expand(len(x), *self.answers.shape)
+
+
+@pytest.mark.parametrize(
+    ("says", "answers", "expected"),
+    [
+        (CLASS, [0.0, 0.0], np.log(2)),
+        (CLASS, [0.0, np.log(3.0)], np.log(4) - 0.75 * np.log(3)),
+        (CLASS, [[0.0, 0.0], [0.0, 800.0]], np.log(2) / 2),  # positions: unsure, sure
+        (CLASSES, [0.0, 800.0], np.log(2)),
+        (CLASSES, [0.0, -800.0], np.log(2)),  # absent for sure is as sure as present
+        (CLASSES, [np.log(3.0), -np.log(3.0)], 2 * (np.log(4) - 0.75 * np.log(3))),
+    ],
+)
+def test_without_batchnorm_the_surest_fits_best(says, answers, expected):
+    """Entropy by hand: of 1/2 and 1/2 ln 2; of 1/4 and 3/4 ln 4 − 3/4 ln 3; of what is sure 0."""
+    sure = Classifier(Constant(answers), (2, 2), (), (), "float32", says)
+    assert input_misfit(sure, WINDOWS) == pytest.approx(expected, abs=1e-6)
+
+
+def test_numbers_are_never_unsure():
+    """Only BatchNorm tells models of numbers apart."""
+    with pytest.raises(ConfigError, match="predict numbers without BatchNorm; choose a model by --leaf"):
+        input_misfit(Classifier(Constant([1.0, 2.0]), (2, 2), (), (), "float32", NUMBERS), WINDOWS)
+    normed = Classifier(Normed([2, 2], [1, 4]), (2, 2), (), (), "float32", NUMBERS)
+    assert input_misfit(normed, WINDOWS) == pytest.approx(0, abs=1e-9)
