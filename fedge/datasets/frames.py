@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import pairwise
 from numbers import Real
 from typing import Any
@@ -25,6 +27,7 @@ from hhar.windows.window_file import Windows, check_windows
 
 _SENSOR = "own"
 MOST_UPSAMPLING = 2.0  # largest rate of windows in units of the rows' rate
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d{1,3})?")
 MOST_NAMED = 5  # users named in a line
 
 
@@ -188,9 +191,9 @@ def _left_out(runs: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
     return line, ": " + ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
 
 
-def _in_order(name: str) -> tuple[int, int, str]:
+def _in_order(name: str) -> tuple[int, Decimal, str]:
     """Sort key of labels: numbers by size, then names."""
-    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+    return (0, Decimal(name), name) if _NUMBER.fullmatch(name) else (1, Decimal(0), name)
 
 
 def _streams(rows: _Rows) -> Iterator[NDArray[np.int64]]:

@@ -161,6 +161,18 @@ def test_names_of_any_kind():
         assert set(windows.user) == {"1", "2"}
 
 
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize(
+    "values", [[-1, 1], [-10, -9, 0, 3, 10], [-2.5, -1e-7, 0.5, 10.25], [2**60, 2**60 + 1, 2**62]]
+)
+def test_labels_that_are_numbers_stand_in_their_order(frame, values, as_text):
+    """Python's own order, whatever the sign and the size; windows come in the order of their classes."""
+    labels = [str(value) if as_text else value for value in values]
+    windows = fedge.from_pandas(frame(columns([("a", label, 4) for label in reversed(labels)])), **AS)
+    assert windows.classes == tuple(map(str, values))
+    assert np.bincount(windows.y).tolist() == [7] * len(values)
+
+
 def test_too_short_runs_and_users_are_said_and_only_their_numbers_travel():
     """Names are for whoever cuts the windows: `about` goes into manifests and shared copies."""
     given = columns((*TWO, ("a", "walk", 0.5), *((f"lost{n}", "sit", 0.02) for n in range(7))))

@@ -293,7 +293,10 @@ def plain_windows(frame, given):
 
 
 def _by_size(name):
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+    with suppress(ValueError):
+        if math.isfinite(float(name)) and "_" not in name and name == name.strip():
+            return (0, decimal.Decimal(name), name)
+    return (1, decimal.Decimal(0), name)
 
 
 def _cells(frame, name):
