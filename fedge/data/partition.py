@@ -69,9 +69,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
     kind = split_kind(windows, config)
     refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
     order = DealOrder(config.partition, seed)
-    if config.scenario == "rate" and windows.x.ndim != 3:
-        raise ConfigError("scenario rate needs windows in time, but the data are images; use scenario gain")
-    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    planted = _planted(windows, config, clients_per_leaf, seed)
     unseen_clients = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     if PARTITIONS.has(config.partition.kind, OWNERS):
         if SCENARIOS.has(config.scenario, FILES):
@@ -110,7 +108,7 @@ def own_partition(
         ConfigError: there are no sessions to split by, or windows of a split are missing.
     """
     kind = split_kind(windows, config)
-    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    planted = _planted(windows, config, clients_per_leaf, seed)
     unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     owner = np.full(len(windows.y), client)
     split = np.full(len(windows.y), UNUSED)
@@ -120,6 +118,22 @@ def own_partition(
     clients = _indices(owner, split, sum(clients_per_leaf))
     _refuse_empty_own(clients[client], windows, config, kind)
     return Partition(clients, kind, frozenset(unseen), planted)
+
+
+def _planted(windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int) -> Scenario | None:
+    """The run's scenario; ConfigError where windows lack the time, classes or channels that it changes."""
+    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    x, y = windows.x, windows.y
+    for change in planted.changes if planted else ():
+        of_classes = change.labels is not None or change.held is not None
+        for is_lacking, what in (
+            (change.span != 1 and x.ndim != 3, f"in time (N, channels, samples), but x is {x.shape}"),
+            (of_classes and not windows.has_labels, f"with a class each, but y is {y.dtype} {y.shape}"),
+            (change.matrix is not None and x.dtype == np.int64, "of channels, but x are tokens (int64)"),
+        ):
+            if is_lacking:
+                raise ConfigError(f"scenario {config.scenario} needs windows {what}; set another scenario")
+    return planted
 
 
 def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.ndarray:

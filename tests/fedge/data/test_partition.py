@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import PARTITIONS
+from fedge.config.registers.parts import PARTITIONS, SCENARIOS
 from fedge.config.registers.traits import OWNERS
 from fedge.config.topology import clients_per_leaf
 from fedge.data.owners import clients_of_owners
-from fedge.data.partition import Partition, partition
+from fedge.data.partition import Partition, own_partition, partition
+from fedge.data.scenario import Change
 from fedge.data.split import TEST, TRAIN, VAL
 from fedge.seeding import Purpose, numpy_stream
 from hhar.synthetic.generate import synthetic_windows
@@ -184,6 +185,47 @@ def test_users_of_a_file_stand_at_leaves_of_its_group(make_windows):
             assert held == {"ab"[group]}
     with pytest.raises(ConfigError, match="a has 3 users for 4 clients"):
         deal(windows, [2, 2, 2], 0, scenario_sizes="2,1", **keys)
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "words"),
+    [
+        ({"x": np.zeros((12, 6), np.float32)}, {"span": 0.5}, r"in time .*, but x is \(12, 6\)"),
+        ({"x": np.zeros((12, 6, 5, 4), np.uint8)}, {"span": 0.5}, r"in time .*, but x is \(12, 6, 5, 4\)"),
+        (
+            {"y": np.zeros((12, 2), np.float32)},
+            {"labels": np.arange(3)},
+            r"a class each, but y is float32",
+        ),
+        (
+            {"y": np.zeros((12, 2), np.int64)},
+            {"held": np.ones(3, bool)},
+            r"a class each, but y is int64 \(12, 2\)",
+        ),
+        (
+            {"x": np.zeros((12, 9), np.int64), "channels": ()},
+            {"matrix": np.eye(0)},
+            "of channels, but x are tokens",
+        ),
+    ],
+)
+def test_a_scenario_changes_only_what_windows_have(make_windows, form, change, words):
+    """Of the user's own, too, of which nothing is known before; all clients' together, or one client's."""
+    rows = [(u, None, f"{c}/{s}", c) for u in "ab" for c in (0, 1) for s in range(3)]
+    windows = make_windows(rows)
+    channels = tuple(f"c{n}" for n in range(6))
+    windows = replace(windows, **{"x": np.zeros((12, 6, 5), np.float32), "channels": channels} | form)
+    kind = SCENARIOS.given(lambda groups, channels, classes, rng: [Change(), Change(**change)])
+    config = from_run_config({"scenario": kind, "hierarchy.num-servers": 2})
+    try:
+        for deals in (partition, lambda *given: own_partition(*given[:3], 1, 0)):
+            with pytest.raises(ConfigError, match=words):
+                deals(windows, config, [1, 1], 0)
+    finally:
+        SCENARIOS.forget(kind)
+    if "span" in change:
+        with pytest.raises(ConfigError, match="scenario rate needs windows in time"):
+            deal(windows, [1, 1], scenario="rate", hierarchy__num_servers=2)
 
 
 def test_devices_stay_whole(make_windows):
