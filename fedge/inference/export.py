@@ -69,7 +69,7 @@ def write_torchscript(classifier: Classifier, card: Card, path: Path) -> float:
 
     def read(part: Path) -> Run:
         loaded = torch.jit.load(str(part))
-        return lambda x: loaded(torch.from_numpy(x)).detach().numpy()
+        return lambda x: loaded(torch.from_numpy(x)).numpy()
 
     return _write(classifier, card, path, write, read)
 

@@ -31,7 +31,7 @@ class Classifier(nn.Module):
         dtype: str,
         says: str = CLASS,
     ) -> None:
-        """Put scaling around a network, in evaluation mode.
+        """Put scaling around a network, in evaluation mode and without gradients.
 
         Args:
             network: takes windows as clients do.
@@ -50,6 +50,7 @@ class Classifier(nn.Module):
         self.register_buffer("mean", torch.tensor(mean or [0.0], dtype=torch.float32).reshape(shape))
         self.register_buffer("std", torch.tensor(std or [1.0], dtype=torch.float32).reshape(shape))
         self.eval()
+        self.requires_grad_(False)  # an exported file's answers then become arrays as they are
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw windows (N, C, …) to probabilities (N, classes), or the model's other answers."""

@@ -75,8 +75,7 @@ def test_files_give_the_models_probabilities(name, tmp_path):
     x = (3 * np.random.default_rng(1).normal(size=(7, 2, 16)) + 1).astype(np.float32)
     expected = probabilities(classifier, x)
     assert write_torchscript(classifier, CARD, tmp_path / "m.pt") <= 1e-5
-    with torch.no_grad():
-        found = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy(x)).numpy()
+    found = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy(x)).numpy()
     assert np.abs(found - expected).max() <= 1e-5
     runtime = pytest.importorskip("onnxruntime", reason="fedge[onnx] is not installed")
     assert write_onnx(classifier, CARD, tmp_path / "m.onnx") <= 1e-5
@@ -91,8 +90,7 @@ def test_images_go_in_as_bytes(tmp_path):
     classifier = classifier_of("cnn2d", card)
     assert write_torchscript(classifier, card, tmp_path / "m.pt") <= 1e-5
     x = np.random.default_rng(1).integers(0, 256, (3, 1, 8, 8), dtype=np.uint8)
-    with torch.no_grad():
-        found = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy(x)).numpy()
+    found = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy(x)).numpy()
     assert np.abs(found - probabilities(classifier, x)).max() <= 1e-5
     pytest.importorskip("onnxruntime", reason="fedge[onnx] is not installed")
     assert write_onnx(classifier, card, tmp_path / "m.onnx") <= 1e-5
