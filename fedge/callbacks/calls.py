@@ -1,12 +1,13 @@
 """All callbacks of one run: made, called in order, and their state kept."""
 
-import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
 from typing import Any
 
+from fedge.callbacks.attributes import kept_attributes, other_attributes, read, written
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
@@ -18,6 +19,8 @@ from fedge.records.tables.round_tables import ClientRow, GlobalRow, LeafRow, tab
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.results import RoundResult
 from fedge.tasks.chosen import task_of
+
+logger = logging.getLogger(__name__)
 
 
 class CallbackError(RuntimeError):
@@ -55,7 +58,9 @@ class Callbacks(Hooks):
         self._given = [config.callbacks, config.callbacks_args]
         self._num_rounds = config.num_server_rounds
         self._all = [(name, _callback_of(name, config)) for name in names_in(config.callbacks)]
-        self._before = [_kept(callback) for _, callback in self._all]
+        self._before = [kept_attributes(callback) for _, callback in self._all]
+        self._lost = [other_attributes(callback) for _, callback in self._all]
+        self._said: set[tuple[str, str]] = set()
         self._global_round = 0
         self.stop: Stop | None = None
 
@@ -63,6 +68,8 @@ class Callbacks(Hooks):
         """Call all: the run begins, or goes on."""
         self._global_round = run.rounds_done
         self._call("begin_run", run)
+        # this call makes these again when a run goes on
+        self._lost = [other_attributes(callback) for _, callback in self._all]
 
     def begin_round(self, global_round: int) -> None:
         """Call all."""
@@ -157,9 +164,24 @@ class Callbacks(Hooks):
             _state_of(name, callback, before)
             for (name, callback), before in zip(self._all, self._before, strict=True)
         ]
+        self._say_lost()
         stop = self.stop and vars(self.stop)
         names = [name for name, _ in self._all]
         return {"given": self._given, "names": names, "states": states, "stop": stop}
+
+    def _say_lost(self) -> None:
+        """Warn once of each attribute that has changed and would not come back."""
+        for (name, callback), before in zip(self._all, self._lost, strict=True):
+            if hasattr(callback, "state_dict"):
+                continue
+            for key, content in other_attributes(callback).items():
+                if before.get(key) != content and (name, key) not in self._said:
+                    self._said.add((name, key))
+                    logger.warning(
+                        "callback %s changes %s (%s), which does not come back when the run goes on after a "
+                        "stop; define state_dict and load_state_dict",
+                        name, key, type(getattr(callback, key)).__name__,
+                    )  # fmt: skip
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`; callbacks absent from the state start afresh.
@@ -167,7 +189,7 @@ class Callbacks(Hooks):
         Raises:
             ValueError, TypeError, LookupError: they are no such result.
         """
-        found = dict(zip(facts.get("names", ()), facts.get("states", ()), strict=True))
+        found = dict(zip(facts.get("names", ()), map(read, facts.get("states", ())), strict=True))
         for name, callback in self._all:
             if name in found:
                 _put_back(name, callback, found[name])
@@ -217,26 +239,13 @@ def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
     )
 
 
-def _kept(callback: Any) -> dict[str, Any]:
-    """The JSON-serialisable attributes, as decoded from JSON."""
-    found = {}
-    for name, value in getattr(callback, "__dict__", {}).items():
-        try:
-            text = json.dumps(value)
-        except (TypeError, ValueError, RecursionError):
-            continue
-        if type(json.loads(text)) is type(value):  # a tuple would come back as a list
-            found[name] = json.loads(text)
-    return found
-
-
 def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
     """State of one callback."""
     if not hasattr(callback, "state_dict"):
-        now = _kept(callback)
+        now = kept_attributes(callback)
         return {key: value for key, value in now.items() if key not in before or before[key] != value}
     try:
-        return json.loads(json.dumps(callback.state_dict()))
+        return written(callback.state_dict(), exact=False)
     except OWN_ERRORS as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "

@@ -135,6 +135,49 @@ def test_what_a_callback_remembers_survives(config):
     assert (len(onward.rounds), "stopped" in onward.manifest) == (6, False)
 
 
+class PerClient(Callback):
+    """Ends the run once it has seen client 1 in three rounds: a table by number, and pairs of numbers."""
+
+    def __init__(self):
+        self.rounds_of, self.pairs = {}, []
+
+    def end_round(self, round_):
+        for row in round_.clients:
+            self.rounds_of[row["client"]] = self.rounds_of.get(row["client"], 0) + 1
+        self.pairs.append((round_.global_round, len(self.rounds_of)))
+        return f"seen: {self.pairs}" if self.rounds_of[1] == 3 else None
+
+
+def test_tables_by_number_and_pairs_survive(config):
+    first, _ = carry_out(config, PerClient(), **{"num-server-rounds": 2})
+    going_on = {**config, "num-server-rounds": 9, "resume": str(first.folder)}
+    again = simulate(going_on, callbacks=[PerClient()], terminal=io.StringIO())
+    assert again.manifest["stopped"]["reason"] == "seen: [(1, 9), (2, 9), (3, 9)]"
+
+
+class Losing(Callback):
+    """Keeps what does not come back, once made anew at every beginning, and once not."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def begin_run(self, run):
+        self.opened = {1, 2}
+
+    def end_round(self, round_):
+        self.seen.add(round_.global_round)
+
+
+def test_what_would_be_lost_is_said_once(config, caplog):
+    run, _ = carry_out(config, Losing())
+    (line,) = [words for words in caplog.messages if "does not come back" in words]
+    assert "Losing changes seen (set), which does not come back when the run goes on" in line
+    assert line in (run.folder / "run.log").read_text()
+    caplog.clear()
+    carry_out(config, Keeping(), PerClient(), Counting())
+    assert "does not come back" not in caplog.text
+
+
 class Keeping(Callback):
     """Keeps what JSON cannot hold, and says how."""
 

@@ -1,0 +1,87 @@
+"""State of a callback as JSON that comes back as it was: also tables by number, and tuples.
+
+JSON has tables by text only, and no tuples. Others are written as a table with one name that no user's has:
+
+    {3: 0.5}  →  {"\\u0000table": [[3, 0.5]]}        (1, "a")  →  {"\\u0000tuple": [1, "a"]}
+"""
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+_TABLE, _TUPLE = "\0table", "\0tuple"
+_BASES = (dict, list, tuple, str, int, float)
+
+
+def written(value: Any, exact: bool = True) -> Any:
+    """A value as JSON has it, of which `read` makes the value again.
+
+    Args:
+        value: made of numbers, texts, None, lists, tuples and tables.
+        exact: refuse classes derived from these, such as a `collections.Counter`, which would come back
+            without what they can do; else they are written as their base.
+
+    Raises:
+        TypeError: it is made of something else.
+
+    >>> read(written({3: (1, 0.5)})), written({"a": [None, True]})
+    ({3: (1, 0.5)}, {'a': [None, True]})
+    """
+    if isinstance(value, np.bool_ | np.integer | np.float64):
+        value = value.item()
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    kind = type(value) if exact else next((base for base in _BASES if isinstance(value, base)), None)
+    if kind is dict:
+        return _table(value, exact)
+    if kind in (list, tuple):
+        items = [written(each, exact) for each in value]
+        return items if kind is list else {_TUPLE: items}
+    if kind in (int, float, str):
+        return kind(value)
+    raise TypeError(f"a {type(value).__name__} is neither number, text, None, list nor table")
+
+
+def read(value: Any) -> Any:
+    """The value of which `written` made JSON."""
+    if isinstance(value, list):
+        return [read(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {_TUPLE}:
+        return tuple(map(read, value[_TUPLE]))
+    if value.keys() == {_TABLE}:
+        return {read(key): read(each) for key, each in value[_TABLE]}
+    return {key: read(each) for key, each in value.items()}
+
+
+def kept_attributes(callback: Any) -> dict[str, Any]:
+    """Attributes of a callback that come back after a stop, as JSON."""
+    return {name: found for name, value in _attributes(callback) for found in _tried(written, value)}
+
+
+def other_attributes(callback: Any) -> dict[str, bytes]:
+    """Content of the attributes that do not come back, to be compared; without those of unknown content."""
+    kept = kept_attributes(callback)
+    others = [(name, value) for name, value in _attributes(callback) if name not in kept]
+    return {name: found for name, value in others for found in _tried(pickle.dumps, value)}
+
+
+def _attributes(callback: Any) -> list[tuple[str, Any]]:
+    return list(getattr(callback, "__dict__", {}).items())
+
+
+def _tried(act: Callable[[Any], Any], value: Any) -> list[Any]:
+    """Result of `act` on a value, alone; empty if it has none, as pickle of an open file."""
+    try:
+        return [act(value)]
+    except Exception:  # a user's class may raise anything while it is pickled
+        return []
+
+
+def _table(value: Mapping[Any, Any], exact: bool) -> dict[str, Any]:
+    if all(type(key) is str for key in value) and not value.keys() & {_TABLE, _TUPLE}:
+        return {key: written(each, exact) for key, each in value.items()}
+    return {_TABLE: [[written(key, exact), written(each, exact)] for key, each in value.items()]}
