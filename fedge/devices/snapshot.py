@@ -17,7 +17,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.clients.algorithms import ClockAlgorithms, WaitingReply
 from fedge.devices.procedure import Procedure
 from fedge.devices.restoring import counters_like, model_vector, refuse_others
-from fedge.devices.servers.arrivals import Arrival
+from fedge.devices.servers.arrivals import Arrival, unkept
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.tiers.parent import Parent, ParentLink
@@ -98,11 +98,17 @@ class _Found:
 
 
 def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
-    """Content of a procedure's checkpoint: group → name → state, and facts as JSON."""
+    """Content of a procedure's checkpoint: group → name → state, and facts as JSON.
+
+    Raises:
+        ConfigError: a rule of the user's keeps something that would not come back.
+    """
     kept = _Kept()
     memory: dict[str, State] = {}
     servers = []
     for index, server in enumerate(_servers(procedure)):
+        if fault := unkept(server.memory, server.version.vector):
+            raise ConfigError(f"{server.told} {fault}; mend it")
         if server.memory.arrays:
             memory[str(index)] = dict(server.memory.arrays)
         servers.append(_server_facts(server, kept))

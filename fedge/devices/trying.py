@@ -18,7 +18,7 @@ from fedge.devices.population.duration import Work, checked_seconds, duration_of
 from fedge.devices.population.fleet import Fleet, check_fleet
 from fedge.devices.population.idle import Idle
 from fedge.devices.population.selection import DeviceTurn, History
-from fedge.devices.servers.arrivals import Arrival, Memory
+from fedge.devices.servers.arrivals import Arrival, Memory, unkept
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
 _DEVICES = 2
@@ -52,12 +52,8 @@ def _first_model(
                 f"{register.option} {name} must return the new model, an array of the shape of the one "
                 f"it got, or None, but returned {shown(found)}; mend it"
             )
-        for kept, array in memory.arrays.items():
-            if not isinstance(array, np.ndarray) or array.dtype.hasobject:
-                raise ConfigError(
-                    f"{register.option} {name} must keep arrays of numbers in memory.arrays, which "
-                    f"checkpoints hold, but keeps {shown(array)} as {shown(kept)}; mend it"
-                )
+        if fault := unkept(memory, model):
+            raise ConfigError(f"{register.option} {name} {fault}; mend it")
         if found is not None:
             break
     return found, memory.arrays

@@ -210,6 +210,7 @@ class AsynchronousSteps(Steps):
             DeviceServer(
                 initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
                 private_sum(config.privacy, plan.seed, leaf, len(who.leaf_of)),
+                f"{SERVER_RULES.option} {config.asynchrony.rule}",
             )
             for leaf in range(who.leaves)
         ]  # fmt: skip
@@ -264,7 +265,8 @@ class AsynchronousSteps(Steps):
             shares = below @ facts.shares / below.sum(1)[:, None]
             stream = who.leaves + place.stream
             own = replace(facts, shares=shares, server=stream)
-            return DeviceServer(facts.version, rule, arguments, len(below), own)
+            told = f"{CLOUD_RULES.option} {place.options.cloud_rule}"
+            return DeviceServer(facts.version, rule, arguments, len(below), own, told=told)
 
         labels = None if groups is None else groups.labels.tolist()
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)

@@ -1,12 +1,16 @@
 """Arrivals at a server of the virtual clock, its memory between them, and the form of its rule."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
+from fedge.config.registers.option import shown
 from fedge.devices.servers.model_facts import ModelFacts
+
+_KINDS = "fiub"  # of arrays in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +41,7 @@ class Arrival:
         return np.subtract(self.end, self.start, dtype=np.float64)
 
 
-@dataclass
+@dataclass(slots=True)  # another attribute would be lost in a checkpoint
 class Memory:
     """Memory of a server between arrivals; saved in checkpoints.
 
@@ -66,3 +70,46 @@ class Release(Protocol):
 
 
 Rule = Callable[..., "np.ndarray | None"]
+
+
+def unkept(memory: Memory, like: np.ndarray) -> str:
+    """Fault of a memory with something that no checkpoint gives back, in words; "" for none.
+
+    Args:
+        memory: of a server, after its rule was called.
+        like: (P,) the server's model.
+
+    >>> unkept(Memory(2, [0.5]), np.zeros(1))
+    'must keep arrivals in memory.buffer, and its own arrays in memory.arrays, but keeps 0.5 in memory.buffer'
+    """
+    if not isinstance(memory.buffer, list) or not isinstance(memory.arrays, dict):
+        return "must keep a list in memory.buffer and a table in memory.arrays, but has put others there"
+    for each in memory.buffer:
+        if not isinstance(each, Arrival):
+            return (
+                f"must keep arrivals in memory.buffer, and its own arrays in memory.arrays, but keeps "
+                f"{shown(each)} in memory.buffer"
+            )
+        if fault := _fault_of(each, like):
+            return f"must keep arrivals as they came, or others of their form, in memory.buffer, but {fault}"
+    for name, array in memory.arrays.items():
+        if type(name) is not str or not isinstance(array, np.ndarray) or array.dtype.kind not in _KINDS:
+            return (
+                f"must keep arrays of numbers in memory.arrays, which checkpoints hold, but keeps "
+                f"{shown(array)} as {shown(name)}"
+            )
+    return ""
+
+
+def _fault_of(arrival: Arrival, like: np.ndarray) -> str:
+    """Why an arrival in a buffer would not come back from a checkpoint; "" if it would."""
+    for what, vector in (("start", arrival.start), ("end", arrival.end)):
+        if not isinstance(vector, np.ndarray) or (vector.shape, vector.dtype) != (like.shape, like.dtype):
+            return f"the {what} of one is {shown(vector)}, and the model {like.dtype} {like.shape}"
+    for what, count in (("child", arrival.child), ("staleness", arrival.staleness)):
+        if type(count) is not int or count < 0:
+            return f"the {what} of one is {shown(count)}"
+    for what, value, most in (("weight", arrival.weight, math.inf), ("share", arrival.share, 1.0)):
+        if not isinstance(value, int | float) or not 0 <= value <= most or math.isinf(value):
+            return f"the {what} of one is {shown(value)}"
+    return ""

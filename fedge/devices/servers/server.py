@@ -8,6 +8,7 @@ import numpy as np
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import SERVER_RULES
 from fedge.devices.servers.arrivals import Arrival, Memory, Rule
 from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.private import PrivateSum
@@ -25,6 +26,7 @@ class DeviceServer:
         version: its model.
         number: its number of versions; staleness is counted in these.
         memory: its state between arrivals.
+        told: its rule, as errors name it: the option, and its value.
         put_aside: keeps the vector of a version, (P,), in memory or in a file.
         range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
     """
@@ -37,6 +39,7 @@ class DeviceServer:
         children: int,
         facts: ModelFacts | None = None,
         private: PrivateSum | None = None,
+        told: str = SERVER_RULES.option,
     ) -> None:
         """Begin with a model.
 
@@ -48,7 +51,9 @@ class DeviceServer:
             children: how many bring something.
             facts: of the model, for rules in need of more than vectors.
             private: adds noise to releases; None for no privacy.
+            told: the rule, as errors name it.
         """
+        self.told = told
         self.version = version
         self.number = 0
         self.memory = Memory(children, facts=facts, private=private)
@@ -63,7 +68,7 @@ class DeviceServer:
         """A server with the same rule, started with a model; its streams are those of a number."""
         facts = self.memory.facts
         own = None if facts is None else replace(facts, server=facts.server + number)
-        made = DeviceServer(version, *self._given, children, own)
+        made = DeviceServer(version, *self._given, children, own, told=self.told)
         made.put_aside = self.put_aside
         return made
 
@@ -99,7 +104,7 @@ class DeviceServer:
             raise
         except OWN_ERRORS as error:
             raise ConfigError(
-                f"asynchrony.rule raised {own_error(error)} after version {self.number}; mend it"
+                f"{self.told} raised {own_error(error)} after version {self.number}; mend it"
             ) from error
 
     @property
@@ -125,7 +130,7 @@ class DeviceServer:
         shape = self.version.vector.shape
         if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
             raise ConfigError(
-                f"asynchrony.rule must return the new model as floats of shape {shape}, or None, but "
+                f"{self.told} must return the new model as floats of shape {shape}, or None, but "
                 f"returned {shown(found)}; mend it"
             )
         return found

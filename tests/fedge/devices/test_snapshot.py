@@ -67,6 +67,17 @@ def test_in_the_middle_of_a_buffer_with_jobs_in_flight(tmp_path):
     assert len(groups["vectors"]) == len(starts | buffered | {facts["servers"][0]["version"][0]})
 
 
+@pytest.mark.parametrize("option", ["asynchrony.rule", "asynchrony.cloud-rule"])
+def test_what_a_rule_keeps_late_and_no_checkpoint_holds_is_named(option):
+    """After any trial before the run, and by the option of its own tier."""
+    procedure, _ = carried_out(config("fedbuff"), DEVICES)
+    server = procedure.servers[0]
+    server.told = f"{option} mine:rule"
+    server.memory.buffer.append((0.5, 1.0))
+    with pytest.raises(ConfigError, match=rf"^{option} mine:rule must keep arrivals in memory\.buffer"):
+        snapshot(procedure)
+
+
 def test_before_the_first_event(tmp_path):
     of = config("fedavg", asynchrony__over_selection=1.5, asynchrony__deadline_s=0.1)
     found = stopped_and_gone_on(of, DEVICES, 0, tmp_path, fails=FAILS)

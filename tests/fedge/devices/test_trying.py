@@ -1,5 +1,8 @@
 """Users' own parts are tried before anything starts; each fault of theirs is one line."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from fedge.config.registers.option import ConfigError
@@ -72,8 +75,47 @@ def forgetful(model, memory, arrival):
     return arrival.end
 
 
+def keeping(change):
+    """A rule that keeps what `change` makes of an arrival in its buffer."""
+
+    def rule(model, memory, arrival):
+        memory.buffer.append(change(arrival))
+        return arrival.end
+
+    return rule
+
+
+def noting(model, memory, arrival):
+    memory.steps = 1
+    return arrival.end
+
+
+def by_number(model, memory, arrival):
+    memory.arrays[arrival.child] = arrival.end
+    return arrival.end
+
+
 @pytest.mark.parametrize(
-    ("part", "words"), [(in_place, "read-only"), (forgetful, r"arrays of numbers .* as 'seen'; mend it")]
+    ("part", "words"),
+    [
+        (in_place, "read-only"),
+        (forgetful, r"arrays of numbers .* as 'seen'; mend it"),
+        (by_number, r"arrays of numbers .* as 0; mend it"),
+        (noting, "no attribute 'steps'"),
+        (
+            keeping(lambda one: (one.delta, one.weight)),
+            r"must keep arrivals in memory\.buffer, .* but keeps \(",
+        ),
+        (
+            keeping(lambda one: replace(one, end=one.delta)),
+            r"the end of one is .* and the model float32 \(1,\)",
+        ),
+        (keeping(lambda one: replace(one, start=one.start[:0])), "the start of one is"),
+        (keeping(lambda one: replace(one, weight=-1.0)), r"the weight of one is -1\.0; mend it"),
+        (keeping(lambda one: replace(one, weight=np.float32(1))), "the weight of one is"),
+        (keeping(lambda one: replace(one, share=2.0)), "the share of one is"),
+        (keeping(lambda one: replace(one, child=np.int64(1))), "the child of one is"),
+    ],
 )
 def test_what_would_break_a_run_later_is_one_line(part, words):
     name = SERVER_RULES.given(part)
