@@ -70,6 +70,10 @@ class LeafAlgorithm:
         self._parameters = tuple(parameters)
         self.memory: State = packed(part.start(model), "memory of the leaf")
 
+    def go_on_with(self, part: LeafPart) -> None:
+        """Go on with another object of the same leaf part, as after a stop."""
+        self._part = part
+
     def copied(self) -> LeafAlgorithm:
         """One of which nothing comes back; arrays are shared, for nobody writes to them."""
         other = copy.copy(self)

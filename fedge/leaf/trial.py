@@ -20,7 +20,7 @@ from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import alike, asked_twice
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm, brought_by
@@ -58,7 +58,10 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
     try:
         if is_large:
             return tried()[0]
-        return asked_twice(ALGORITHMS, name, tried, "draw from its client's streams alone")[0]
+        found = asked_twice(ALGORITHMS, name, tried, "draw from its client's streams alone")
+        if ALGORITHMS.is_own(name) and type(algorithm_of(config.train)).leaf is not None:
+            _refuse_state_in_part(config, network, x, y, found[1])
+        return found[0]
     except ConfigError:
         raise
     except OWN_ERRORS as error:
@@ -66,6 +69,27 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
             f"train.algorithm {name} fails in a trial of two rounds on a few windows: "
             f"{own_error(error)}; mend it (docs/own-method.md)"
         ) from error
+
+
+def _refuse_state_in_part(
+    config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray, model: State
+) -> None:
+    """Raise ConfigError for a leaf part with state in its object, by a trial that makes it anew in between.
+
+    Forks would change such state, and a run that goes on after a stop would have lost it.
+
+    Args:
+        config, network, x, y: as of `try_algorithm`; x (10, …), y (10, …).
+        model: after both rounds by one object.
+    """
+    trial = _Trial(config, copy.deepcopy(network), x, y, made_anew=True)
+    trial.form()
+    if not alike(model, trial.model):
+        raise ConfigError(
+            f"leaf of train.algorithm {config.train.algorithm} must keep its state in leaf.memory, but keeps "
+            f"some in its object, which is made anew when a run goes on after a stop, and then combines "
+            f"otherwise; move it there"
+        )
 
 
 @dataclass(frozen=True)
@@ -103,10 +127,12 @@ def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -
 
 
 class _Trial:
-    """One leaf with two clients."""
+    """One leaf with two clients; `made_anew`: with another object of the leaf part after each round."""
 
-    def __init__(self, config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> None:
-        self._config, self._network = config, network
+    def __init__(
+        self, config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray, made_anew: bool = False
+    ) -> None:
+        self._config, self._network, self._made_anew = config, network, made_anew
         self._algorithm, self._part = algorithm_of(config.train), leaf_part_of(config.train)
         self._windows = [(x[share], y[share]) for share in _SHARES]
         self._settings = replace(
@@ -136,6 +162,9 @@ class _Trial:
             _refuse_other_forms(found, forms)
             self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self.model, self._names)
             self.model = self._combined(self.leaf, parts)
+            if self._made_anew:
+                self._part = leaf_part_of(self._config.train)
+                self.leaf.go_on_with(self._part)
             self.beside = packed(self._part.send(unpacked(self.leaf.memory)), "what the leaf sends")
             changed = other_form(sends, self.beside)
             if changed:

@@ -3,6 +3,8 @@
 Shape letter: S leaf servers, or other children of a server with groups.
 """
 
+import copy
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +19,7 @@ from fedge.config.config import Config
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.traits import BY_SIGNAL
+from fedge.config.registers.twice import alike, asked_twice
 from fedge.states.averaging import State
 from fedge.states.named import Memory, packed, unpacked
 
@@ -63,7 +66,7 @@ def refuse_grouping_that_fails(
         made = _Made(config, state, tuple(names), weights, classes)
         with suppress(NotComparable):
             if GROUPINGS.is_own(cluster.method):
-                _group_twice(config, made)
+                _try_part(config, made)
             else:
                 similarity_of(cluster.signal, made.answered(made.evidence(1)), cluster.arguments("signal"))
 
@@ -78,13 +81,33 @@ def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
     return [[max(1, sum(clients) // count)] * count for count in sorted(counts) if count]
 
 
-def _group_twice(config: Config, made: "_Made") -> None:
-    """Group in two rounds, the second with the labels and the memory of the first."""
+def _try_part(config: Config, made: "_Made") -> None:
+    """Group in two steps, and for a class again with an object made anew in between, as after a stop.
+
+    Raises:
+        ConfigError: the method fails, or its answers follow from more than what it is given and keeps.
+    """
+    name = config.cluster.method
+    if not inspect.isclass(GROUPINGS.load(name)):  # a function is asked twice in every step
+        _two_steps(config, made)
+        return
+    found = asked_twice(GROUPINGS, name, lambda: _two_steps(config, made))
+    if not alike(found, _two_steps(config, made, made_anew=True)):
+        raise ConfigError(
+            f"cluster.method {name} must keep its state in cloud.memory, but keeps some in its object, which "
+            f"is made anew when a run goes on after a stop, and then answers otherwise; move it there"
+        )
+
+
+def _two_steps(config: Config, made: "_Made", made_anew: bool = False) -> list[tuple[Any, Memory]]:
+    """Groupings and memories of two rounds, the second with the labels and the memory of the first."""
     cluster = config.cluster
     method, labels = method_named(cluster), None
     memory: Memory = {}
     kept: Mapping[str, Any] = {}
+    steps = []
     for global_round in (1, 2):
+        method = method_named(cluster) if made_anew else method
         seen = replace(made.evidence(global_round), before=labels, kept=kept, memory=memory)
         if method.ask is not None:
             seen = made.answered(seen, _asked(cluster.method, method.ask(seen), len(made.clients)))
@@ -96,6 +119,8 @@ def _group_twice(config: Config, made: "_Made") -> None:
             memory = unpacked(packed(seen.memory, "memory of the cloud"))
         except (TypeError, FloatingPointError) as error:
             raise ConfigError(f"cluster.method {cluster.method}: {error}; mend it") from error
+        steps.append((found, copy.deepcopy(memory)))
+    return steps
 
 
 def _asked(name: str, asked: Any, children: int) -> set[str]:

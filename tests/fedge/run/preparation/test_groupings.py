@@ -31,6 +31,33 @@ class Keeps(CloudPart):
         return [0] * len(cloud.models)
 
 
+class KeepsInObject(CloudPart):
+    """Would answer otherwise after a stop."""
+
+    def __init__(self):
+        self.old = None
+
+    def group(self, cloud):
+        moved = 0.0 if self.old is None else float(((cloud.vectors - self.old) ** 2).sum())
+        self.old = cloud.vectors
+        share = np.full((len(cloud.models), 1), 0.5 / (1 + moved))
+        return Family(np.hstack([share, 1 - share]))
+
+
+class KeepsWhatIsNoState(KeepsInObject):
+    """A cache: what is in it follows from what the part is given."""
+
+    def group(self, cloud):
+        self.old = cloud.vectors
+        return super().group(cloud)
+
+
+class DrawsGlobally(CloudPart):
+    def group(self, cloud):
+        share = np.random.rand(len(cloud.models), 1)  # noqa: NPY002
+        return Family(np.hstack([share, 1 - share]))
+
+
 def lopsided(evidence):
     return np.triu(np.ones((len(evidence.models),) * 2))
 
@@ -122,6 +149,8 @@ def begun(tmp_path, part, option="cluster.method", **more):
         ("later", "a whole number for each of 3 leaves"),
         ("without_starts", "failed: TypeError"),
         ("Keeps", "memory of the cloud"),
+        ("KeepsInObject", "must keep its state in cloud.memory, but keeps some in its object"),
+        ("DrawsGlobally", "must follow from the seed, but draws from the global stream of numpy"),
         ("losses_by_typo", "failed: AttributeError: .*loses"),
         ("spread_by_typo", "failed: AttributeError: .*astypo"),
         ("AsksByTypo", "failed: AttributeError: .*modells"),
@@ -155,7 +184,7 @@ def test_a_signal_that_would_fail_is_refused_before_the_run(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("part", ["well", "Family1", "never", "by_losses", "Asks"])
+@pytest.mark.parametrize("part", ["well", "Family1", "KeepsWhatIsNoState", "never", "by_losses", "Asks"])
 def test_a_grouping_that_works_is_not_in_its_own_way(tmp_path, part):
     assert begun(tmp_path, part).status == "completed"
 
