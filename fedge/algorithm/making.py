@@ -45,7 +45,8 @@ def _made(name: str, arguments: str, code: Any) -> Algorithm:
     given = _keywords(arguments)
     of_leaf = {key for key in given if part is not None and _takes(part, key)}
     for_client = {key: value for key, value in given.items() if _takes(code, key) or key not in of_leaf}
-    refuse_misfit(code, what, "train.algorithm-args", for_client, ())
+    others = () if part is None else tuple(inspect.signature(part).parameters)
+    refuse_misfit(code, what, "train.algorithm-args", for_client, (), others)
     return _called(code, what, for_client)
 
 

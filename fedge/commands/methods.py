@@ -76,8 +76,11 @@ def _register_of(name: str) -> Register:
 
 
 def _arguments(code: Any) -> str:
-    """Arguments with defaults of a class, or of a function after the three that every grouping takes."""
+    """Arguments with defaults of a class and its leaf part, or of a function after a grouping's three."""
     parameters = list(inspect.signature(code).parameters.values())[0 if inspect.isclass(code) else 3 :]
+    if part := getattr(code, "leaf", None):
+        names = {p.name for p in parameters}
+        parameters += [p for p in inspect.signature(part).parameters.values() if p.name not in names]
     named = (p for p in parameters if p.default is not p.empty)
     return ", ".join(f"{p.name.replace('_', '-')}={p.default!r}" for p in named)
 

@@ -23,6 +23,9 @@ _KINDS = "fiub"  # of dtypes in a file
 def packed(values: Mapping[str, Value], what: str) -> State:
     """Arrays, numbers and states as one state: states under "name/entry", numbers without axes.
 
+    A number has the type in which `unpacked` gives it back, Python's: one of NumPy, as a norm in float32 is,
+    would else change its form by itself from one round to the next.
+
     Args:
         values: by name.
         what: its name in errors.
@@ -33,6 +36,8 @@ def packed(values: Mapping[str, Value], what: str) -> State:
 
     >>> packed({"v": {"w": np.zeros(2)}, "alpha": 0.5}, "memory")
     {'v/w': array([0., 0.]), 'alpha': array(0.5)}
+    >>> packed({"norm": np.float32(2)}, "memory")["norm"].dtype
+    dtype('float64')
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"{what} must be a mapping of arrays and numbers by name, but is {shown(values)}")
@@ -43,7 +48,8 @@ def packed(values: Mapping[str, Value], what: str) -> State:
         if isinstance(value, Mapping):
             flat.update({f"{name}{_SEPARATOR}{inner}": _array(a, what, name) for inner, a in value.items()})
         else:
-            flat[name] = _array(value, what, name)
+            array = _array(value, what, name)
+            flat[name] = np.array(array.item()) if array.shape == () else array
     return flat
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -411,9 +411,23 @@ def refuse_class(register: Register, name: str, call: str) -> None:
 
 
 def refuse_misfit(
-    code: Any, what: str, table: str, arguments: Mapping[str, Any], positions: tuple[str, ...]
+    code: Any,
+    what: str,
+    table: str,
+    arguments: Mapping[str, Any],
+    positions: tuple[str, ...],
+    others: Sequence[str] = (),
 ) -> None:
-    """Raise ConfigError when a class or function cannot be called with `positions` and `arguments`."""
+    """Raise ConfigError when a class or function cannot be called with `positions` and `arguments`.
+
+    Args:
+        code: the class or function.
+        what: its option and name.
+        table: option with its arguments.
+        arguments: by keyword.
+        positions: names of those by position.
+        others: arguments of the same table that belong to another class, and may be meant.
+    """
     try:
         signature = inspect.signature(code)
     except (TypeError, ValueError):  # some built-in types have none; the call itself will tell
@@ -426,7 +440,7 @@ def refuse_misfit(
             raise ConfigError(
                 f"{what} must be given {' and '.join(missing)}, without a default; set {keys}"
             ) from error
-        known = list(signature.parameters)
+        known = [*signature.parameters, *others]
         near = next((nearest(key, known) for key in arguments if key not in known), "")
         bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
         names = signature.replace(parameters=bare, return_annotation=signature.empty)

@@ -1,5 +1,7 @@
 """``fedge methods``."""
 
+import inspect
+
 import pytest
 
 from fedge.cli import main
@@ -64,6 +66,15 @@ def test_tiers_of_a_client_method_are_what_its_trial_finds(capsys):
         "  leaf    keeps nothing",
         "          sends the model",
     ]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names)
+def test_arguments_of_all_tiers_are_told(capsys, name):
+    """Also those that only the leaf's part takes, as esperhfl's `mix`."""
+    code, out = ALGORITHMS.load(name), told(capsys, name)
+    for part in (code, code.leaf):
+        for each in inspect.signature(part).parameters.values() if part is not None else ():
+            assert f"{each.name.replace('_', '-')}={each.default!r}" in out
 
 
 def test_methods_of_a_user_are_told_as_well(capsys, tmp_path, monkeypatch):

@@ -25,6 +25,16 @@ def test_what_was_packed_comes_back(values):
             assert type(found[name]) is type(value)
 
 
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_nothing_changes_its_form_by_being_stored(kind, shape):
+    """A norm in float32 is kept as a number; arrays keep their type."""
+    once = packed({"norm": np.ones(shape, kind)[()], "v": {"n": np.ones(shape, kind)}}, "memory")
+    assert form_of(packed(unpacked(once), "memory")) == form_of(once)
+    assert once["v/n"].dtype == kind
+    assert once["norm"].shape == shape
+
+
 @pytest.mark.parametrize(
     "wrong", [{"v": "words"}, {"v": None}, {"a/b": 1.0}, {1: 1.0}, {"v": np.array("x")}, 5]
 )

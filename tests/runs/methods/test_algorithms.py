@@ -404,9 +404,42 @@ class Draws(Wrong):
         return client.fit(only=["nowhere"])
 
 
+class MomentumInObject(LeafPart):
+    """Would be mixed up by forks, and lost in a stop."""
+
+    def __init__(self):
+        self.last = None
+
+    def combine(self, leaf):
+        last, self.last = self.last, leaf.mean
+        return {n: a if last is None else a + (a - last[n]) / 2 for n, a in leaf.mean.items()}
+
+
+class SendsFromObject(LeafPart):
+    def __init__(self):
+        self.rounds = 0
+
+    def send(self, memory):
+        self.rounds += 1
+        return {"rounds": self.rounds}
+
+
+class StateInPart(Wrong):
+    leaf = MomentumInObject
+
+
+class StateSent(Wrong):
+    leaf = SendsFromObject
+
+    def train(self, client):
+        return client.fit(lr=client.lr / client.beside["rounds"])
+
+
 @pytest.mark.parametrize(
     ("method", "words"),
     [
+        (StateInPart, "must keep its state in leaf.memory, but keeps some in its object"),
+        (StateSent, "must keep its state in leaf.memory, but keeps some in its object"),
         (NoTrain, "must have a method train"),
         (ReturnsNothing, "train must return what client.fit returns"),
         (GrowingMemory, "memory must keep its names, shapes and dtypes"),
@@ -432,6 +465,16 @@ def test_a_wrong_method_is_refused_in_one_line(method, words, tmp_path):
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("argument", ["stregth", "mixx"])
+def test_a_misspelt_argument_of_any_tier_is_recognised(argument, tmp_path):
+    """Of the client's class, or of its leaf part alone."""
+    method = {"stregth": "ditto", "mixx": "esperhfl"}[argument]
+    config = small_config(tmp_path, scaffold__enabled=False, train__algorithm=method)
+    meant = {"stregth": "strength", "mixx": "mix"}[argument]
+    with pytest.raises(ConfigError, match=f"did you mean {meant}\\?"):
+        simulate({**config, f"train.algorithm-args.{argument}": 0.5}, terminal=io.StringIO())
 
 
 class LateLeaf(LeafPart):
