@@ -12,6 +12,7 @@ from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option
 from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parse_tree, tiers_said
 
 _SERVERS = 3  # leaf servers where nobody says otherwise
+OF_TREE = ("hierarchy.num-servers", "hierarchy.clients-per-server")  # follow from hierarchy.tree
 
 
 @dataclass(frozen=True)

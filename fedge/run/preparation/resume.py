@@ -13,6 +13,7 @@ from fedge.config.config import Config
 from fedge.config.flat import options, to_run_config
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.config.sections.guard import BEST, CheckpointConfig
+from fedge.config.sections.hierarchy import OF_TREE
 from fedge.data.own import WindowsReport
 from fedge.privacy.noise import SYSTEM
 from fedge.records.folder import find_run, short
@@ -398,9 +399,14 @@ def refuse_other_data(
 
 
 def run_config_of(found: Resumption) -> dict[str, Scalar]:
-    """Run config that resumes a run unchanged, seed included."""
+    """Run config that resumes a run unchanged, seed included.
+
+    Without what follows from a tree: Flower's engine takes only keys of pyproject.toml, where nobody says it.
+    """
     known = options()
     config = {key: value for key, value in found.run["config"].items() if key in known}
+    if config.get("hierarchy.tree"):
+        config = {key: value for key, value in config.items() if key not in OF_TREE}
     return {**config, **places_of(found.folder), "seed": found.run["seed"], "resume": str(found.folder)}
 
 

@@ -351,6 +351,29 @@ def test_every_option_either_may_change_or_is_compared(copy):
     assert "train.threads" not in CHANGEABLE
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"hierarchy.num-servers": 2, "hierarchy.clients-per-server": "5,4"},
+        {"hierarchy.tree": "3x3x1"},
+        {"hierarchy.tree": "((2,1),(3,3))", "hierarchy.names": "cloud,region,leaf"},
+        {"hierarchy.tree": "2x3x*", "cluster.tiers": "region", "hierarchy.names": "cloud,region,leaf"},
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_by_what_was_said_at_its_beginning(said, tmp_path):
+    """Flower's engine takes only keys of pyproject.toml: nothing that follows from others is among them."""
+    config = {**TINY, "num-server-rounds": 1, "runs-dir": str(tmp_path), **said}
+    first = simulate(config, terminal=io.StringIO())
+    found = open_resumption(first.folder)
+    defaults = {key: default for key, (default, _) in options().items()}
+    needed = {key for key, value in run_config_of(found).items() if value != defaults[key]}
+    assert needed <= {*config, "resume", "run-name", "clients"}
+    again = simulate({**run_config_of(found), "num-server-rounds": 2}, terminal=io.StringIO())
+    assert (again.status, len(again.rounds)) == ("completed", 2)
+
+
 def test_what_may_change_may_change(copy, four):
     changed = {
         "guard__start_timeout": 60.0,
