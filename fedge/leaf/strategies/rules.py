@@ -28,7 +28,13 @@ from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.private_mean import PrivateMean
-from fedge.leaf.strategies.strategy_state import contents_of, unkept_of
+from fedge.leaf.strategies.strategy_state import (
+    contents_of,
+    numbers_of,
+    refuse_other,
+    states_of,
+    unkept_of,
+)
 from fedge.process.logs import flowers_words_once, without_flowers_news
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
@@ -168,8 +174,8 @@ def refuse_strategy_that_fails(
         replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
 
-    def stepped() -> tuple[list[State], Strategy]:
-        after, found = strategy, []
+    def stepped() -> tuple[list[State], list[Strategy]]:
+        after, found, kept = strategy, [], []
         for leaf_round in (1, 2):  # some remember from the second on
             after = copy.deepcopy(after)  # as in a run, where a failed round leaves no trace
             made = combine(after, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
@@ -179,18 +185,34 @@ def refuse_strategy_that_fails(
                     f"entry {entry!r} of what it makes of {clients} replies is not finite"
                 )
             found.append(made)
-        return found, after
+            kept.append(after)
+        return found, kept
 
     with register.carried_out(name):
         before = contents_of(copy.deepcopy(strategy))
-        _, strategy = asked_twice(register, name, stepped)
-    lost = unkept_of(strategy, before)
+        _, kept = asked_twice(register, name, stepped)
+    last = kept[-1]
+    lost = unkept_of(last, before)
     if lost:
         raise ConfigError(
             f"{register.option} {name} must remember numbers, text, arrays, or lists and tables (by text) of "
             f"these, which checkpoints hold, but {lost!r}, changed by a round, is of type "
-            f"{type(_value_of(strategy, lost)).__name__}; keep it as one of them"
+            f"{type(_value_of(last, lost)).__name__}; keep it as one of them"
         )
+    for after in kept:
+        _refuse_unrestorable(f"{register.option} {name}", strategy, after, model)
+
+
+def _refuse_unrestorable(what: str, fresh: Strategy, after: Strategy, model: State) -> None:
+    """Raise ConfigError for a strategy whose checkpoint a fresh one would not take back."""
+    try:
+        refuse_other(fresh, states_of(after), numbers_of(after), model)
+    except ValueError as error:
+        raise ConfigError(
+            f"{what} must keep attributes in forms that a run can go on with after a stop, but after a round "
+            f"{error}; begin it with None or in the form that it will have, arrays in those of the model's "
+            f"entries, or of all of them in one vector"
+        ) from error
 
 
 def _value_of(strategy: Any, name: str) -> Any:

@@ -1,6 +1,8 @@
 """The cloud's rule in whole runs: resumed exactly, given as an object, refused where it cannot be."""
 
+import copy
 import io
+import zlib
 
 import numpy as np
 import pytest
@@ -83,6 +85,67 @@ def test_a_rule_of_a_user_goes_on_exactly(place, tmp_path):
     begun = carried_out({**config, "num-server-rounds": 2}, "begun", **{place: Slows})
     resumed = {**config, "resume": str(begun.folder), "run-name": ""}
     again = simulate(resumed, terminal=io.StringIO(), **{place: Slows})
+    assert again.status == "completed", again.reason
+    assert comparable(again.folder) == comparable(whole.folder)
+
+
+def entries(models):
+    return {name: a * 0.5 for name, a in models.items()}
+
+
+def vector(models):
+    return np.concatenate([a.ravel() for a in models.values()])
+
+
+FORMS = {
+    "a table from nothing": (None, lambda v, m: entries(m)),
+    "a table from an empty one": ({}, lambda v, m: entries(m)),
+    "a vector": (None, lambda v, m: vector(m)),
+    "a list of entries": ([], lambda v, m: list(m.values())),
+    "lists and tables of numbers": ([], lambda v, m: [*v, {"n": len(v), "ends": [0.5, None]}]),
+    "a number": (None, lambda v, m: (v or 0) + 1),
+}
+LOST = {
+    "a table from a number": (0.0, lambda v, m: entries(m)),
+    "a number from a flag": (False, lambda v, m: v + 1),
+    "a growing window": (None, lambda v, m: vector(m)[None] if v is None else np.vstack([v, vector(m)])),
+    "a list of vectors": ([], lambda v, m: [*v, vector(m)][-2:]),
+    "pairs by number": ({}, lambda v, m: {**v, len(v): (1, 2)}),
+}
+
+
+class Remembers(FedAvg):
+    """A user's, whose result depends on everything that it has kept."""
+
+    form = ""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.kept = copy.copy((FORMS | LOST)[self.form][0])
+
+    def aggregate_train(self, server_round, replies):
+        made, metrics = super().aggregate_train(server_round, replies)
+        models = {name: array.numpy() for name, array in made.items()}
+        seen = zlib.crc32(repr(self.kept).encode()) / 2**40
+        self.kept = (FORMS | LOST)[self.form][1](self.kept, models)
+        return to_record({name: (a + seen).astype(a.dtype) for name, a in models.items()}), metrics
+
+
+@pytest.mark.parametrize("place", ["rule", "cloud_rule"])
+@pytest.mark.parametrize("form", [*FORMS, *LOST])
+def test_a_rule_goes_on_exactly_or_is_refused_before_the_run(form, place, tmp_path, monkeypatch):
+    """Whatever it keeps: no run ends with checkpoints from which none goes on."""
+    monkeypatch.setattr(Remembers, "form", form)
+    config = config_of(tmp_path, num_server_rounds=3, checkpoint__every=1, cluster__enabled=False)
+    config["train.model"], parts = "linear", {place: Remembers}
+    if form in LOST:
+        with pytest.raises(ConfigError, match=r"Remembers must (remember|keep attributes) .*'kept\W"):
+            carried_out(config, "whole", **parts)
+        assert not (tmp_path / "runs").exists()
+        return
+    whole = carried_out(config, "whole", **parts)
+    begun = carried_out({**config, "num-server-rounds": 1}, "begun", **parts)
+    again = simulate({**config, "resume": str(begun.folder)}, terminal=io.StringIO(), **parts)
     assert again.status == "completed", again.reason
     assert comparable(again.folder) == comparable(whole.folder)
 
