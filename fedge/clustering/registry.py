@@ -22,7 +22,7 @@ from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit
 from fedge.config.registers.traits import BY_TIME
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import alike, asked_twice
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State
@@ -312,6 +312,8 @@ def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
         )
     _refuse_what_json_lacks(name, "facts", grouping.facts)
     _refuse_what_json_lacks(name, "kept", grouping.kept)
+    if GROUPINGS.is_own(name):  # others read theirs as it comes back
+        _refuse_what_json_changes(name, grouping.kept or {})
     return replace(grouping, similarity=similarity)
 
 
@@ -348,6 +350,18 @@ def _refuse_uncounted(name: str, needs: Collection[str], config: ClusterConfig) 
             f"cluster.count must be the number of the cloud's models with cluster.method {name}, which needs "
             f'them, but is {shown(config.count)}; set for example cluster.count="2"'
         )
+
+
+def _refuse_what_json_changes(name: str, kept: Mapping[str, Any]) -> None:
+    """Raise ConfigError for state that would come back from a checkpoint as something else."""
+    for key, value in kept.items():
+        found = json.loads(json.dumps(value))
+        if type(key) is not str or not (found == value or alike(found, value)):
+            raise ConfigError(
+                f"cluster.method {name} must return kept that comes back from JSON as it was (tables by "
+                f"text, no tuples), because a run goes on with it after a stop, but keeps {shown(value)} as "
+                f"{shown(key)}; mend it"
+            )
 
 
 def _refuse_what_json_lacks(name: str, what: str, value: Any) -> None:

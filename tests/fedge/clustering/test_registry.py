@@ -61,6 +61,9 @@ def test_labels_alone_are_a_grouping_and_are_numbered_by_first_appearance():
         ({"facts": [3]}, "facts that JSON can hold"),
         ({"kept": {"a": np.arange(3)}}, "kept that JSON can hold"),
         ({"kept": {"a": object()}}, "kept that JSON can hold"),
+        ({"kept": {"a": {3: 0.5}}}, "kept that comes back from JSON as it was"),
+        ({"kept": {"a": [(0, 1)]}}, "kept that comes back from JSON as it was"),
+        ({"kept": {3: 0.5}}, "kept that comes back from JSON as it was"),
     ],
 )
 @pytest.mark.parametrize("is_family", [False, True])
