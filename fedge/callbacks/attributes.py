@@ -5,6 +5,7 @@ JSON has tables by text only, and no tuples. Others are written as a table with 
     {3: 0.5}  →  {"\\u0000table": [[3, 0.5]]}        (1, "a")  →  {"\\u0000tuple": [1, "a"]}
 """
 
+import hashlib
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 _TABLE, _TUPLE = "\0table", "\0tuple"
 _BASES = (dict, list, tuple, str, int, float)
+_MOST_COMPARED = 2**24  # bytes of an attribute: a callback may hold a data set
 
 
 def written(value: Any, exact: bool = True) -> Any:
@@ -63,10 +65,36 @@ def kept_attributes(callback: Any) -> dict[str, Any]:
 
 
 def other_attributes(callback: Any) -> dict[str, bytes]:
-    """Content of the attributes that do not come back, to be compared; without those of unknown content."""
+    """Digests of the attributes that do not come back, to be compared; without those of unknown content.
+
+    Large ones, of 16 MiB and more, are of unknown content.
+    """
     kept = kept_attributes(callback)
     others = [(name, value) for name, value in _attributes(callback) if name not in kept]
-    return {name: found for name, value in others for found in _tried(pickle.dumps, value)}
+    return {name: found for name, value in others for found in _tried(_digest, value)}
+
+
+class _Hashed:
+    """File for pickle that keeps a digest of what is written, and takes only so much."""
+
+    def __init__(self) -> None:
+        self.digest, self._left = hashlib.sha256(), _MOST_COMPARED
+
+    def write(self, data: Any) -> int:
+        """Take in bytes, or a buffer of them; ValueError for too many."""
+        size = memoryview(data).nbytes
+        self._left -= size
+        if self._left < 0:
+            raise ValueError("too large to be compared")
+        self.digest.update(data)
+        return size
+
+
+def _digest(value: Any) -> bytes:
+    """Digest of a value's content."""
+    file = _Hashed()
+    pickle.Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.digest.digest()
 
 
 def _attributes(callback: Any) -> list[tuple[str, Any]]:

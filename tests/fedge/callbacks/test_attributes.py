@@ -72,3 +72,14 @@ def test_a_state_dict_may_have_derived_classes():
 def test_what_nobody_can_compare_is_nothing():
     assert other_attributes(SimpleNamespace(act=lambda: None)) == {}
     assert other_attributes(object()) == {}
+
+
+def test_large_attributes_are_not_read_to_be_compared():
+    small, large = np.zeros(2**18), np.zeros(2**22)
+    callback = SimpleNamespace(small=small, large=large)
+    before = other_attributes(callback)
+    assert list(before) == ["small"]
+    small[-1] = 1
+    after = other_attributes(callback)
+    assert after["small"] != before["small"]
+    assert len(after["small"]) == 32
