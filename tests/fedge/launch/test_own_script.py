@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from daily import daily
 from own_code import forgotten
 
 from fedge.config.registers.parts import LOSSES
@@ -25,7 +26,7 @@ COMMAND = (
 
 
 @pytest.mark.parametrize("start", [SIMULATE, COMMAND], ids=["simulate", "command"])
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", daily(PARTS, ["loss", "group"]))
 def test_script_without_a_guard_is_refused(name, start, tmp_path):
     option, arguments = PARTS[name]
     script = f"print('imported', flush=True)\ndef {name}({arguments}): pass\n"

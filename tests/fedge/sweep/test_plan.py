@@ -171,7 +171,7 @@ def test_the_example_of_the_page_can_be_read(monkeypatch, tmp_path):
     sweep = read_sweep(tmp_path / "study.toml")
     assert len(sweep.runs) == 2 * 1 * 2 * 5
     assert "fedge-0.9-motionsense-lr=0.01-seed1" in {run.name for run in sweep.runs}
-    assert "hierarchy.num-servers = 6 overrides 3 of configs/hierfl.toml" in sweep.notes
+    assert "hierarchy.num-servers = 6 overrides 3 of fedge:hierfl" in sweep.notes
 
 
 @given(

@@ -248,6 +248,7 @@ def processes(tmp_path, certificates, address):
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.extended
 def test_processes_serve_run_after_run_and_may_be_killed_in_between(
     tmp_path, certificates, address, processes
 ):

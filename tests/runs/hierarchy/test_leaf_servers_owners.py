@@ -9,6 +9,7 @@ from functools import partial
 
 import polars as pl
 import pytest
+from daily import daily
 from flower_runs import comparable
 from flwr.app import ArrayRecord
 from leaf_servers import cloud, host_of, host_of_owners, in_threads
@@ -219,7 +220,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", daily(METHODS, ["ditto"]))
 def test_memories_of_owners_behind_leaf_servers_give_the_same_bits(
     tmp_path, certificates, address, monkeypatch, method
 ):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from daily import daily
 
 from fedge.cli import main
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
@@ -45,6 +46,14 @@ def _refused(folder, *words, name, rule, step, env=None):
     code, lines = _said(folder, *words, env=env)
     assert (code, len(lines)) == (4, 1), lines
     assert all(text in lines[0] for text in (name, rule, step)), lines[0]
+
+
+def each_day(cases, every):
+    """Cases with several values; all but every n-th of them are extended."""
+    return [
+        case if not n % every else pytest.param(*case, marks=pytest.mark.extended)
+        for n, case in enumerate(cases)
+    ]
 
 
 RIGHTS = "(chmod, chown)"
@@ -130,7 +139,7 @@ def certs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("words", "lost"), OF_LINKS, ids=lambda value: value[0] if len(value[0]) > 1 else value
+    ("words", "lost"), each_day(OF_LINKS, 2), ids=lambda value: value[0] if len(value[0]) > 1 else value
 )
 def test_certificates_and_keys(tmp_path, certs, words, lost):
     """Nothing listens, and nobody waits, before they can be read."""
@@ -151,7 +160,7 @@ UNWRITABLE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "name", "step"), UNWRITABLE, ids=lambda value: value[0])
+@pytest.mark.parametrize(("words", "name", "step"), each_day(UNWRITABLE, 4), ids=lambda value: value[0])
 def test_a_working_folder_that_cannot_be_written_to(tmp_path, finished, words, name, step):
     tmp_path.chmod(0o555)
     words = [word.format(runs=finished / "runs") for word in words]
@@ -162,7 +171,7 @@ def test_a_working_folder_that_cannot_be_written_to(tmp_path, finished, words, n
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", [0, 0o555])
+@pytest.mark.parametrize("mode", daily([0, 0o555], [0]))
 def test_a_run_needs_no_folder_of_the_user_s_but_that_of_its_runs(tmp_path, mode):
     """Neither a home, nor its parts for caches and settings, nor one for temporary files."""
     home = tmp_path / "home"
