@@ -206,7 +206,7 @@ class Project:
         """
         self.path = app / "pyproject.toml"
         is_there = os.path.lexists(self.path) or not os.path.isdir(app)
-        if not is_there and (app / MANIFEST).is_file():
+        if not is_there and all((app / name).is_file() for name in (MANIFEST, "run.log")):
             raise ConfigError(
                 f"the folder of pyproject.toml cannot be {printable(str(app))}, which is a run's; "
                 f"fedge resume goes on with a run, and its report has the command that repeats it"

@@ -205,6 +205,8 @@ def test_a_folder_of_no_app_has_the_options_and_federations_of_fedge(tmp_path, m
 def test_a_run_s_folder_is_no_project(tmp_path):
     """`fedge run runs/NAME` carried out the default study, a hundred rounds of it."""
     (tmp_path / "manifest.json").write_text("{}")
+    assert Project(tmp_path).packaged  # other programs have files of this name, too
+    (tmp_path / "run.log").touch()
     with pytest.raises(ConfigError, match=r"cannot be .*, which is a run's; fedge resume"):
         Project(tmp_path)
     (tmp_path / "pyproject.toml").write_text("[tool.fedge]\n")
