@@ -331,7 +331,8 @@ def load_run(path: str | Path) -> RunData:
         for t in TABLES
         if t is not MESSAGES
     }
-    clusters = _read_clusters(folder / "clusters.jsonl", problems)
+    is_tree = (tables[SERVERS.path]["tier"] > 1).any()
+    clusters = _read_clusters(folder / "clusters.jsonl", problems, is_tree)
     at_cloud = pl.col("server") == "/"
     return RunData(
         folder=folder,
@@ -456,17 +457,20 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
     return lines
 
 
-def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
-    """clusters.jsonl; incomplete lines are left out and listed in `problems`."""
+def _read_clusters(path: Path, problems: list[str], is_tree: bool = False) -> pl.DataFrame:
+    """clusters.jsonl; incomplete lines are left out and listed in `problems`.
+
+    A run is known to be deeper than two tiers by `is_tree`, or by groups below the cloud.
+    """
     lines = _whole_lines(path, problems)
-    what = "children" if any('"server"' in line for line in lines) else "leaves"  # in a tree
+    what = "children" if is_tree or any('"server"' in line for line in lines) else "leaves"
     entries = [_cluster_entry(line, what) for line in lines]
     _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
     frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)
     return frame.rename({"round": "global_round"})
 
 
-def _cluster_entry(line: str, what: str = "leaves") -> dict[str, Any] | None:
+def _cluster_entry(line: str, what: str) -> dict[str, Any] | None:
     """Required fields of a line of clusters.jsonl, None for an incomplete one; `what` is grouped."""
     try:
         entry = read_json(line)

@@ -1,5 +1,7 @@
 """The section on clusters names what the cloud has compared."""
 
+import json
+
 import pytest
 from small_runs import carry_out, small_config
 
@@ -32,3 +34,15 @@ def test_children_of_the_cloud_have_their_own_name(tmp_path, options, one, sever
     assert ("leaf" in words or "leaves" in words) is (one == "leaf")
     drawn = [text.get_text() for axes in section.panels[0].figure.axes for text in axes.get_yticklabels()]
     assert drawn == [f"{one} {child}" for child in range(3)]
+
+
+@pytest.mark.parametrize(("options", "what"), [({}, "leaves"), (TREE, "children")])
+def test_changes_name_what_is_grouped(tmp_path, options, what):
+    carry_out({**small_config(tmp_path), **options}, "run")
+    folder = tmp_path / "runs" / "run"
+    lines = (folder / "clusters.jsonl").read_text().splitlines()
+    event = {"kind": "split", "before": [[0, 1, 2]], "after": [[0, 1], [2]]}
+    told = [json.dumps({**json.loads(line), "events": [event]}) for line in lines]
+    (folder / "clusters.jsonl").write_text("\n".join(told) + "\n")
+    text = clustering_section(load_run(folder)).text
+    assert f"Round 1: {what} {{0 1 2}} split into {{0 1}} and {{2}}." in text
