@@ -164,10 +164,12 @@ class Leaf:
     def contribution(self, version: int) -> Contribution:
         """The leaf's contribution to the cloud, once a round of the cloud: a compressed way up goes on.
 
+        Without clients it sends nothing: the contribution has no weight.
+
         Args:
             version: the global round of its starting model.
         """
-        state = self.model if self.sending is None else self.sending.send(self.model)
+        state = self.model if self.sending is None or not self.clients else self.sending.send(self.model)
         return Contribution(self.number, state, self.weight, version)
 
     @property

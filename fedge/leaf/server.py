@@ -82,8 +82,11 @@ def bytes_up(server: Server) -> int:
 
 
 def take_in_given(servers: Sequence[Server]) -> None:
-    """After a round of the server above: count updates from the models given to all below."""
+    """After a round of the server above: count updates from the models given to all below.
+
+    A leaf without clients, which all have moved, was given none.
+    """
     for server in servers:
-        if server.sending is not None:
+        if server.sending is not None and server.clients:
             server.sending.took(server.model)
         take_in_given(server.below)

@@ -132,6 +132,36 @@ def test_a_leaf_without_clients_keeps_its_model_and_takes_part_in_nothing(tmp_pa
     assert "leaf 2 had no clients in 1 global round; it kept its model and did not take part" in shown[0]
 
 
+EMPTIED = {
+    "scaffold": {},
+    "coded": {**PLAIN, "uplink.servers": "top-k", "uplink.servers-args": '{"share": 0.05}'},
+    "coded every other round": {**PLAIN, "uplink.servers": "int8", "cluster.every": 2},
+    "turns": {"hierarchy.selection": "power-of-choice", "hierarchy.participation": "2"},
+    "at the leaf, too": {"train.algorithm": "feddyn", "scaffold.enabled": False},
+    "norms": {"guard.max-norm-factor": 5.0},
+}
+
+
+@pytest.mark.parametrize("name", EMPTIED)
+def test_a_leaf_is_as_its_clients_left_it_while_it_has_none(tmp_path, name):
+    """States and facts of leaf 2 after rounds 2, 3 and 4, empty in the latter two; c is 0 without clients."""
+    more = {"checkpoint.every": 1, "checkpoint.keep": 9, **EMPTIED[name]}
+    carry_out(moving(tmp_path, "3: 6>0, 7>0, 8>1", **more), "run")
+    found = [newest_good(tmp_path / "runs" / "run" / "checkpoints", before=n + 1)[0] for n in (2, 3, 4)]
+    kept = [
+        {k: s for k, s in each.groups["leaves"].items() if k.startswith("2/") and k != "2/control"}
+        for each in found
+    ]
+    for later in kept[1:]:
+        assert later.keys() == kept[0].keys()
+        for kind, state in later.items():
+            for entry, array in state.items():
+                np.testing.assert_array_equal(array, kept[0][kind][entry], err_msg=f"{kind} {entry}")
+    of_leaf = [each.facts["strategy"]["leaves"][2] for each in found]
+    assert of_leaf[1] == of_leaf[2]
+    assert of_leaf[0].get("sending") == of_leaf[1].get("sending")
+
+
 def test_without_groups_in_force_the_cloud_waits_for_a_round_in_which_no_leaf_is_empty(tmp_path):
     carry_out(moving(tmp_path, "1: 6>0, 7>0, 8>0; 3: 6>home"), "run")
     steps = [json.loads(s) for s in (tmp_path / "runs" / "run" / "clusters.jsonl").read_text().splitlines()]
