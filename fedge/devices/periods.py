@@ -151,13 +151,14 @@ def moment(state: ClockState) -> VersionRow:
 def releases(state: ClockState) -> int:
     """Releases of the device with the most, for counting privacy; 0 without privacy.
 
-    If the leaf adds the noise, those of its buffers. If the device adds noise, all its updates count, used or
-    not.
+    If the leaf adds the noise, those of its buffers. If the device adds noise, all updates that it has begun
+    to send count, used, lost on their way or not.
     """
-    kind = state.world.config.privacy.kind
-    if kind == "local":
-        counts = state.ledger.counts
-        return int((counts["updates"] + counts["stale"] + counts["failed"]).max())
+    if state.world.config.privacy.kind == "local":
+        begun = state.ledger.counts["uploads"].copy()
+        for job in state.under_way:
+            begun[job.device] += job.trained_us <= state.clock.now_us
+        return int(begun.max())
     return releases_of([server.memory for server in state.servers])
 
 

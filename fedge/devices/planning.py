@@ -151,7 +151,8 @@ class Planning:
         device, now_us = start.device, start.now_us
         if self._is_real or self._ends is not None:
             end_us, failed = (now_us, False) if self._ends is None else self._ends.of_job(self.begun, device)
-            return self._planned(start, end_us, now_us, end_us, "failed" if failed else "trains")
+            trained_us = NOT_YET_US if self._is_real else end_us
+            return self._planned(start, end_us, now_us, trained_us, "failed" if failed else "trains")
         draw, times = self._drawn(start)
         there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
         busy_us, fate = self._fate(whole_us, start.until_us - now_us, draw)

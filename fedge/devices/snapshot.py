@@ -34,7 +34,7 @@ _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memor
 _PARTS, _EXTRA = "parts", "beside"
 _GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING, _PARTS, _EXTRA)
 _V = "vector"
-_FORM = 3  # of the checkpoint; 2 knew no servers between cloud and leaves, 1 nobody's comings and goings
+_FORM = 4  # of the checkpoint; 3 knew no uploads of lost jobs, 2 no servers between cloud and leaves
 
 
 class _Kept:

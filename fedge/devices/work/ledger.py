@@ -15,6 +15,7 @@ from fedge.states.restored import form
 
 _COUNTS = (
     "jobs", "updates", "dropped", "away", "late", "stale", "failed", "busy_us", "wasted_us", "partial",
+    "uploads",
 )  # fmt: skip
 _BYTES = ("up", "down", "cloud_up", "cloud_down")
 
@@ -71,7 +72,8 @@ class Ledger:
     """The books of a run on the virtual clock.
 
     Attributes:
-        counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device.
+        counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device; "uploads":
+            jobs, lost or not, whose device had finished training, and so begun to send.
         staleness: τ → arrivals that had it, those that were dropped for it included.
         cloud_staleness: the same of servers' models at those above.
         taken: results that were taken in, of all devices.
@@ -101,6 +103,7 @@ class Ledger:
         counts["jobs"][device] += 1
         counts[outcome][device] += 1
         counts["busy_us"][device] += job.busy_us
+        counts["uploads"][device] += job.trained_us <= job.end_us
         if outcome == "updates":
             self.taken += 1
             counts["partial"][device] += job.share < 1
@@ -149,7 +152,7 @@ class Ledger:
         updates = max(1, self.total("updates"))
         rows = []
         for device in sorted(windows):
-            of = {name: int(values[device]) for name, values in self.counts.items()}
+            of = {n: int(values[device]) for n, values in self.counts.items() if n != "uploads"}
             busy_us, wasted_us = of.pop("busy_us"), of.pop("wasted_us")
             rows.append(
                 DeviceTotals(

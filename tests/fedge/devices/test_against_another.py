@@ -19,6 +19,8 @@ def refuse_difference(case):
     assert [row[:8] for row in told.ended if row[8] == "updates"] == [
         row[:8] for row in other.ended if row[8] == "updates"
     ]
+    uploads = procedure.ledger.counts["uploads"].tolist()
+    assert uploads == [other.uploads[device] for device in range(len(case.windows))]
     assert {tau: n for tau, n in procedure.ledger.staleness.items() if n} == dict(other.staleness)
     assert procedure.planning.begun == other.begun
     assert len(told.curve) == len(other.curve)

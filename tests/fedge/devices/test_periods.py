@@ -1,8 +1,11 @@
 """Rows of moments."""
 
+import numpy as np
+import pytest
 from virtual_world import carried_out, config_of
 
-from fedge.devices.periods import moment
+from fedge.devices.periods import moment, releases
+from fedge.devices.population.fleet import Fleet
 
 
 def test_the_row_of_a_moment():
@@ -21,3 +24,32 @@ def test_the_row_of_a_moment():
     assert noted.rows[0].at_work == 2
     again = moment(procedure)
     assert (again.seen_score, again.updates) == (None, 10)
+
+
+@pytest.mark.parametrize(("until_s", "begun"), [(0.9, 0), (1.0, 1), (1.4, 1), (1.6, 1), (3.9, 2), (4.1, 3)])
+def test_an_update_lost_on_its_way_has_been_sent(until_s, begun):
+    """Training and upload take a second each, after 1.5 s a job is given up: nothing ever comes whole.
+
+    Uploads begin at 1, 2.5 and 4 s; with `local` each costs the device a release of its own noise.
+    """
+    one, nothing, endless = np.ones(2), np.zeros(2), np.full(2, np.inf)
+    config = config_of(
+        privacy__kind="local", train__model="linear", asynchrony__concurrency=2, num_server_rounds=1,
+        asynchrony__timeout_s=1.5, asynchrony__evaluate_every_s=until_s,
+        asynchrony__rule_args='{"buffer": 1}',
+    )  # fmt: skip
+    procedure, _ = carried_out(config, 2, fleet=Fleet(nothing, one, endless, endless, nothing, one))
+    assert procedure.ledger.taken == 0
+    assert releases(procedure) == begun
+
+
+def test_a_reply_that_comes_too_late_for_its_round_has_been_sent():
+    """All three come back at the same moment, two are waited for; with five rounds everybody sends five."""
+    config = config_of(
+        privacy__kind="local", train__model="linear", asynchrony__rule="fedavg", asynchrony__concurrency=3,
+        asynchrony__over_selection=1.5, devices__preset="equal", asynchrony__evaluate_every_s=5.0,
+        num_server_rounds=1,
+    )  # fmt: skip
+    procedure, _ = carried_out(config, 3)
+    assert procedure.ledger.counts["late"].tolist() == [0, 0, 5]
+    assert procedure.ledger.counts["uploads"].tolist() == [5, 5, 5]

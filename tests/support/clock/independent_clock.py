@@ -36,6 +36,7 @@ class Simulation(Tiers):
         self.begun = self.evaluated = self.updates = 0
         self.ended, self.curve, self.staleness, self.moved = [], [], Counter(), Counter()
         self.joules, self.is_ending, self.has_ended = 0.0, False, False
+        self.uploads = Counter()
         self.todo = []
         self.pipes = [Pipe(case.leaf_link) for _ in (*leaves, *leaves)] if case.leaf_link else []
         self.grow()
@@ -323,6 +324,7 @@ class Simulation(Tiers):
         """A job is over."""
         there, trained_at = job["training"]
         busy = job["end"] - job["began"]
+        self.uploads[job["device"]] += busy >= trained_at
         in_training = max(0, min(busy, trained_at) - there)
         self.joules += (self.case.watts[0] * in_training + self.case.watts[1] * (busy - in_training)) / US
         self.ended.append((
