@@ -16,7 +16,7 @@ from fedge.cloud.region import all_regions, servers_over
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.setting import CloudSetting
 from fedge.clustering.likeness.updates import even_windows
-from fedge.clustering.registry import cloud_model_count
+from fedge.clustering.registry import NEEDS, cloud_model_count, method_named
 from fedge.compression.chosen import uplink_of_servers
 from fedge.compression.sending import Sending
 from fedge.compression.uplink import Uplink
@@ -25,6 +25,7 @@ from fedge.config.config import Config
 from fedge.config.registers.choices import BY_TEST
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CLIENT_SELECTIONS
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.tree import Path as TreePath
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
@@ -39,6 +40,7 @@ from fedge.leaf.server import Server
 from fedge.leaf.strategies.quorum import needed_leaves, num_training
 from fedge.leaf.strategies.rules import make_cloud_rule, make_strategy
 from fedge.leaf.turns import Turns
+from fedge.privacy.marks import Mark
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
 from fedge.process.resources.machine import fits_in_memory
@@ -150,13 +152,15 @@ def build_strategy(
     branches = servers_over(config, leaves, own_layers)
 
     def cloud_at(path: TreePath, below: Sequence[Leaf]) -> CloudAggregator:
+        cluster, (asks_all, even) = config.cluster_at(len(path)), evidence_asked(config, below)
+        if asks_all:
+            _refuse_noise_used_twice(config.privacy.kind, cluster, even)
         setting = CloudSetting(
             tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
-            *evidence_asked(config, below), rule=cloud_rule(config, trainable, variances, len(path)),
-            taught=plan.taught,
+            asks_all, even, cloud_rule(config, trainable, variances, len(path)), plan.taught,
         )  # fmt: skip
         return CloudAggregator(
-            config.cluster_at(len(path)),
+            cluster,
             setting,
             lambda number: start_of(plan, network_of(plan, shape, number))[0] if number else state,
         )
@@ -338,6 +342,26 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
         num_training(config, len(leaf.clients), leaf=leaf.index) < len(leaf.clients) for leaf in leaves
     )
     return some or even > 0, even
+
+
+def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, even: int) -> None:
+    """Raise ConfigError where a method asks all clients for a further update, which their noise protects.
+
+    It would have the noise of the first one, so the difference of both would have none.
+
+    Args:
+        kind: of privacy.
+        cluster: the cloud's, or a region's.
+        even: as of `evidence_asked`.
+    """
+    is_noised = any(sent.mark(kind) is Mark.NOISED for sent in NEEDS["updates"].sent.values())
+    if is_noised and cluster.enabled and "updates" in method_named(cluster).needs(cluster):
+        why = "their numbers of windows differ" if even else "some of them do not"
+        raise ConfigError(
+            f"privacy.kind {kind} with cluster.method {cluster.method} needs all clients to train in the "
+            f"first leaf round, on about equally many windows, because a further update would have the noise "
+            f"of the first, but {why}; use another cluster.method, or let all train on as many"
+        )
 
 
 def _let_send(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:

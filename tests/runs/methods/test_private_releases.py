@@ -17,6 +17,8 @@ from small_runs import small_config
 from fedge.client.privacy import local_noise_std
 from fedge.client_app import app as client_app
 from fedge.config.flat import from_run_config
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.traits import NEVER_BY_THRESHOLD, NUMBERED
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.content import ARRAYS
 from fedge.exchange.round_context import LEAF, PERSONAL, RoundContext
@@ -46,7 +48,7 @@ CLOCK = {
 
 def messages_of(folder, kind, **changes):
     """Models between leaves and clients in a run: (client, leaf round, line) → model down, model up."""
-    seen = {}
+    seen, twice = {}, []
 
     def app(message, context):
         reply = client_app(message, context)
@@ -54,13 +56,17 @@ def messages_of(folder, kind, **changes):
             where = RoundContext.of(message)
             down, up = (from_record(each.content.array_records[ARRAYS]) for each in (message, reply))
             client = context.node_config["partition-id"]
-            seen[client, where.leaf_round, where.line] = down, up
+            key = client, where.leaf_round, where.line
+            if key in seen:
+                twice.append(key)
+            seen[key] = down, up
         return reply
 
     config = small_config(folder, **{"privacy__kind": kind}) | ALONE | changes
     with InProcessGrid(app, CLIENTS, config, 1) as grid:
         outcome = run(grid, config, "inprocess", {}, lambda _: io.StringIO())
     assert outcome.status == "completed", outcome.reason
+    assert twice == [], "their noise follows from these, and covers one update"
     return seen, from_run_config(config)
 
 
@@ -147,3 +153,24 @@ def test_no_update_of_a_run_is_longer_than_the_norm(tmp_path, kind):
     assert (max(ups) > 1.1 * CLIP) == kind.startswith("server"), "the leaf clips, or each client"
     made = [np.linalg.norm(flat(each)) for each in releases_of(seen, kind)]
     assert CLIP * (1 - 1e-5) < max(made) <= CLIP * (1 + 1e-5)
+
+
+GROUPED = {"personal.leaf-rounds": 0, "personal.every": 0, "cluster.enabled": True, "scenario": "gain"}
+SECOND = {"tested-family"}  # ask for a second update where the first ones cannot be compared
+
+
+@pytest.mark.whole_runs
+@pytest.mark.parametrize("some", [{"hierarchy.participation": "2"}, {"partition.kind": "quantity"}])
+@pytest.mark.parametrize("method", GROUPINGS.names)
+def test_no_grouping_lets_a_client_use_its_noise_twice(tmp_path, method, some):
+    """Some do not train in the first leaf round, or on fewer windows."""
+    needs_count = GROUPINGS.has(method, NUMBERED) or GROUPINGS.has(method, NEVER_BY_THRESHOLD)
+    more = {**GROUPED, "cluster.method": method, "cluster.tau": 1.01, **some}
+    if needs_count:
+        more["cluster.count"] = "2"
+    if method in SECOND:
+        with pytest.raises(AssertionError, match="a further update would have the noise of the first"):
+            messages_of(tmp_path, "local", **STILL, **more)
+    else:
+        seen, _ = messages_of(tmp_path, "local", **STILL, **more)
+        assert_nobody_shares(releases_of(seen, "local"))
