@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedge.config.clock_tiers import has_servers_above_leaves
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.registers import parts, traits
 from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
 from fedge.config.registers.groupings import GROUPINGS
@@ -18,6 +18,7 @@ from fedge.config.registers.register import Register
 from fedge.config.run_options import RunOptions
 
 Holds = Callable[[RunOptions], bool]
+_LEAVES = "several leaf servers (hierarchy.num-servers, hierarchy.tree)"
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,12 @@ def _makes_offers(config: RunOptions) -> bool:
 def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
     """Need a kind of privacy."""
     return Effect(f"privacy.kind {needs}", lambda config: test(config.privacy.kind))
+
+
+def _bytes_take_time(config: RunOptions) -> bool:
+    """Whether bytes between servers take virtual time on an edge of any tier."""
+    tiers = clock_of_tiers(config) if config.asynchrony.is_on else ()
+    return not tiers or any(of.cloud_delay_s or of.cloud_link_megabytes_s for of in tiers)
 
 
 def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
@@ -251,10 +258,7 @@ EFFECTS: dict[str, Effect] = {
     "asynchrony.leaf-link-megabytes-s": _clock(""),
     "asynchrony.tiers": _devices("a deeper hierarchy.tree", lambda config: config.hierarchy.tiers > 2),
     **{
-        f"asynchrony.{option}": _clock(
-            "several leaf servers (hierarchy.num-servers, hierarchy.tree)",
-            lambda config: has_servers_above_leaves(config.hierarchy),
-        )
+        f"asynchrony.{option}": _clock(_LEAVES, lambda config: has_servers_above_leaves(config.hierarchy))
         for option in (
             "groups",
             "cloud-rule",
@@ -262,12 +266,10 @@ EFFECTS: dict[str, Effect] = {
             "cloud-link-megabytes-s",
         )
     },
-    **{
-        f"asynchrony.{option}": _devices(
-            "several leaf servers (hierarchy.num-servers, hierarchy.tree)",
-            lambda config: has_servers_above_leaves(config.hierarchy),
-        )
-        for option in ("cloud-delay-s", "cloud-megabytes-s")
-    },
+    "asynchrony.cloud-delay-s": _devices(_LEAVES, lambda config: has_servers_above_leaves(config.hierarchy)),
+    "asynchrony.cloud-megabytes-s": _devices(
+        f"{_LEAVES}, and on the virtual clock asynchrony.cloud-delay-s or cloud-link-megabytes-s above 0",
+        lambda config: has_servers_above_leaves(config.hierarchy) and _bytes_take_time(config),
+    ),
     "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
 }

@@ -123,7 +123,7 @@ class AsynchronyConfig(Section):
     cloud_every: int = option(1, "versions of a leaf between exchanges", minimum=1)
     cloud_delay_s: float = option(
         0.5,
-        "virtual seconds from a leaf to the cloud, and back; 0: bytes take none either",
+        "virtual seconds from a leaf to the cloud, and back; 0 on the virtual clock: bytes take none either",
         minimum=0.0,
         maximum=1e6,
     )

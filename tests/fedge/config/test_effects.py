@@ -133,7 +133,7 @@ CASES = {
     "asynchrony.tiers": ('{"region": {"every": 2}}', DEEP, LEAVES),
     "asynchrony.cloud-every": (2, LEAVES, CLOCK),
     "asynchrony.cloud-delay-s": (0.3, LEAVES, CLOCK),
-    "asynchrony.cloud-megabytes-s": (0.001, LEAVES, CLOCK),
+    "asynchrony.cloud-megabytes-s": (0.001, LEAVES, {**LEAVES, "asynchrony.cloud-delay-s": 0.0}),
     "checkpoint.keep": (1, {}, {"checkpoint.every": 0}),
 }  # fmt: skip
 
