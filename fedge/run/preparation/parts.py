@@ -359,7 +359,7 @@ def refuse_model_that_does_not_fit(
 
     from fedge.run.preparation.starts import refuse_start
     from fedge.training.networks.fitting import fit_of
-    from fedge.training.networks.models import build_model, layer_names
+    from fedge.training.networks.models import build_model, layer_names, variance_names
     from fedge.training.networks.own_models import refuse_a_step_that_fails, refuse_weights_of_chance
 
     fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
@@ -385,10 +385,10 @@ def refuse_model_that_does_not_fit(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but {name} has none; "
             'set personal.layers="head"'
         )
-    if config.privacy.kind != "off" and own_norms:
+    if config.privacy.kind != "off" and (unfit := [*variance_names(model), *own_norms]):
         raise ConfigError(
-            f"privacy.kind {config.privacy.kind} needs a model without BatchNorm, whose variances do not "
-            f"tolerate noise, but {name} has {own_norms[0]}; use LayerNorm or GroupNorm"
+            f"privacy.kind {config.privacy.kind} needs a model without running variances, as of BatchNorm, "
+            f"which do not tolerate noise, but {name} has {unfit[0]}; use LayerNorm or GroupNorm"
         )
 
 

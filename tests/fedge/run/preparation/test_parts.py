@@ -73,6 +73,14 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layers(x)
 
+class Instances(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.norm = nn.InstanceNorm1d(input_shape[0], track_running_stats=True)
+        self.head = nn.Linear(input_shape[0] * input_shape[1], classes)
+    def forward(self, x):
+        return self.head(self.norm(x).flatten(1))
+
 def gate(pair, config, slack=0.0):
     return True
 
@@ -179,7 +187,12 @@ def test_what_does_not_fit_is_refused_before_anything_starts(changes, message):
         ({"train.model-args.width": 0}, (2, 8), "is lazy"),
         ({"train.model-args.depth": 3}, (2, 8), "cannot be made for .*unexpected keyword argument 'depth'"),
         ({}, (2, 8, 8), "cannot take inputs of shape"),
-        ({"privacy.kind": "local"}, (2, 8), "needs a model without BatchNorm.* has layers.2.weight"),
+        ({"privacy.kind": "local"}, (2, 8), "without running variances.* has layers.2.running_var; use"),
+        (
+            {"privacy.kind": "server-fixed", "train.model": "my_parts:Instances"},
+            (2, 8),
+            "without running variances.* has norm.running_var; use",
+        ),
         ({"personal.layers": "both"}, (2, 8), ""),
         ({"train.model": "linear", "personal.layers": "head"}, (2, 8, 8), ""),
         (
