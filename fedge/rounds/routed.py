@@ -74,6 +74,7 @@ class RoutedLeaves:
             return None
         assert ahead.leaf_round == leaf_round
         self._transport.book.downlink_bytes += total_payload_bytes(ahead.questions.values())
+        self._transport.book.told += len(ahead.questions)
         rest = self._once_more(ahead.questions, ahead.replies)
         replies = dict(ahead.replies)
         self._transport.make_room(training.leaves[0].model)

@@ -109,6 +109,7 @@ class Transport:
         """Let clients train, the longest first; the arguments as in `evaluate`."""
         began = self._clock.now()
         exchange = self._exchange(messages, phase, self.seconds_per_window, counted)
+        self.book.told += len(messages) * counted
         self.train_s = self._clock.now() - began
         return exchange
 

@@ -89,6 +89,7 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
         book.note_seconds(int(client), float(seconds))
     if told["kept_model"]:
         book.note_kept_model(leaf, int(told["kept_model"]))
+    book.told += len({int(client) for client, *_ in (*told["train_seconds"], *told["failures"])})
     uplink, downlink = told["bytes"]
     book.uplink_bytes += int(uplink)
     book.downlink_bytes += int(downlink)

@@ -67,6 +67,7 @@ class RoundBook:
         common: models on the common test set.
         dispersion: leaf → dispersion of its clients' models, of its newest counted leaf round.
         trained: clients with accepted replies in the newest leaf round.
+        told: how many clients were asked to train in the newest leaf round.
     """
 
     global_round: int
@@ -91,6 +92,7 @@ class RoundBook:
     common: list[CommonResult] = field(default_factory=list)
     dispersion: dict[int, float] = field(default_factory=dict)
     trained: set[int] = field(default_factory=set)
+    told: int = 0
 
     @property
     def cloud_uplink_bytes(self) -> int:

@@ -82,19 +82,18 @@ class VirtualTime:
         """Seconds until the last leaf has finished all started work."""
         return max(self._at.values())
 
-    def train(self, clients: Collection[int], up_bytes: int, down_bytes: int) -> None:
+    def train(self, clients: Collection[int], up_bytes: float, down_bytes: float) -> None:
         """Let clients train at the same time, each a job.
 
         Args:
             clients: whose replies count; failed ones take no time.
-            up_bytes, down_bytes: bytes of all of them, which share them evenly.
+            up_bytes, down_bytes: bytes of each job, in the mean.
         """
         longest: dict[int, float] = {}
         leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}  # they may move
         for client in sorted(clients):
             attempt = self._jobs[client] = self._jobs.get(client, 0) + 1
-            each = down_bytes / len(clients), up_bytes / len(clients)
-            seconds, joules = self._pace.job(client, attempt, *each)
+            seconds, joules = self._pace.job(client, attempt, down_bytes, up_bytes)
             leaf = leaf_of[client]
             longest[leaf] = max(longest.get(leaf, 0.0), seconds)
             if joules is not None:

@@ -7,6 +7,7 @@ import pytest
 from small_runs import carry_out, small_config
 
 from fedge import simulate
+from fedge.algorithm import Algorithm, Sent
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.devices.pace import pace_of
@@ -121,3 +122,28 @@ def test_nothing_that_is_computed_changes_and_time_goes_on_after_a_stop(tree, tm
     assert again.status == "completed", again.reason
     assert again.rounds["virtual_s"].to_list() == times
     assert again.rounds["joules"].to_list() == energies
+
+
+class Absent(Algorithm):
+    """Clients of which every third fails in each round."""
+
+    def train(self, client):
+        if client.place.where[1] % 3 == 2:
+            raise RuntimeError("gone")
+        return Sent(client.fit())
+
+
+@pytest.mark.whole_runs
+def test_clients_that_fail_leave_the_time_of_others_as_it_is(tmp_path):
+    """264 bytes come at 264 a second, go at 132, training takes a second: 4 s and 2 + 3 J a round each."""
+    speeds = tmp_path / "speeds.csv"
+    speeds.write_text("seconds_per_job,down_bytes_s,up_bytes_s\n1,264,132\n")
+    config = small_config(tmp_path) | {
+        "devices.time-rounds": True, "devices.preset": "trace",
+        "devices.preset-args": json.dumps({"path": str(speeds)}), "devices.train-watts": 2.0,
+        "devices.radio-watts": 1.0, "hierarchy.num-servers": 1, "scaffold.enabled": False,
+    }  # fmt: skip
+    for name, method, there in (("all", {}, 9), ("some", {"algorithm": Absent}, 6)):
+        run = simulate({**config, "run-name": name}, **method)
+        assert run.rounds["virtual_s"].to_list() == [4.0, 8.0]
+        assert run.rounds["joules"].to_list() == [5.0 * there, 10.0 * there]

@@ -34,10 +34,10 @@ def begun(tree):
 
 
 def test_a_leaf_round_takes_as_long_as_its_slowest_client():
-    """30 bytes up of three clients: 1 s each."""
+    """10 bytes up of each of three clients: 1 s each."""
     leaves = [Leaf(0, {0: 1, 1: 1, 2: 1}, {}, ["w"], FedAvg(), 0)]
     time = VirtualTime(ByHand(), leaves)
-    time.train({0, 1, 2}, up_bytes=30, down_bytes=99)
+    time.train({0, 1, 2}, up_bytes=10, down_bytes=33)
     assert (time.now_s, time.joules) == (11.0, 6.0)
     time.train({0, 1}, up_bytes=0, down_bytes=0)  # both for the second time: 2 and 6 s
     assert (time.now_s, time.joules) == (17.0, 10.0)
@@ -72,7 +72,7 @@ def test_it_goes_on_where_it_was(monkeypatch):
     again, _ = begun("((1,1),(1))")
     again.restore(json.loads(json.dumps(time.facts())))
     for each in (time, again):
-        each.train({0, 1, 2}, up_bytes=3, down_bytes=3)
+        each.train({0, 1, 2}, up_bytes=1, down_bytes=1)
     assert again.facts() == time.facts()
     monkeypatch.setattr(ByHand, "power", None)
     unknown, _ = begun("((1,1),(1))")
