@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.func import grad_and_value, stack_module_state, vmap
 
+from fedge.native.trace import answer_with
 from fedge.training.gpu import products
 from fedge.training.optimizers import HeavyBall
 from fedge.training.settings import LocalTraining
@@ -57,7 +58,7 @@ class BatchedStep:
         """Loss of one client, and its buffers afterwards."""
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         with products(x.device, self._settings.precision):
-            logits = functional_call(self._model, (weights, after), (x,))
+            logits = answer_with(self._model, {**weights, **after}, x)
         loss = self._settings.task.loss(logits.float(), y, self._settings.label_smoothing)
         return loss, after
 

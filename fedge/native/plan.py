@@ -14,13 +14,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from fedge.native.library import Library, Session, UnavailableError, best_kernel, open_library
 from fedge.native.operations import HANDLERS
 from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
-from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, trace_operations
+from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, answer_with, trace_operations
 
 _CHECK_WINDOWS = 5
 _PART = 2**18  # numbers at a time
@@ -222,9 +221,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
         with torch.no_grad():
-            losses = (
-                F.cross_entropy(functional_call(model, numbers, (x,)), y, reduction="none").double().numpy()
-            )
+            losses = F.cross_entropy(answer_with(model, numbers, x), y, reduction="none").double().numpy()
     finally:
         model.train(was_training)
     weights, buffers = flat_array(plan.weights, numbers), flat_array(plan.buffers, numbers)
@@ -279,7 +276,7 @@ def _stepped_by_pytorch(
     for name in trained:
         own[name].requires_grad_()
     with _KeepAll():
-        logits = functional_call(model, own, (x,))
+        logits = answer_with(model, own, x)
     loss = F.cross_entropy(logits, torch.arange(len(x)) % logits.shape[1])
     found = torch.autograd.grad(loss, [own[name] for name in trained], materialize_grads=True)
     buffers = {

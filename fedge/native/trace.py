@@ -16,11 +16,11 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 _BATCHES = (2, 3)
@@ -286,7 +286,7 @@ def _trace_batch(
     with _layers_of(model) as where:
         try:
             with torch.no_grad(), _Watch(recorder, handlers):
-                logits = functional_call(model, entries, (x,))
+                logits = answer_with(model, entries, x)
             number = recorder.number(logits)
             if recorder.axes(logits) != ("N", "C"):
                 raise UnknownError(f"it returns a tensor of shape {tuple(logits.shape)}")
@@ -296,6 +296,33 @@ def _trace_batch(
             what = f"{type(error).__name__} while it is watched"
             raise UnknownError(_place(where, model, what)) from error
     return Network(tuple(recorder.values), tuple(recorder.nodes), number, tuple(recorder.counters))
+
+
+def answer_with(model: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Answer of a model with other parameters and buffers to x (N, …); the model is unchanged.
+
+    Every layer is changed and restored once, for any number of its names: `torch.func.functional_call` leaves
+    tensors of the call in layers with a second name.
+
+    Args:
+        model: any model.
+        entries: by their first names; those replaced in the call are replaced here, too.
+        x: inputs of the model.
+    """
+    own = dict(chain(model.named_parameters(), model.named_buffers()))
+    others = {id(own[name]): entry for name, entry in entries.items()}
+    tables: list[dict[str, Any]] = [t for one in model.modules() for t in (one._parameters, one._buffers)]
+    before = [dict(table) for table in tables]
+    for table in tables:
+        table.update({key: others.get(id(entry), entry) for key, entry in table.items()})
+    try:
+        answer: Tensor = model(x)
+        now = dict(chain(model.named_parameters(), model.named_buffers()))
+        entries.update({name: now[name] for name in entries if name in now})
+    finally:
+        for table, restored in zip(tables, before, strict=True):
+            table.update(restored)
+    return answer
 
 
 def _place(where: list[str], model: nn.Module, what: str) -> str:

@@ -105,3 +105,25 @@ def test_what_is_not_known_is_told_with_its_layer(layers, why):
     assert isinstance(told, str)
     assert told.startswith("the native step does not support ")
     assert re.search(why, told), told
+
+
+class _Named(nn.Module):
+    """Layers by name, and in the order in which they are called: each has two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv1d(3, 8, 5), nn.BatchNorm1d(8), nn.Linear(8, 4)
+        self.body = nn.Sequential(self.conv, self.norm, nn.ReLU())
+
+    def forward(self, x):
+        return self.head(self.body(x).mean(2))
+
+
+def test_a_network_whose_layers_have_two_names_is_known_and_unchanged():
+    model = _Named()
+    before = {name: entry.clone() for name, entry in model.state_dict().items()}
+    assert isinstance(plan_of(model, (3, 20)), Plan)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert model.body[0] is model.conv
+    for name, entry in model.state_dict().items():
+        torch.testing.assert_close(entry, before[name], rtol=0, atol=0)

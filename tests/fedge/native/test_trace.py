@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedge.native.operations import HANDLERS
-from fedge.native.trace import UnknownError, trace_operations
+from fedge.native.trace import UnknownError, answer_with, trace_operations
 from fedge.training.networks.models import build_model
 
 
@@ -117,3 +117,55 @@ def test_inputs_of_other_ranks_are_not_known():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
     with pytest.raises(UnknownError, match=r"inputs of shape \(1, 2, 2, 4\)"):
         trace_operations(model, (1, 2, 2, 4), True, HANDLERS)
+
+
+def tensors_of(model):
+    """Every place of a tensor in a network, with the tensor and its numbers."""
+    tables = [(layer, table) for layer in model.modules() for table in (layer._parameters, layer._buffers)]
+    return [
+        (id(layer), key, id(entry), None if entry is None else entry.detach().clone())
+        for layer, table in tables
+        for key, entry in table.items()
+    ]
+
+
+class Twice(nn.Module):
+    """Layers with several names, and weights with several layers."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv1d(3, 3, 3, padding=1), nn.BatchNorm1d(3), nn.Linear(3, 4)
+        self.layers = nn.Sequential(self.conv, self.norm, nn.ReLU())
+        self.again = nn.Conv1d(3, 3, 3, padding=1)
+        if tied:
+            self.again.weight = self.conv.weight
+            self.third = self.again
+
+    def forward(self, x):
+        return self.head(self.layers(self.again(x)).mean(2))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_network_whose_layers_have_two_names_stays_as_it_is(tied):
+    """PyTorch's `functional_call` puts the tensors of the call into them."""
+    model = Twice(tied)
+    before = tensors_of(model)
+    for training in (True, False):
+        assert kinds(model, training)[:2] == ["conv", "conv"]
+    for (*place, numbers), (*same, wanted) in zip(tensors_of(model), before, strict=True):
+        assert place == same
+        torch.testing.assert_close(numbers, wanted, rtol=0, atol=0)
+
+
+def test_answers_with_other_entries_are_those_of_a_network_that_has_them():
+    """Under all names of a weight, with statistics changed in what was given."""
+    model, other = Twice(True), Twice(True)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for entry in other.parameters():
+            entry.copy_(torch.randn(entry.shape))
+    given = {n: e.detach().clone() for n, e in [*other.named_parameters(), *other.named_buffers()]}
+    x = torch.randn(5, 3, 16)
+    torch.testing.assert_close(answer_with(model, given, x), other(x), rtol=0, atol=0)
+    torch.testing.assert_close(given["norm.running_var"], other.norm.running_var, rtol=0, atol=0)
+    assert int(given["norm.num_batches_tracked"]) == 1
