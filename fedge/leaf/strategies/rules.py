@@ -29,6 +29,7 @@ from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import (
+    as_seen,
     contents_of,
     numbers_of,
     refuse_other,
@@ -317,7 +318,7 @@ def combine(
 def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
     """Give a strategy the leaf's model as its own of the last round: the gate may have changed the model."""
     if isinstance(strategy, FedOpt):
-        strategy.current_arrays = dict(current)
+        strategy.current_arrays = {name: as_seen(array) for name, array in current.items()}
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
         strategy.current_arrays = _lent(current, list(current))
     if isinstance(strategy, QFedAvg):
@@ -337,7 +338,8 @@ def _content(reply: TrainReply, names: Sequence[str], start: State | None = None
 
 
 def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
-    """Entries of a state as a record on the same memory."""
+    """Entries of a state as a record on the same memory, as strategies see them."""
     record = _Lent()
     record.update(to_record(state, names))
+    record.update(to_record({name: as_seen(state[name]) for name in names if not state[name].ndim}))
     return record

@@ -42,6 +42,14 @@ class KnowsItsNumbers(Protocol):
         """Raise ValueError for numbers, by attribute, that no round can have made."""
 
 
+def as_seen(array: np.ndarray) -> np.ndarray:
+    """An entry of a model as strategies see it: a single number as (1,).
+
+    NumPy's arithmetic makes numbers of arrays without axes, which Flower's records do not take.
+    """
+    return array if array.ndim else array.reshape(1)
+
+
 def states_of(strategy: Strategy) -> dict[str, State]:
     """All arrays of a strategy and its inner strategies, by attribute."""
     found: dict[str, State] = {}
@@ -206,7 +214,7 @@ def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: Stat
     if isinstance(strategy, FedAdagrad | FedAdam | FedYogi):
         first, second = (states.get(f"{inside}{name}", {}) for name in ("m_t", "v_t"))
         forms = [{name: array.shape for name, array in state.items()} for state in (first, second)]
-        own = {name: array.shape for name, array in model.items()}
+        own = {name: as_seen(array).shape for name, array in model.items()}
         kinds = {array.dtype.kind for state in (first, second) for array in state.values()}
         if forms[0] != forms[1] or not forms[0].items() <= own.items() or not kinds <= {"f"}:
             raise ValueError("'m_t' and 'v_t' must both be floats of the model's entries")
@@ -248,7 +256,7 @@ def _refuse_json(name: str, value: Any) -> None:
 
 def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
     """Raise ValueError unless arrays can stand where `before` stood."""
-    shapes = {array.shape for array in model.values()}
+    shapes = {as_seen(array).shape for array in model.values()}
     if _bare(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
     if name.endswith(_SINGLE):

@@ -60,6 +60,33 @@ def test_what_a_rule_keeps_of_a_round_is_taken_by_one_that_goes_on(name):
     assert round_of(other, 3) == round_of(one, 3)
 
 
+@pytest.mark.parametrize("name", MADE)
+def test_numbers_without_axes_and_empty_entries_are_combined_as_any_others(name):
+    """The same numbers in flat entries give the same, and what a rule keeps is taken by one that goes on."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (4, 3), "scale": (), "none": (0, 3)}
+    models = [
+        {entry: np.asarray(rng.normal(size=shape), np.float32) for entry, shape in shapes.items()}
+        for _ in range(CLIENTS + 1)
+    ]
+    settings = LocalTraining(lr=0.05)
+
+    def rounds_of(rule, models, numbers):
+        for number in numbers:
+            replies = replies_of(models[1:])
+            made = combine(rule, models[0], models[1], replies, list(shapes), settings, 1, (number, 0))
+        return made
+
+    one, other, third = MADE[name](), MADE[name](), MADE[name]()
+    found = rounds_of(one, models, (1, 2))
+    flat = rounds_of(other, [{n: a.reshape(-1) for n, a in model.items()} for model in models], (1, 2))
+    assert {entry: array.shape for entry, array in found.items()} == shapes
+    assert {n: a.tobytes() for n, a in found.items()} == {n: a.tobytes() for n, a in flat.items()}
+    refuse_other(third, states_of(one), numbers_of(one), models[0])
+    restore_strategy(third, states_of(one), numbers_of(one))
+    assert rounds_of(third, models, (3,))["scale"] == rounds_of(one, models, (3,))["scale"]
+
+
 def replies_of(states, loss=0.5):
     return [TrainReply(state, 10, 1, loss, 1.0, 0) for state in states]
 
