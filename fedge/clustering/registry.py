@@ -20,7 +20,7 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.register import refuse_misfit
+from fedge.config.registers.register import refuse_misfit, refuse_undeclared
 from fedge.config.registers.traits import BY_TIME
 from fedge.config.registers.twice import alike, asked_twice
 from fedge.config.sections.cluster import ClusterConfig
@@ -190,6 +190,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     name = config.method
     code, arguments = GROUPINGS.load(name), config.arguments("method")
     if inspect.isclass(code):
+        refuse_undeclared(GROUPINGS, name, arguments)
         return _of_part(name, code, arguments, config)
     said, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
     needs = said if callable(said) else lambda _: frozenset(said)

@@ -1,8 +1,13 @@
 """The methods of `fedge.methods` as parts of registers; they are listed in its methods.toml."""
 
+import json
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from fedge.config.registers.option import option
 from fedge.config.registers.register import Entry
 from fedge.config.registers.traits import having
 
@@ -17,7 +22,25 @@ def methods_of(tier: str, *traits: str) -> list[Entry]:
     file = Path(__file__).parents[2] / "methods" / "methods.toml"
     listed = tomllib.loads(file.read_text(encoding="utf-8"))
     return [
-        Entry(name, method["doc"], method[tier], having(*traits, *method.get("traits", ())))
+        Entry(
+            name,
+            method["doc"],
+            method[tier],
+            having(*traits, *method.get("traits", ())),
+            arguments=_declared(method.get(f"{tier}-arguments", {})),
+        )
         for name, method in listed.items()
         if tier in method
     ]
+
+
+def _declared(arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Arguments as options; one object for equal declarations of two methods."""
+    return {word.replace("-", "_"): _option(json.dumps(rule)) for word, rule in arguments.items()}
+
+
+@cache
+def _option(declared: str) -> Any:
+    """An option from its declaration, as JSON."""
+    rule = json.loads(declared)
+    return option(rule.pop("default"), rule.pop("doc"), **{**rule, "choices": tuple(rule.get("choices", ()))})

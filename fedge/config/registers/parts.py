@@ -141,7 +141,15 @@ ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *methods_of("class"
 _FLWR, _PUBLISHED = "flwr.serverapp.strategy", "fedge.leaf.strategies.published"
 _QUORUM = "fedge.leaf.strategies.quorum"
 _MALICIOUS = {"num_malicious_nodes": option(0, "models assumed malicious", minimum=0)}
-_STEP = {"eta": option(0.01, "step size of the server", above=0.0, maximum=1e6)}
+_STEP = {
+    "eta": option(0.01, "step size of the server", above=0.0, maximum=1e6),
+    "tau": option(0.001, "τ, added to the root of v, which begins with τ²", above=0.0),
+}
+_MOMENTS = {
+    **_STEP,
+    "beta_1": option(0.9, "decay of the mean of updates", minimum=0.0, maximum=0.999999),
+    "beta_2": option(0.99, "decay of v", minimum=0.0, maximum=0.999999),
+}
 RULES = Register(
     "leaf.strategy",
     "fedge.rules",
@@ -189,7 +197,10 @@ RULES = Register(
         "fedavgm",
         "server momentum (Hsu et al. 2019)",
         f"{_FLWR}:FedAvgM",
-        arguments={"server_momentum": option(0.9, "momentum of the server", minimum=0.0, maximum=0.999)},
+        arguments={
+            "server_momentum": option(0.9, "momentum of the server", minimum=0.0, maximum=0.999),
+            "server_learning_rate": option(1.0, "step size of the server", above=0.0, maximum=1e6),
+        },
     ),
     Entry(
         "fedadagrad",
@@ -201,9 +212,9 @@ RULES = Register(
         "fedadam",
         "Adam at the server (Reddi et al. 2021)",
         f"{_PUBLISHED}:ServerAdam",
-        arguments=_STEP,
+        arguments=_MOMENTS,
     ),
-    Entry("fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", arguments=_STEP),
+    Entry("fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", arguments=_MOMENTS),
     Entry(
         "qfedavg",
         "fair to clients with a high loss while they train (after Li et al. 2020)",

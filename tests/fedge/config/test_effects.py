@@ -11,7 +11,7 @@ from fedge.config.effects import EFFECTS, options_without_effect
 from fedge.config.flat import from_run_config, options
 from fedge.config.registers.groupings import GATES, GROUPINGS
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import CLOUD, PARTITIONS, RULES
+from fedge.config.registers.parts import ALGORITHMS, CLOUD, PARTITIONS, RULES
 from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
 
 TESTS = Path(__file__).parents[1]
@@ -285,15 +285,23 @@ def test_a_run_says_so_at_its_start(tmp_path):
 
 TRUNCATED = {**NO_SCAFFOLD, "hierarchy.num-servers": 1}
 ONCE = {"gate.enabled": False}
+METHOD = {**NO_SCAFFOLD, "train.model": "mlp-tiny", "train.local-epochs": 2, "train.batch-size": 5}
+ESPERHFL = {**METHOD, "train.algorithm": "esperhfl", "cluster.method": "esperhfl"}
+SOFT = {**METHOD, "cluster.method-args.dial": 1.0, "cluster.method-args.warmup": 0, "num-server-rounds": 3}
+TESTED = {**METHOD, "cluster.method-args.level": 1.0, "num-server-rounds": 3}
 # (option, part, argument) → a value that is not its default, and where it has an effect
 DECLARED = {
     ("leaf.strategy", "fedtrimmedavg", "beta"): (0.0, NO_SCAFFOLD),
     ("leaf.strategy", "multikrum", "num-malicious-nodes"): (2, TRUNCATED),
     ("leaf.strategy", "multikrum", "num-nodes-to-select"): (1, TRUNCATED),
     ("leaf.strategy", "fedavgm", "server-momentum"): (0.5, NO_SCAFFOLD),
-    ("leaf.strategy", "fedadagrad", "eta"): (0.5, NO_SCAFFOLD),
-    ("leaf.strategy", "fedadam", "eta"): (0.5, NO_SCAFFOLD),
-    ("leaf.strategy", "fedyogi", "eta"): (0.5, NO_SCAFFOLD),
+    ("leaf.strategy", "fedavgm", "server-learning-rate"): (0.5, NO_SCAFFOLD),
+    **{
+        ("leaf.strategy", rule, argument): (0.5, NO_SCAFFOLD)
+        for rule in ("fedadagrad", "fedadam", "fedyogi")
+        for argument in ("eta", "tau", "beta-1", "beta-2")
+        if (rule, argument[:4]) != ("fedadagrad", "beta")
+    },
     ("leaf.strategy", "qfedavg", "q"): (3.0, NO_SCAFFOLD),
     ("cluster.method", "ifca", "losses-on"): ("train", IFCA),
     ("cluster.method", "clove", "losses-on"): ("train", {**IFCA, "num-server-rounds": 3}),
@@ -307,11 +315,63 @@ DECLARED = {
         for kind in ("dirichlet", "two-level")
         for argument, value in (("alpha-leaves", 90.0), ("alpha-clients", 0.9), ("test-deal", "as-published"))
     },
+    **{
+        ("train.algorithm", method, argument): (value, METHOD)
+        for method, argument, value in (
+            ("fedprox", "mu", 1.0),
+            ("feddyn", "alpha", 0.01),
+            ("feddyn", "squared", False),
+            ("pfedme", "strength", 1.0),
+            ("pfedme", "inner-steps", 2),
+            ("pfedme", "lr", 0.001),
+            ("pfedme", "restart", False),
+            ("pfedme", "decay", 0.5),
+            ("pfedme", "beta", 0.5),
+            ("fedrep", "head-epochs", 1),
+            ("fedrep", "base-epochs", 2),
+            ("moon", "mu", 9.0),
+            ("moon", "temperature", 0.1),
+            ("fedala", "layers", 1),
+            ("fedala", "eta", 0.1),
+            ("fedala", "share", 0.2),
+            ("fedala", "threshold", 0.0),
+            ("fedala", "passes", 2),
+            ("fedsoft", "clusters", 3),
+            ("fedsoft", "strength", 1.0),
+            ("fedsoft", "every", 1),
+        )
+    },
+    ("cluster.method", "esperhfl", "share"): (0.1, ESPERHFL),
+    ("cluster.method", "esperhfl", "sharpness"): (0.0, ESPERHFL),
+    ("cluster.method", "clustered-edges", "clusters"): (2, {**METHOD, "cluster.method-args.warmup": 1}),
+    ("cluster.method", "clustered-edges", "warmup"): (1, METHOD),
+    ("cluster.method", "soft-family", "dial"): (0.5, SOFT),
+    ("cluster.method", "soft-family", "warmup"): (5, SOFT),
+    ("cluster.method", "soft-family", "smoothing"): (1.0, SOFT),
+    ("cluster.method", "soft-family", "coupling"): (0.0, SOFT),
+    ("cluster.method", "soft-family", "most"): (1, SOFT),
+    ("cluster.method", "tested-family", "dial"): (0.1, TESTED),
+    ("cluster.method", "tested-family", "level"): (1e-9, TESTED),
+    ("cluster.method", "tested-family", "smoothing"): (1.0, TESTED),
+    ("cluster.method", "tested-family", "coupling"): (0.0, TESTED),
+    ("cluster.method", "tested-family", "most"): (1, TESTED),
     ("partition.kind", "classes", "classes-per-client"): (1, {}),
     ("partition.kind", "quantity", "sigma"): (0.1, {}),
     ("partition.kind", "imbalance", "imbalance"): (1.5, {}),
 }
-BY_HAND = {  # too few groups or clients for a run of seconds; the test with the argument
+BY_HAND = {  # personal models, or too few groups or clients for a run of seconds; the argument's test
+    **{
+        ("train.algorithm", method, argument): f"methods/{place}"
+        for place, method, arguments in (
+            ("test_witness.py", "ditto", ("strength", "epochs")),
+            ("test_witness.py", "apfl", ("alpha", "variant")),
+            ("test_witness.py", "fedbabu", ("tune-epochs", "from-own")),
+            ("test_esperhfl.py", "esperhfl", ("rate", "decay", "mix")),
+        )
+        for argument in arguments
+    },
+    ("cluster.method", "soft-family", "rule"): "methods/test_soft_family.py",
+    ("cluster.method", "soft-family", "sweeps"): "methods/test_soft_family.py",
     ("leaf.strategy", "krum", "num-malicious-nodes"): "leaf/strategies/test_rules.py",
     ("leaf.strategy", "bulyan", "num-malicious-nodes"): "leaf/strategies/test_published.py",
     ("cluster.method", "agglomerative", "linkage"): "clustering/methods/test_hierarchical.py",
@@ -336,7 +396,7 @@ def declared_by(register):
 
 
 def test_every_declared_argument_is_in_one_of_these_lists():
-    registers = (RULES, GROUPINGS, PARTITIONS, GATES)
+    registers = (ALGORITHMS, RULES, GROUPINGS, PARTITIONS, GATES)
     declared = {(register.option, *each) for register in registers for each in declared_by(register)}
     assert declared == DECLARED.keys() | BY_HAND.keys()
     assert declared_by(CLOUD) == {each for each in declared_by(RULES) if each[0] != "qfedavg"}

@@ -5,11 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from fedge.clustering.likeness.evidence import Evidence
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.methods.esperhfl import EsperHfl, EsperHflCloud, EsperHflLeaf
+from fedge.training.settings import LocalTraining
 from tests.support.methods.edges import Edges, flat
+from tests.support.methods.one_leaf import OneLeaf
 
 METHOD = json.loads((Path(__file__).parent / "witness_hierarchy.json").read_text(encoding="utf-8"))
 
@@ -60,3 +64,24 @@ def test_the_mixture_is_evaluated():
     mixed, memory = leaf.models(0)["mixed"], leaf.memories[0]
     wanted = memory["m"] * flat(memory["v"]) + (1 - memory["m"]) * flat(leaf.model)
     np.testing.assert_allclose(flat(mixed), wanted, rtol=1e-6)
+
+
+def share_after_a_round(rate, decay):
+    """The m of a client after its first round, from ½."""
+    torch.manual_seed(0)
+    x, y = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32), np.arange(6) % 2
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    leaf = OneLeaf(
+        EsperHfl(rate, decay), network, [(x, y)], LocalTraining(lr=0.5, batch_size=3), EsperHflLeaf()
+    )
+    leaf.round()
+    return leaf.memories[0]["m"]
+
+
+def test_the_share_moves_by_rate_and_decay():
+    """½ − a (slope + b ½), the slope being that of any other a and b."""
+    slope = (0.5 - share_after_a_round(0.1, 0.0)) / 0.1
+    assert abs(slope) > 1e-3
+    for rate, decay in ((0.3, 0.0), (0.1, 0.5), (0.2, 1.0)):
+        assert share_after_a_round(rate, decay) == pytest.approx(0.5 - rate * (slope + decay / 2), abs=1e-6)
+    assert share_after_a_round(1e6, 1.0) in (0.0, 1.0)
