@@ -121,8 +121,15 @@ class Trainer(Sgd):
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss of a batch x (B, …), y (B, …) with the method's changes, a scalar with gradient."""
         changes = self._changes
-        loss = super().loss(x, y) if changes.loss is None else changes.loss(self.model, x, y)
-        return loss if changes.penalty is None else loss + changes.penalty(self.model, x, y)
+        if changes.loss is None:
+            loss = super().loss(x, y)
+        else:
+            with self.drawing():
+                loss = changes.loss(self.model, x, y)
+        if changes.penalty is None:
+            return loss
+        with self.drawing():
+            return loss + changes.penalty(self.model, x, y)
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """As of `Sgd`, then the pulls."""

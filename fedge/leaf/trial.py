@@ -19,7 +19,7 @@ from fedge.algorithm.taking_part import TakenPart, further_models, plain_trainin
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import ALGORITHMS
+from fedge.config.registers.parts import ALGORITHMS, MODELS
 from fedge.config.registers.twice import alike, asked_twice
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.train import TrainReply
@@ -34,6 +34,7 @@ from fedge.training.schedule import local_training
 WINDOWS = 10  # of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
 _LARGE = 2**22  # entries
+_OF_CLIENT = "draw from its client's streams alone, and call a trainer's network by its answers(x)"
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
@@ -58,7 +59,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
     try:
         if is_large:
             return tried()[0]
-        found = asked_twice(ALGORITHMS, name, tried, "draw from its client's streams alone")
+        found = asked_twice(ALGORITHMS, name, tried, _OF_CLIENT)
         if ALGORITHMS.is_own(name) and type(algorithm_of(config.train)).leaf is not None:
             _refuse_state_in_part(config, network, x, y, found[1])
         return found[0]
@@ -188,7 +189,7 @@ class _Trial:
 
     def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
         x, y = (tensor_of(a) for a in self._windows[client])
-        draws = torch.Generator()
+        draws = torch.Generator() if MODELS.is_own(self._config.train.model) else None  # as clients have
         return Client(
             received=self._whole(), x=x, y=y, network=self._network, settings=self._settings,
             place=Place(0, (leaf_round, client), evaluates), plain=plain_training(self._network, x, y, draws),

@@ -77,7 +77,7 @@ class EsperHfl(Algorithm):
         found: tuple[Tensor, ...] = ()
         for x, y in client.batches():
             losses.append(float(w.step(x, y)))
-            answers = m * v.model(x) + (1 - m) * w.model(x)
+            answers = m * v.answers(x) + (1 - m) * w.answers(x)
             loss = task.loss(answers, y, client.settings.label_smoothing)
             found = torch.autograd.grad(loss, [*v.parameters, *w.parameters], materialize_grads=True)
             v.move([g.contiguous() for g in found[: len(v.names)]])

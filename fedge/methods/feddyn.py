@@ -71,7 +71,8 @@ class FedDyn(Algorithm):
         target = {name: torch.from_numpy(np.array(start[name])) for name in h}
 
         def norm(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            drift = [(p - target[name].to(p.device)).flatten() for name, p in network.named_parameters()]
+            named = dict(network.named_parameters())
+            drift = [(named[name] - begun.to(x.device)).flatten() for name, begun in target.items()]
             return self._alpha / 2 * torch.linalg.vector_norm(torch.cat(drift))
 
         pull = (self._alpha, start) if self._squared else ()

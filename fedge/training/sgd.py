@@ -24,8 +24,8 @@ Shape letters: B windows of a batch, C channels, T samples; images are (B, C, H,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -83,18 +83,24 @@ class Sgd:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The task's mean loss of x (B, …), y (B, …), a differentiable scalar."""
-        return self.settings.task.loss(self._logits(x), y, self.settings.label_smoothing)
+        return self.settings.task.loss(self.answers(x), y, self.settings.label_smoothing)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        """The model's answer; random draws in the first step come from the model's own stream.
+    def answers(self, x: Tensor) -> Tensor:
+        """The model's answers to x (B, …); random draws come from the model's own stream.
 
-        Products are rounded as the settings say; the answer is in the precision of the weights.
+        Products are rounded as the settings say; answers are in the precision of the weights.
         """
-        with products(x.device, self.settings.precision), self.draws or nullcontext():
+        with products(x.device, self.settings.precision), self.drawing():
             logits: Tensor = self.model(x)
+        return logits.float() if logits.dtype == torch.bfloat16 else logits
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Context with random draws from the model's own stream; the first tells whether there are any."""
+        with self.draws or nullcontext():
+            yield
         if self.draws is not None and not self.draws.drew:
             self.draws = None
-        return logits.float() if logits.dtype == torch.bfloat16 else logits
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Clipping, the proximal term and the correction, in this order."""

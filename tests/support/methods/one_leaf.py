@@ -46,15 +46,17 @@ class OneLeaf:
 
     def client(self, number: int, **more: Any) -> Client:
         """A client as it stands before its next leaf round."""
-        x, y = self._windows[number]
+        x, y = (torch.from_numpy(each) for each in self._windows[number])
+        draws = torch.Generator().manual_seed(1000 * self._rounds + number)
         made = Client(
             received=self.model,
-            x=torch.from_numpy(x),
-            y=torch.from_numpy(y),
+            x=x,
+            y=y,
             network=self._network,
             settings=self._settings,
             place=Place(7, (self._rounds + 1, number)),
-            plain=plain_training(self._network, torch.from_numpy(x), torch.from_numpy(y)),
+            plain=plain_training(self._network, x, y, draws),
+            draws=draws,
             beside=unpacked(packed(self._part.send(self.memory), "beside")),
             **more,
         )
