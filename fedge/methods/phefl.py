@@ -3,7 +3,8 @@
     CAM_e = Σ_{k≠e} n_k/(N − n_e) · EAM_k;   α_e = a/(a + b), a and b the scores of EAM_e and CAM_e;
     PEAM_e = α_e EAM_e + (1 − α_e) CAM_e,   with which leaf e goes on
 
-EAM_e is leaf e's model. α_e is ½ where a + b is 0 or a score is not finite.
+EAM_e is leaf e's model. α_e is ½ where a + b is 0 or a score is not finite. Tasks whose scores may be
+negative are refused.
 
 Source: Lee, Tavallaie, Chen, Thilakarathna, Seneviratne, Toosi, Zomaya 2025, arXiv:2504.08872. There is no
 public code of the authors. There α is chosen on the test data of its evaluation; here scores are of the

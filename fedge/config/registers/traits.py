@@ -18,6 +18,7 @@ OFFERS = (
 APART = "leaves all apart"  # a grouping: every leaf is a cluster
 PLANTED = "takes the planted groups"  # a grouping
 BLIND = "compares no leaves"  # a grouping: no two leaves are compared
+BY_SHARES = "shares by scores"  # a grouping: weights of models are shares of their scores
 OWN_TEST = "has a test of its own"  # a signal: tested by cluster.count "auto"; recent rounds are pooled
 FOUR_LEAVES = "needs four leaves"  # a signal
 NO_MARGIN = "tests equality"  # a gate: gate.min-gain must be 0

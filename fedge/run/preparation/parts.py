@@ -46,7 +46,7 @@ from fedge.config.registers.parts import (
     refuse_uncalled,
 )
 from fedge.config.registers.register import Register, code_facts, refuse_misfit, source_sha256
-from fedge.config.registers.traits import BATCH_NORM
+from fedge.config.registers.traits import BATCH_NORM, BY_SHARES
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
@@ -128,6 +128,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     )
     TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
     _refuse_arguments_of_what_takes_none(config)
+    _refuse_score_without_shares(config)
     _refuse_callbacks_that_cannot_be(config)
     _refuse_kernel_that_is_not_there(config)
     _refuse_clients_that_cannot_be_chosen(config)
@@ -300,6 +301,18 @@ def _refuse_arguments_of_what_takes_none(config: Config) -> None:
         raise ConfigError(
             f"data.path-args must be empty for data.path {data.path}, which has options of its own, but is "
             f"{data.path_args}; remove them"
+        )
+
+
+def _refuse_score_without_shares(config: Config) -> None:
+    """Raise ConfigError for a grouping by shares of scores whose scores may be negative, as errors count."""
+    method, task = config.cluster.method, config.train.task
+    score = task_of(config.train).scores[0]
+    has_shares = score.higher_is_better and (score.unit == "share" or score.lowest >= 0)
+    if config.cluster.enabled and GROUPINGS.has(method, BY_SHARES) and not has_shares:
+        raise ConfigError(
+            f"cluster.method {method} weighs models by shares of their scores, so that of train.task {task} "
+            f"must be at least 0, and more be better, but is {score.said}; use another of the two"
         )
 
 

@@ -133,6 +133,11 @@ def test_own_parts_are_those_that_do_not_come_with_fedge():
             {"leaf.strategy-args.shares": 0.1},
             "my_parts:Rule cannot be made: TypeError.*'shares'",
         ),
+        (
+            {"cluster.method": "phefl", "train.task": "regression", "train.model": "linear"},
+            "cluster.method phefl weighs models by .* of train.task regression must .* but is RMSE;",
+        ),
+        ({"cluster.method": "phefl", "train.task": "multilabel", "train.model": "linear"}, ""),
         ({"leaf.strategy": "my_parts:Net"}, "leaf.strategy my_parts:Net cannot be made: TypeError"),
         ({"leaf.strategy": "my_parts:print"}, "my_parts has no print"),
         (
