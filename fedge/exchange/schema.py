@@ -10,6 +10,7 @@ million of its squares still have a finite sum. Beyond, a finite model makes the
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -57,7 +58,8 @@ class TrainTask:
         local_steps: in place of epochs; 0 for epochs.
         batch_size: windows per step; the last of an epoch may be smaller.
         timeout_s: seconds allowed to the client.
-        variances: non-negative entries of the model (BatchNorm's running variances).
+        variances: non-negative entries of the model (BatchNorm's running variances), each as often as a step
+            uses it.
         says_clipped: whether the client must report clipping of its update.
         least_loss: the smallest possible.
         form: of its algorithm's arrays; None for the model alone, trained for as many steps as options say.
@@ -262,18 +264,19 @@ def check_values(
 ) -> None:
     """Raise ReplyRejected unless all values of a state are possible after `steps` steps from a model.
 
-    A whole number beside a variance counts the steps of its layer: each step can raise it by one, and none
-    can lower it. Any other one is of a layer of the user's own, which may count windows or point into a ring
-    of them: from 0 (or the sent number, if less) to the sent number plus the windows seen.
+    A whole number beside a variance counts the calls of its layer: each step can raise it by one for each
+    time that the variance is named, and none can lower it. Any other one is of a layer of the user's own,
+    which may count windows or point into a ring of them: from 0 (or the sent number, if less) to the sent
+    number plus the windows seen.
 
     Args:
         state: with the entries, shapes and dtypes of `model`.
         model: from which the steps were taken.
-        variances: non-negative entries.
+        variances: non-negative entries, each as often as a step uses it.
         steps: taken.
         windows: seen, with repetition; None: one a step.
     """
-    counting = {name.rpartition(".")[0] for name in variances}  # layers
+    calls = Counter(name.rpartition(".")[0] for name in variances)  # of layers
     seen = steps if windows is None else windows
     for batch in batches(state):
         for name, at in batch.items():
@@ -281,8 +284,8 @@ def check_values(
             if part.dtype.kind in "fc":
                 _check_size(name, part)
             elif part.dtype.kind in "iu":
-                sent, strict = model[name].reshape(-1)[at], name.rpartition(".")[0] in counting
-                if not _can_be(part, sent, steps if strict else seen, may_fall=not strict):
+                sent, often = model[name].reshape(-1)[at], calls[name.rpartition(".")[0]]
+                if not _can_be(part, sent, steps * often if often else seen, may_fall=not often):
                     raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
     for name in variances:
         if (state[name] < 0).any():

@@ -170,7 +170,8 @@ class AsynchronousSteps(Steps):
         plan, engine = self._plan, self._grid
         config = with_local_steps(plan.config, plan.local_steps)
         network = network_of(plan, shape)
-        variances, trainable = variance_names(network), parameter_names(network)
+        variances = variance_names(network, shape.input_shape, shape.tokens)
+        trainable = parameter_names(network)
         assert isinstance(engine, LookAheadEngine), "engines without look-ahead are refused earlier"
         initial = version_of(start_of(plan, network)[0], variances)
         algorithms = algorithms_of(plan, who, initial.state, trainable)

@@ -141,7 +141,7 @@ def build_strategy(
     (state, frozen), trainable, variances = (
         start_of(plan, model),
         parameter_names(model),
-        variance_names(model),
+        variance_names(model, shape.input_shape, shape.tokens),
     )
     leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variances, algorithm_maker(plan))
     at_clients = len(clients) if make_port is RoutedLeaves else 0  # others' models stay at their leaf servers

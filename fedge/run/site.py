@@ -224,12 +224,11 @@ def site_of(
     """
     config, network = plan.config, network_of(plan, shape)
     (model, _), trainable = start_of(plan, network), tuple(parameter_names(network))
+    variances = variance_names(network, shape.input_shape, shape.tokens)
     sizes = clients_per_leaf(config.hierarchy, len(dealt.clients))
 
     def make_leaf(start: State) -> Leaf:
-        made = make_leaves(
-            config, dealt, sizes, start, trainable, variance_names(network), algorithm_maker(plan)
-        )
+        made = make_leaves(config, dealt, sizes, start, trainable, variances, algorithm_maker(plan))
         return made[leaf]
 
     prepare_sharing(plan, clients, [make_leaf(model)])

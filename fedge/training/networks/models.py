@@ -11,6 +11,7 @@ Shape letters: N windows, C channels, T samples.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -120,13 +121,36 @@ def parameter_names(model: nn.Module) -> list[str]:
     return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
-def variance_names(model: nn.Module) -> list[str]:
-    """Names of the state-dict entries holding variances, never negative: BatchNorm's running ones."""
+def variance_names(model: nn.Module, input_shape: Shape, tokens: bool = False) -> list[str]:
+    """Names of the state-dict entries holding variances, never negative: BatchNorm's running ones.
+
+    The name of a layer called several times for a batch comes as often: its counter grows by as much in a
+    step.
+
+    Args:
+        model: on the CPU; unchanged.
+        input_shape: (C, T) or (C, H, W), or others.
+        tokens: whether inputs are int64, from 0 on; else float32.
+    """
+    layers = model.named_modules()
+    norms = {name: layer for name, layer in layers if isinstance(layer, nn.modules.batchnorm._NormBase)}
+    calls, was_training = Counter(norms.keys()), model.training
+    called: list[str] = []
+    hooks = [
+        layer.register_forward_pre_hook(lambda *_, name=name: called.append(name))
+        for name, layer in norms.items()
+    ]
+    try:
+        if norms:
+            with torch.no_grad():
+                model.eval()(torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    calls |= Counter(called)  # at least one of each
+    names = (f"{norm}.running_var" if norm else "running_var" for norm in calls.elements())
     there = model.state_dict()
-    norms = (
-        name for name, layer in model.named_modules() if isinstance(layer, nn.modules.batchnorm._NormBase)
-    )
-    names = (f"{norm}.running_var" if norm else "running_var" for norm in norms)
     return [name for name in names if name in there]
 
 

@@ -264,6 +264,18 @@ def test_a_whole_number_of_an_own_layer_may_count_windows_or_point_into_a_ring(s
         check_values(state, model, ["norm.running_var"], steps=6, windows=24)
 
 
+@pytest.mark.parametrize(("calls", "came", "is_possible"), [(1, 7, False), (2, 12, True), (2, 13, False)])
+def test_a_counter_goes_by_the_calls_of_its_layer(calls, came, is_possible):
+    """Six steps: a layer called twice in each counts twelve."""
+    state, variances = {"norm.running_var": np.ones(1), "norm.count": np.array(came)}, ["norm.running_var"]
+    model = {**state, "norm.count": np.array(0)}
+    if is_possible:
+        check_values(state, model, calls * variances, steps=6, windows=24)
+        return
+    with pytest.raises(ReplyRejected, match=r"count out of range \(entry 'norm.count'"):
+        check_values(state, model, calls * variances, steps=6, windows=24)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("others", [0, 7, 2000])
 def test_what_could_not_be_squared_and_summed_is_too_large(dtype, others):

@@ -60,6 +60,33 @@ def test_a_method_goes_on_exactly_after_a_stop(method, tmp_path):
         assert not (whole.folder / "memory").exists()
 
 
+class Shared(torch.nn.Module):
+    """Layers with two names; one step calls the BatchNorm twice."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        channels = input_shape[0]
+        self.conv = torch.nn.Conv1d(channels, channels, 3, padding=1)
+        self.norm, self.head = torch.nn.BatchNorm1d(channels), torch.nn.Linear(channels, classes)
+        self.body = torch.nn.Sequential(self.conv, self.norm, torch.nn.ReLU())
+
+    def forward(self, x):
+        return self.head(self.body(self.body(x)).mean(2))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "moon"])
+def test_layers_may_have_two_names_and_be_called_twice(method, tmp_path):
+    """Nobody is refused for a counter that grows by two a step, and weights stay one under both names."""
+    config = {**config_of(tmp_path, method), "train.model": f"{__name__}:Shared"}
+    done = carried_out(config, "shared")
+    assert done.rounds["clients_failed"].sum() == 0
+    model = done.models()[0]
+    calls = int(model["norm.num_batches_tracked"])
+    assert calls > 0
+    assert calls % 2 == 0
+    assert not [name for name in model if name.startswith("body.")]
+
+
 def test_the_table_of_personal_models_is_read_as_the_catalog_says(tmp_path):
     """A row per client and round."""
     done = carried_out(config_of(tmp_path, "apfl"), "apfl")

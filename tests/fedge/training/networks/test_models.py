@@ -9,7 +9,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.traits import WINDOWS
 from fedge.training.networks.layout import relu_max_pool2
-from fedge.training.networks.models import build_model, head_names, parameter_names
+from fedge.training.networks.models import build_model, head_names, parameter_names, variance_names
 
 C, T, CLASSES = 6, 32, 5
 
@@ -174,3 +174,37 @@ def test_the_head_is_the_layer_of_the_last_matrix() -> None:
     with pytest.raises(ValueError, match="head"):
         head_names(nn.Sequential(nn.BatchNorm1d(1)))
     assert head_names(nn.Sequential(nn.Linear(1, 1, bias=False))) == ("0.weight",)
+
+
+class Shared(nn.Module):
+    """A BatchNorm with two names that is called twice, one that is called once, one in training alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.last = nn.Conv1d(2, 2, 3, padding=1), nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+        self.body = nn.Sequential(self.conv, self.norm)
+        self.aside, self.fixed = nn.BatchNorm1d(2), nn.BatchNorm1d(2, track_running_stats=False)
+
+    def forward(self, x):
+        x = self.fixed(self.body(self.body(x)))
+        return self.last(self.aside(x) if self.training else x).mean(2)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_variances_are_named_as_often_as_their_layers_are_called(training):
+    """As often as the counter grows in a step, and nothing changes meanwhile."""
+    model = Shared().train(training)
+    before = {name: entry.clone() for name, entry in model.state_dict().items()}
+    assert variance_names(model, (2, 8)) == [
+        "norm.running_var", "norm.running_var", "last.running_var", "aside.running_var",
+    ]  # fmt: skip
+    assert model.training == training
+    assert all(torch.equal(entry, before[name]) for name, entry in model.state_dict().items())
+    assert not model.norm._forward_pre_hooks
+    model.train()(torch.randn(3, 2, 8))
+    assert [int(layer.num_batches_tracked) for layer in (model.norm, model.last, model.aside)] == [2, 1, 1]
+
+
+def test_networks_without_batch_norm_have_no_variances():
+    model = build_model("linear", (2, 8), 3, torch.Generator())
+    assert variance_names(model, (2, 8)) == []
