@@ -398,7 +398,8 @@ def refuse_model_that_does_not_fit(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but {name} has none; "
             'set personal.layers="head"'
         )
-    if config.privacy.kind != "off" and (unfit := [*variance_names(model), *own_norms]):
+    unfit = [*variance_names(model, shape.input_shape, shape.tokens), *own_norms]
+    if config.privacy.kind != "off" and unfit:
         raise ConfigError(
             f"privacy.kind {config.privacy.kind} needs a model without running variances, as of BatchNorm, "
             f"which do not tolerate noise, but {name} has {unfit[0]}; use LayerNorm or GroupNorm"
