@@ -7,14 +7,15 @@ in one group among them. Each H_P has one test of its own, at its own level, for
 
     p of a group     the deal test of its leaves, by deals of its clients
                      (`fedge.clustering.deal_test.deals`); of two leaves beside the other groups of P, whose
-                     clients say in what people differ anyway
+                     clients say in what people differ anyway, and which similarity distinguishes groups
     p of H_P         of groups with smallest possible p within the common level: the least p times
                      level over share; a group's share is its smallest possible p, and of the rest as
                      much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
                      without possible p below the level takes no share). Else the share of all combinations
                      of the groups' deals whose cuts explain as much in total (direct combination, Pesarin and
-                     Salmaso 2010; a sum of logarithms of shares left, as of likelihood ratios): then a group
-                     of one kind of people does not hide another's difference
+                     Salmaso 2010; a sum of logarithms of shares left, as of likelihood ratios, with weights
+                     of `weight_beside`): then a group of one kind of people does not hide another's
+                     difference
 
 So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*, then H_P*
 was rejected, with a test fixed beforehand; with probability at most its level. Where nothing is planted every
@@ -37,14 +38,17 @@ Shape letters: S leaf servers, K clients, M similarities.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from fedge.clustering.deal_test.cuts import (
     MOST_LEAVES_FOR_ALL_CUTS,
+    ROUNDING,
     less_directions,
     refined,
+    weight_beside,
     without_client_effects,
 )
 from fedge.clustering.deal_test.deals import DealTest, deal_test
@@ -76,8 +80,29 @@ class Tested:
     p: float
     deals: int
     exact: bool
-    explained: float = 0.0
-    of_deals: np.ndarray = field(default_factory=lambda: np.zeros(1), repr=False, compare=False)
+    explained: np.ndarray = field(repr=False, compare=False)
+    of_deals: np.ndarray = field(repr=False, compare=False)
+
+    def weighted(self, weights: np.ndarray) -> "Weighted":
+        """Differences explained by the cuts, summed over similarities with weights (M,)."""
+        return Weighted(float(self.explained @ weights), self.of_deals @ weights)
+
+
+class Weighted(NamedTuple):
+    """Clients' differences explained by the cuts of one group's deals, over all similarities.
+
+    Attributes:
+        actual: by the cut of the actual deal.
+        of_deals: (D,) by those of all deals, the actual one among them.
+    """
+
+    actual: float
+    of_deals: np.ndarray
+
+    @property
+    def p(self) -> float:
+        """Share of the deals that explain at least as much as the actual one."""
+        return float((self.of_deals >= self.actual - ROUNDING * max(1.0, abs(self.actual))).mean())
 
 
 class DealTests:
@@ -127,9 +152,11 @@ class DealTests:
     def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> Tested:
         """The test of at least two leaves.
 
-        Two leaves have few deals, so people's natural differences help: their clients are compared less the
-        directions in which clients of other groups differ from each other (`less_directions`). These stay as
-        they are while the two leaves' clients are dealt, so the test is as exact as without.
+        Two leaves have few deals, so other groups help: the two leaves' clients are compared less the
+        directions in which clients of other groups differ from each other (`less_directions`), and the
+        statistic is what the cut explains, summed over similarities by how clearly each distinguishes all
+        groups (`weight_beside`). Neither changes while the two leaves' clients are dealt, so the test is as
+        exact as without.
 
         Args:
             leaves: that are tested.
@@ -143,9 +170,8 @@ class DealTests:
 
     def _made(self, leaves: Leaves, others: Partition) -> Tested:
         """The test of some leaves beside other groups."""
-        mine = np.flatnonzero(np.isin(self._leaf_of, leaves))
+        mine, *beside = self._members([leaves, *others])
         own = np.searchsorted(leaves, self._leaf_of[mine])
-        beside = [np.flatnonzero(np.isin(self._leaf_of, group)) for group in others]
         inner = [less_directions(similarity, mine, beside) for similarity in self._similarities]
         draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
         found = deal_test(inner, own, self._stream(leaves), draws, self._strata[mine])
@@ -154,15 +180,21 @@ class DealTests:
             pairs = np.stack([without_client_effects(similarity) for similarity in inner])
             labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
         first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
-        return Tested(
-            (first, second),
-            found.statistic,
-            found.p,
-            found.deals,
-            found.exact,
-            found.explained,
-            found.of_deals,
-        )
+        tested = Tested((first, second), found.statistic, found.p, *found[3:])
+        return replace(tested, p=self._weighted(tested, mine, beside).p) if others else tested
+
+    def explained(self, leaves: Leaves, partition: Sequence[Leaves]) -> Weighted:
+        """Differences explained by the cuts of some leaves' deals, in one unit for a partition's groups."""
+        mine, *beside = self._members([leaves, *(group for group in partition if group != leaves)])
+        return self._weighted(self.of(leaves, partition), mine, beside)
+
+    def _weighted(self, tested: Tested, mine: np.ndarray, beside: Sequence[np.ndarray]) -> Weighted:
+        """A test's similarities, weighted by how clearly each distinguishes the groups."""
+        return tested.weighted(np.array([weight_beside(of, mine, beside) for of in self._similarities]))
+
+    def _members(self, groups: Sequence[Leaves]) -> list[np.ndarray]:
+        """The clients of each of some groups of leaves."""
+        return [np.flatnonzero(np.isin(self._leaf_of, group)) for group in groups]
 
 
 def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
@@ -206,14 +238,14 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
     ]
 
 
-def joint_p(tests: Sequence[Tested]) -> float:
+def joint_p(tests: Sequence[Weighted]) -> float:
     """The chance that cuts of one deal of each group explain together as much as those of the actual deals.
 
     Deals inside of different groups are independent, so all combinations of them are equally likely. Their
     sums are counted in steps, every deal rounded up and the actual ones down: p is no smaller than without.
 
-    >>> strong = Tested(((0,), (1,)), 0.0, 0.25, 4, True, 2.0, np.array([2.0, 0.2, 0.1, 0.0]))
-    >>> weak = Tested(((2,), (3,)), 0.0, 0.75, 4, True, 0.2, np.array([0.4, 0.3, 0.2, 0.1]))
+    >>> strong = Weighted(2.0, np.array([2.0, 0.2, 0.1, 0.0]))
+    >>> weak = Weighted(0.2, np.array([0.4, 0.3, 0.2, 0.1]))
     >>> joint_p([strong, weak])  # the strong one's best deal with three of the other's, of 16
     0.1875
     """
@@ -227,7 +259,7 @@ def joint_p(tests: Sequence[Tested]) -> float:
         for place in at:
             sums[place : place + len(chance)] += chance
         chance = sums / len(at)
-    actual = sum(test.explained - lowest for test, lowest in zip(tests, least, strict=True))
+    actual = sum(test.actual - lowest for test, lowest in zip(tests, least, strict=True))
     return float(chance[int(actual / step + _SAME * _STEPS) :].sum())
 
 
@@ -277,7 +309,7 @@ class ClosedTest:
         floors = [self._tests.floor(group) for group in groups]
         levels = levels_of_groups(floors, [self._tests.clients(group) for group in groups], level)
         if levels is None:
-            return joint_p([self._tests.of(group, partition) for group in groups])
+            return joint_p([self._tests.explained(group, partition) for group in groups])
         least = 1.0
         for group, share in zip(groups, levels, strict=True):
             p = self._tests.of(group, partition).p if share > 0 else 1.0

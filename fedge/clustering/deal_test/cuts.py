@@ -147,6 +147,37 @@ def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarr
         best = near[apart.argmax()]
 
 
+def weight_beside(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> float:
+    """Weight of a similarity in the test of a group of clients, from groups that are not dealt anew.
+
+    It is the pseudo-F of all groups (the variance between them over the variance within) times the group's
+    share of the sum of squares within. None of it changes with the deal of the group's clients to its leaves.
+
+    Args:
+        similarity: (K, K) cosines of all clients; squared distances are proportional to 1 − cosine.
+        mine: the clients of the group.
+        beside: the clients of each other group, at least one.
+
+    >>> cosines = np.array([[1, 0.9, 0.1, 0.1], [0.9, 1, 0.1, 0.1], [0.1, 0.1, 1, 0.9], [0.1, 0.1, 0.9, 1]])
+    >>> round(weight_beside(cosines, np.array([0, 1]), [np.array([2, 3])]), 9)  # 17, half of it
+    8.5
+    """
+    groups = [mine, *beside]
+    clients = np.concatenate(groups)
+    within = sum(_scatter(similarity, group) for group in groups)
+    between = max(_scatter(similarity, clients) - within, 0.0) / (len(groups) - 1)
+    spread = within / (len(clients) - len(groups))
+    if spread <= ROUNDING:
+        return 0.0
+    return between / spread * _scatter(similarity, mine) / within
+
+
+def _scatter(similarity: np.ndarray, clients: np.ndarray) -> float:
+    """Sum of squares of unit vectors about their mean."""
+    among = similarity[np.ix_(clients, clients)]
+    return float((1 - among)[~np.eye(len(clients), dtype=bool)].sum()) / (2 * len(clients))
+
+
 def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> np.ndarray:
     """Similarity (m, m) of some clients, less the directions in which others differ inside of their groups.
 

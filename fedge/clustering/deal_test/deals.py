@@ -24,8 +24,8 @@ of the leaves' similarity, and every single leaf, proposed anew in every deal.
 
 Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
 leaves of four clients have 35: a similarity without information also has a best deal, and the share explained
-distinguishes this from groups. Into how many groups leaves may be parted is a matter of several such tests
-(`fedge.clustering.deal_test.closed`).
+distinguishes this from groups; so do other groups where there are any (`DealTests.of`). Into how many groups
+leaves may be parted is a matter of several such tests (`fedge.clustering.deal_test.closed`).
 
 Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
 (strata, `fedge.clustering.likeness.updates.size_strata`): a leaf of large clients alone is the same in every
@@ -130,8 +130,8 @@ class Compared(NamedTuple):
         p: of the test.
         deals: how many were looked at.
         exact: whether these are all there are.
-        explained: by the cut, −log of the share left within the parts.
-        of_deals: (D,) the same of every deal, the actual one among them.
+        explained: (M,) by each similarity's best cut, −log of the share left within the parts.
+        of_deals: (D, M) the same of every deal, the actual one among them.
     """
 
     labels: np.ndarray
@@ -139,7 +139,7 @@ class Compared(NamedTuple):
     p: float
     deals: int
     exact: bool
-    explained: float
+    explained: np.ndarray
     of_deals: np.ndarray
 
 
@@ -183,14 +183,16 @@ def deal_test(
         found.separation[0], found.explained[0] = _only(pairs, apart, leaf_of, cut)
     standing = (found.separation - middle) / spread
     kind, leaves = _least_likely(found.separation, standing, first)
-    unlikely, share = _statistic(standing, found.explained, first)
+    best = standing.argmax(axis=2)[..., None]
+    height, told = (np.take_along_axis(of, best, axis=2)[..., 0] for of in (standing, found.explained))
+    unlikely, share = _statistic(height, told, first)
     reached = unlikely[first:] < unlikely[0]
     reached |= (unlikely[first:] == unlikely[0]) & (share[first:] >= share[0] - ROUNDING)
     reached[: 1 - first] = True  # the actual deal is one of the drawn ones
     labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
     statistic = float(f"{standing[0, kind, leaves]:.9g}")
     return Compared(
-        labels, statistic, float(reached.mean()), len(deals) - first, exact, float(share[0]), share[first:]
+        labels, statistic, float(reached.mean()), len(deals) - first, exact, told[0], told[first:]
     )
 
 
@@ -247,17 +249,15 @@ def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> t
     return kind, int(best[kind])
 
 
-def _statistic(standing: np.ndarray, explained: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+def _statistic(height: np.ndarray, share: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
     """(D,) the smallest number of deals reaching a deal's standing, over similarities; (D,) the share
     explained there.
 
     Args:
-        standing: (D, M, S // 2) of all deals, the observed one first.
-        explained: (D, M, S // 2) by the same cuts.
+        height: (D, M) largest standings of all deals, the observed one first.
+        share: (D, M) explained by the same cuts.
         first: of the null deals.
     """
-    best = standing.argmax(axis=2)[..., None]  # (D, M, 1)
-    height, share = (np.take_along_axis(of, best, axis=2)[..., 0] for of in (standing, explained))
     null = np.sort(height[first:], axis=0)
     below = [np.searchsorted(of, own - ROUNDING) for of, own in zip(null.T, height.T, strict=True)]
     reached = len(null) - np.stack(below, axis=1)

@@ -1,7 +1,7 @@
 """Closed tests of partitions: by hand, and how often they part what is one, in simulation."""
 
 import tracemalloc
-from itertools import product
+from itertools import combinations, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,15 +13,13 @@ from scipy.stats import binom
 from fedge.clustering.deal_test.closed import (
     ClosedTest,
     DealTests,
+    Weighted,
     joint_p,
     levels_of_groups,
     partitions_of,
 )
-from fedge.clustering.deal_test.closed import (
-    Tested as GroupTest,
-)
 from fedge.clustering.deal_test.cuts import MOST_LEAVES_FOR_ALL_CUTS
-from fedge.clustering.deal_test.deals import labels_after
+from fedge.clustering.deal_test.deals import deal_test, labels_after
 from fedge.clustering.deal_test.reach import level_in_force, smallest_p_of_any_cut
 from fedge.clustering.likeness.sketch import cosines
 from fedge.metrics.agreement import agreement
@@ -68,11 +66,8 @@ def test_shares_add_up_to_the_level_at_most(groups, level):
 
 
 def group_with(explained, actual):
-    """The test of a group whose deals explain so much, the actual one among them."""
-    of_deals = np.array(explained)
-    own = float(of_deals[actual % len(of_deals)])
-    p = float((of_deals >= own).mean())
-    return GroupTest(((0,), (1,)), 0.0, p, len(of_deals), True, own, of_deals)
+    """Differences explained by a group's deals, and by the actual one of them."""
+    return Weighted(float(explained[actual % len(explained)]), np.array(explained))
 
 
 GROUPS = st.lists(
@@ -115,6 +110,40 @@ def test_a_group_of_one_kind_does_not_hide_the_difference_in_another():
     closed = ClosedTest(drawn_tests([0, 0, 1, 2], 4), (0, 1, 2, 3), "auto")
     p, level = closed.of([(0, 1), (2, 3)])
     assert (p, level) == (pytest.approx(1 / 35, abs=1 / 35**2), 0.05)
+
+
+def test_other_groups_tell_which_similarity_counts():
+    """Two of three leaves differ as the third does, in one similarity; in another, another deal is better.
+
+    Alone, the better deal of the second similarity hides the difference: 2 of 35. Beside the third leaf, from
+    which the second similarity does not distinguish them, it does not.
+    """
+    leaf_of, groups = np.repeat(np.arange(3), 4), [(0, 1), (2,)]
+    crossed = np.array([0, 0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1])  # half of each leaf
+    rng = np.random.default_rng(7)
+    shown, other = (
+        alike(np.concatenate([rng.normal(size=(12, 3)) * 0.5, size * np.eye(3)[kinds]], axis=1), 0.2, rng)
+        for size, kinds in ((1.0, leaf_of), (2.0, crossed))
+    )
+    inner = np.ix_(leaf_of < 2, leaf_of < 2)
+    alone = deal_test([shown[inner], other[inner]], leaf_of[leaf_of < 2], rng)
+    tests = DealTests([shown, other], leaf_of, np.random.default_rng)
+    assert (alone.p, tests.of((0, 1), groups).p) == (pytest.approx(2 / 35), pytest.approx(1 / 35))
+
+
+@given(st.integers(0, 2**32))
+def test_two_leaves_beside_others_have_a_p_that_is_exact(seed):
+    """Whatever people are like: of all 35 deals of eight clients, at most k have a p of k / 35."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(2, 12, 5)) * rng.uniform(0.2, 2, size=(2, 1, 5))
+    similarities = [cosines(each) for each in vectors]
+    ps = []
+    for others in combinations(range(1, 8), 3):
+        leaf_of = np.repeat([1, 2], [8, 4])
+        leaf_of[[0, *others]] = 0
+        tests = DealTests(similarities, leaf_of, np.random.default_rng)
+        ps.append(tests.of((0, 1), [(0, 1), (2,)]).p * 35)
+    assert (np.sort(ps) >= np.arange(1, 36) - 1e-6).all()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fedge.clustering.deal_test.cuts import (
     null_spread,
     refined,
     sums_between,
+    weight_beside,
     without_client_effects,
 )
 
@@ -115,3 +116,31 @@ def test_less_directions_is_the_ridge_written_out_in_vectors(seed):
     differ = vectors[mine][:, None] - vectors[mine]
     expected = 1 - np.einsum("abi,ij,abj->ab", differ, metric, differ) / 2
     assert less_directions(vectors @ vectors.T, mine, beside) == pytest.approx(expected)
+
+
+@given(st.integers(0, 2**32))
+def test_weight_is_the_variance_between_groups_over_that_within_written_out_in_vectors(seed):
+    """Sums of squares about means, over degrees of freedom 2 and 7; times the group's share of the last."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(10, 4))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    groups = [np.array([0, 4, 7, 9]), np.array([1, 2, 3]), np.array([5, 6, 8])]
+    within = [np.square(vectors[group] - vectors[group].mean(axis=0)).sum() for group in groups]
+    between = np.square(vectors - vectors.mean(axis=0)).sum() - sum(within)
+    found = weight_beside(vectors @ vectors.T, groups[0], groups[1:])
+    assert found == pytest.approx(between / 2 / (sum(within) / 7) * within[0] / sum(within))
+
+
+@given(st.integers(0, 2**32))
+def test_weight_does_not_change_with_the_deal_of_any_group(seed):
+    rng = np.random.default_rng(seed)
+    similarity = np.corrcoef(rng.normal(size=(9, 5)))
+    groups = [np.arange(4), np.arange(4, 7), np.arange(7, 9)]
+    dealt = [rng.permutation(group) for group in groups]
+    weights = [weight_beside(similarity, each[0], each[1:]) for each in (groups, dealt)]
+    assert weights[0] == pytest.approx(weights[1], rel=1e-12)
+
+
+def test_a_similarity_in_which_clients_of_groups_do_not_differ_has_no_weight():
+    groups = [np.arange(3), np.arange(3, 6)]
+    assert weight_beside(np.ones((6, 6)), groups[0], groups[1:]) == 0.0
