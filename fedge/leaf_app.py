@@ -41,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
     sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(told.get(TRUST_CODE)))
     host = LeafHost(sites.open, sites.tell)
     try:
-        link = Link(str(told[CLOUD]), Path(str(told[CERTS])), leaf)
+        link = Link(str(told[CLOUD]), Path(str(told[CERTS])), leaf, say=_say)
         code = _serve(link, host, lost_s, bool(told[ONCE]))
     except (Refused, ConfigError) as error:
         print(f"fedge: {error}", flush=True)
@@ -50,6 +50,10 @@ def main(grid: Grid, context: Context) -> None:
         host.close()
         stop_logging_to(handler)
     print(f"{ENDED} {code}", flush=True)
+
+
+def _say(line: str) -> None:
+    print(f"fedge: {line}", flush=True)
 
 
 def _serve(link: Link, host: LeafHost, lost_s: float, once: bool) -> int:

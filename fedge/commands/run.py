@@ -190,7 +190,7 @@ def _run_with_leaves(
 ) -> int:
     """Carry out a run as the cloud of leaf servers in separate processes."""
     named = getattr(options, "client_app", CLIENT_APP)
-    refuse_with_leaves(options.engine, options.workers, named, CLIENT_APP)
+    refuse_with_leaves(options.leaves, options.engine, options.workers, named, CLIENT_APP)
     from fedge.launch.leaf_servers.leaf import run_with_leaves
     from fedge.launch.preflight import check
 

@@ -18,7 +18,7 @@ from fedge.client.memory import own_folder
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
-from fedge.link.certificates import AUTHORITY, CLOUD
+from fedge.link.certificates import AUTHORITY, CLOUD, name_needed
 from fedge.link.reach import is_there, refuse_other_authority
 from fedge.link.usable import read_certificate, refuse_unusable
 from fedge.process.versions import versions
@@ -99,7 +99,7 @@ def _of_certificate(file: Path, authority: Path) -> Finding:
         lasting = _lasting(read_certificate(file))
         key = file.with_suffix(".key")
         if lasting[0] != BROKEN and file != authority and os.path.lexists(key):
-            refuse_unusable(file, key, authority)
+            refuse_unusable(file, key, authority, name_needed(file.stem))
     except ConfigError as error:
         return Finding(file.name, BROKEN, str(error))
     return Finding(file.name, *lasting)

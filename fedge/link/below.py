@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.link.dial import Link, Note, Refused
+from fedge.link.dial import Link, Note, Refused, Say
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import BELOW
@@ -39,18 +39,19 @@ class _Asking:
 class Below:
     """Query for the leaves that a process is to run; `stop` ends it from another thread."""
 
-    def __init__(self, address: str, certificates: Path, path: str) -> None:
+    def __init__(self, address: str, certificates: Path, path: str, say: Say = lambda _: None) -> None:
         """Query over a link that is not yet connected.
 
         Args:
             address: HOST:PORT of the cloud.
             certificates: folder with ca.crt, server-PATH.crt and server-PATH.key.
             path: path of the server, e.g. "1.0".
+            say: called with a line for each new reason why the cloud is out of contact.
 
         Raises:
             ConfigError: a TLS file is unusable.
         """
-        self._link = Link(address, certificates, None, path)
+        self._link = Link(address, certificates, None, path, say)
 
     def stop(self) -> None:
         """End the query."""

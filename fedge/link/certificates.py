@@ -20,6 +20,7 @@ own authority, with these names and uses.
 
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -38,6 +39,7 @@ AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # how its own machine reaches any server
 _CLOCKS_DIFFER = timedelta(hours=1)  # tolerated between machines
 _AUTHORITY_DAYS = 3650
+_CLIENT = re.compile(r"leaf-[0-9]+|server-[0-9.]+")
 _Key = ec.EllipticCurvePrivateKey
 
 
@@ -78,6 +80,15 @@ def path_name(path: str) -> str:
 def server_name(leaf: int) -> str:
     """Common name of a leaf server's certificate as a server of SuperNodes, and name of its files."""
     return f"leaf-{leaf}-server"
+
+
+def name_needed(file: str) -> str:
+    """Name that a file's certificate must have: the cloud's, and its clients'; empty for any.
+
+    >>> name_needed("leaf-0"), name_needed("superlink")
+    ('leaf-0', '')
+    """
+    return file if file == CLOUD or _CLIENT.fullmatch(file) else ""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
 _WELCOME_S = 15.0  # the cloud normally answers at once
 _LOOK_S = 0.2  # seconds between checks for `stop`
+_MOST_TOLD = 10  # reasons for a lost contact, until the next welcome
 _LONGEST = 200  # characters of the cloud's messages, and of a question's number
 _OPTIONS = (
     *OPTIONS,
@@ -49,6 +50,8 @@ _REFUSED = (
 
 _MOST = (2**36, 2**28)  # bytes of a question's arrays, and of its head
 
+Say = Callable[[str], None]
+"""Takes a line for the terminal."""
 Note = Callable[[dict[str, Any]], None]
 """Facts that tell how far the answer is."""
 
@@ -90,7 +93,9 @@ class _Lost:
 class Link:
     """A leaf server's link to the cloud."""
 
-    def __init__(self, address: str, certificates: Path, leaf: int | None, path: str = "") -> None:
+    def __init__(
+        self, address: str, certificates: Path, leaf: int | None, path: str = "", say: Say = lambda _: None
+    ) -> None:
         """Link that is not yet connected.
 
         Args:
@@ -98,6 +103,7 @@ class Link:
             certificates: folder with ca.crt, leaf-N.crt and leaf-N.key, named as by `fedge certs`.
             leaf: number of the leaf; None to ask for the leaves below `path`.
             path: path of a server over leaves, whose certificate is used; empty for the leaf's own.
+            say: called with a line for each new reason why the cloud is out of contact.
 
         Raises:
             ConfigError: a TLS file is unusable.
@@ -113,7 +119,8 @@ class Link:
         self._lost = _Lost(0.0)
         self._most: Callable[[], tuple[int, int]] = lambda: _MOST
         self._keep: Keep = lambda state: state
-        self._told: Any = None  # last logged reason for the lost contact
+        self._say = say
+        self._told: set[str] = set()  # reasons for the lost contact that have been told
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
 
@@ -163,7 +170,8 @@ class Link:
             was_there = self._attached(attach, answering)
             if self._lost.is_too_long(was_there):
                 raise Refused(
-                    f"no contact to the cloud at {self.address} for more than {self._lost.limit_s:g} s"
+                    f"no contact to the cloud at {self.address} for more than {self._lost.limit_s:g} s; "
+                    f"check that it is started, its name, and the firewall"
                 )
             if not self._is_over:
                 self._stopped.wait(self._lost.pause_s)
@@ -206,7 +214,8 @@ class Link:
                     break
                 if packet.kind == WELCOME:
                     answering.welcome(packet)
-                    welcomed, self._told = True, None
+                    welcomed = True
+                    self._told.clear()
                     silence.cancel()
                 else:
                     put(self._answered(answering, packet, put))
@@ -299,9 +308,11 @@ class Link:
             return
         if code in _REFUSED:
             raise Refused(f"the cloud at {self.address} refuses: {words}") from error
-        if self._told != code:  # log each reason once
+        why = printable((error.details() or code.name).rpartition(": ")[2].rstrip("]"))[:_LONGEST]
+        if why not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(why)
             logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
-        self._told = code
+            self._say(f"no contact to the cloud at {self.address} ({why}); trying again")
 
 
 class _OwnFiles:
@@ -313,6 +324,7 @@ class _OwnFiles:
         Raises:
             ConfigError: a file is unusable.
         """
+        self._name = name
         self._names = (folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt")
         self._seen = self._told = self._stamps()
         self._content = self._read()
@@ -344,7 +356,7 @@ class _OwnFiles:
 
     def _read(self) -> list[bytes]:
         """Contents of the files; ConfigError where they are unusable."""
-        refuse_unusable(*self._names)
+        refuse_unusable(*self._names, self._name)
         try:
             return [path.read_bytes() for path in self._names]
         except OSError as error:  # replaced at this moment

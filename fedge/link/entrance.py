@@ -165,7 +165,7 @@ class _Files:
             ConfigError: a file is unusable.
         """
         self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
-        refuse_unusable(*self._names)
+        refuse_unusable(*self._names, CLOUD)
         self.revoked = Revoked(folder, read_certificate(self._names[-1]))
         self._seen = self._told = self._stamps()
         self._now = self._configuration()
@@ -188,7 +188,7 @@ class _Files:
             stamps = self._stamps()
             if stamps == self._seen:
                 return None
-            refuse_unusable(*self._names)
+            refuse_unusable(*self._names, CLOUD)
             found, authority = self._configuration(), read_certificate(self._names[-1])
             if self._stamps() != stamps:  # being copied: the next connection finds the rest
                 return None

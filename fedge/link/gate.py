@@ -31,6 +31,7 @@ import grpc  # type: ignore[import-untyped]
 
 from fedge.link.entrance import PROCESS, Entrance
 from fedge.link.frames import HalfwayError, Keep, LinkError, Packet, chunks_of, packet_of
+from fedge.link.reach import fault_of_listening
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +177,8 @@ class LeafGate:
             ConfigError: a TLS file is unusable.
             LinkError: the address cannot be listened on.
         """
+        if why := fault_of_listening(address):  # gRPC tells the terminal in its own words
+            raise LinkError(f"{address} cannot be listened on: {why}")
         self._entrance = Entrance(certificates, leaves, over or {})
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}

@@ -3,14 +3,17 @@
 Flower itself retries forever, and reports a wrong certificate as an unreachable server.
 """
 
+import re
 import socket
 import ssl
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
 
 _REACH_S = 5.0
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Za-z:.%]+\]|[^][:/@\s]+):(?P<port>[0-9]{1,5})")
 
 
 def is_there(name: str, address: str) -> bool:
@@ -66,16 +69,49 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
         return False
 
 
-def host_and_port(name: str, address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT.
+def host_and_port(name: str, address: str, least: int = 1) -> tuple[str, int]:
+    """Host and port of HOST:PORT; an address of IP version 6 is in brackets: [::1]:9092.
+
+    Args:
+        name: name of the option or key, for error messages.
+        address: the address.
+        least: smallest port; 0 to listen on one that is free.
 
     Raises:
         ConfigError: `address` has another form.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{name} must be HOST:PORT, e.g. 10.0.0.1:9092, but is {shown(address)}")
-    return host.strip("[]"), int(port)
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not least <= int(found["port"]) < 65536:
+        raise ConfigError(
+            f"{name} must be HOST:PORT, e.g. 10.0.0.1:9092 or [::1]:9092, but is {shown(address)}"
+        )
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def fault_of_listening(address: str) -> str:
+    """Reason why this machine cannot listen at HOST:PORT, by a listener for a moment; empty if it can.
+
+    A name may have several addresses, of which one is enough.
+    """
+    host, port = host_and_port("the address", address, least=0)
+    try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:  # the name is unknown
+        return str(error.strerror or error)
+    faults = [_fault_at(family, place) for family, _, _, _, place in places]
+    return "" if "" in faults else faults[-1]
+
+
+def _fault_at(family: int, place: tuple[Any, ...]) -> str:
+    """Reason why nobody can listen at a socket's address; empty if one can."""
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+            probe.listen()
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""
 
 
 def free_port() -> int:

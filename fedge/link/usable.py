@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.x509.oid import NameOID
 
 from fedge.config.registers.option import ConfigError
 from fedge.process.escape import printable
@@ -92,12 +93,22 @@ def read_certificate(path: Path) -> x509.Certificate:
     return read_certificates(path)[0]
 
 
-def refuse_unusable(certificate: Path, key: Path, authority: Path) -> None:
-    """Raise ConfigError unless the files are a certificate, its key and its authority, all in their time."""
+def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "") -> None:
+    """Raise ConfigError unless the files are a certificate, its key and its authority, all in their time.
+
+    Args:
+        certificate, key, authority: the files.
+        name: name that the certificate must have, as another role's may lie in its place; empty for any.
+    """
     for path in (certificate, key, authority):
         _refuse_missing(path)
     chain, roots = read_certificates(certificate), _usable_authority(authority)
     _refuse_outside_its_time(certificate, chain[:1])
+    if name and name not in (there := _names_of(chain[0])):
+        raise ConfigError(
+            f"{certificate} must be the certificate of {name}, but is that of "
+            f"{printable(', '.join(there))[:_LONGEST] or 'nobody'}; copy {name}.crt and {name}.key"
+        )
     try:
         content_of(key)
         ssl.create_default_context(cafile=str(authority))
@@ -130,6 +141,15 @@ def refuse_unusable_node_key(path: Path) -> None:
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{path} must be an elliptic curve key, but is none; create it with fedge certs")
+
+
+def _names_of(one: x509.Certificate) -> list[str]:
+    """Names in a certificate: those of its subject, and of servers."""
+    names = [str(found.value) for found in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    with suppress(x509.ExtensionNotFound):
+        more = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names += more.get_values_for_type(x509.DNSName)
+    return list(dict.fromkeys(names))
 
 
 def _usable_authority(path: Path) -> list[x509.Certificate]:

@@ -22,6 +22,14 @@ def open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
+def silence_grpc() -> None:
+    """Leave gRPC's native lines off the terminal: a peer with a wrong certificate makes one at each attempt.
+
+    Before gRPC is loaded; GRPC_VERBOSITY in the environment takes precedence.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
 def _is_open(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)

@@ -103,7 +103,9 @@ class SuperLinkPlace:
     def reached(self) -> str:
         """Address by which this machine reaches the listener at `nodes`."""
         host, port = host_and_port(self.option, self.nodes)
-        return f"{HERE if host in ('0.0.0.0', '::') else host}:{port}"
+        if host in ("0.0.0.0", "::"):
+            return f"{HERE}:{port}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def authority(self) -> Path:

@@ -20,6 +20,7 @@ from fedge.edge.host import LeafHost
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
+from fedge.launch.leaf_servers.outset import make_folder, refuse_other_cloud, say
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import LinkError, Packet
 from fedge.link.gate import WELCOME, LeafGate
@@ -71,7 +72,9 @@ def run_with_leaves(
         over = leaf_numbers_below(prepared.config.hierarchy)
         gate = LeafGate(address, certificates, len(sizes), welcome, over)
     except LinkError as error:
-        raise ConfigError(f"--leaves must be a free address of this machine, but {error}") from error
+        raise ConfigError(
+            f"--leaves must be a free address of this machine, but {error}; choose another"
+        ) from error
     with gate:
         print(
             f"waiting for {quantity(len(sizes), 'leaf server')} at {gate.address}", file=terminal, flush=True
@@ -106,8 +109,9 @@ def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
 def serve_leaf(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf``; returns the exit code."""
     folder = options.folder or Path(f"leaf-{options.leaf}")
-    link = Link(options.cloud, options.certs, options.leaf)
-    folder.mkdir(parents=True, exist_ok=True)
+    link = Link(options.cloud, options.certs, options.leaf, say=say)
+    refuse_other_cloud(options)
+    make_folder(folder)
     look_in(os.getcwd())  # for custom parts of a run
 
     def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:

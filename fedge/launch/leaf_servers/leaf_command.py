@@ -8,6 +8,7 @@ from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError
 from fedge.config.tree import refuse_no_path
 from fedge.flower import refuse_untested_flower
+from fedge.link.reach import host_and_port
 
 
 def add_leaf(commands: Any) -> None:
@@ -62,10 +63,11 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: str) -> None:
-    """Raise ConfigError for options without effect where leaf servers have the clients.
+def refuse_with_leaves(address: str, engine: str, workers: int | None, client_app: str, own: str) -> None:
+    """Raise ConfigError for no address, and options without effect where leaf servers have the clients.
 
     Args:
+        address: value of --leaves.
         engine, workers: values given on the command line.
         client_app: ClientApp of the project.
         own: Fedge's ClientApp, which leaf servers start.
@@ -74,6 +76,7 @@ def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: s
         raise ConfigError(
             "--leaves and --engine flower exclude each other: leaf servers have the clients; remove one"
         )
+    host_and_port("--leaves", address, least=0)
     if workers is not None:
         raise ConfigError(
             "--workers belongs to fedge leaf where --leaves is given, because leaf servers have the clients"

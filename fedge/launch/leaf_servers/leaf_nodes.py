@@ -17,6 +17,7 @@ from fedge import leaf_app
 from fedge.engine.federation import TOLD, Federation
 from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
 from fedge.launch.flower_runs.flower import toml_of
+from fedge.launch.leaf_servers.outset import refuse_other_cloud
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.link.certificates import server_name
 from fedge.link.dial import Link
@@ -37,6 +38,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     """
     place = leaf_link_place(options)
     Link(options.cloud, options.certs, options.leaf)  # refuses invalid certificates
+    refuse_other_cloud(options)
     place.prepare()
     keys = keys_of(options.certs, options.keys)
     start_reaper()  # a SuperLink's processes outlive their starter

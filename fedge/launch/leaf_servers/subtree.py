@@ -25,6 +25,7 @@ from fedge.edge.host import LeafHost
 from fedge.edge.together import Together
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
+from fedge.launch.leaf_servers.outset import make_folder, refuse_other_cloud, say
 from fedge.link.below import Below
 from fedge.link.certificates import path_name
 from fedge.link.dial import Link, Refused
@@ -114,8 +115,9 @@ def serve_subtree(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf --at``; returns the exit code."""
     path, lost_s = str(options.at), options.wait or _FOR_EVER_S
     folder = options.folder or Path(path_name(path))
-    below = Below(options.cloud, options.certs, path)
-    folder.mkdir(parents=True, exist_ok=True)
+    below = Below(options.cloud, options.certs, path, say)
+    refuse_other_cloud(options)
+    make_folder(folder)
     look_in(os.getcwd())  # for custom parts of a run
     handler = log_to(folder / "leaf.log")
     print(f"server {path} connects to {options.cloud}; its folder is {folder}", flush=True)
@@ -129,7 +131,7 @@ def serve_subtree(options: argparse.Namespace) -> int:
                 print(subtree.end_said, flush=True)
                 if options.once:
                     return exits.FAILED if subtree.is_refused else 0
-                below = Below(options.cloud, options.certs, path)
+                below = Below(options.cloud, options.certs, path, say)
     except Refused as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return exits.FAILED

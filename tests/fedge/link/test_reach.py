@@ -9,7 +9,7 @@ import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
-from fedge.link.reach import free_port, host_and_port, refuse_other_authority
+from fedge.link.reach import fault_of_listening, free_port, host_and_port, refuse_other_authority
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,13 @@ def test_a_file_that_is_no_certificate_is_refused(certs, tmp_path):
         refuse_other_authority("--superlink", "127.0.0.1:1", tmp_path / "ca.crt")
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:70000", "host:x"])
+NO_ADDRESSES = [
+    "", "host", "host:", ":1", "host:0", "host:70000", "host:x", "::1:9092", "[::1]", "[]:1", "a b:1",
+    "http://host:1", "host:1/path", "me@host:1", "host:1 ", "host:٣", "host:000001",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES)
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ConfigError, match=r"--superlink must be HOST:PORT, e\.g\. 10\.0\.0\.1:9092"):
         host_and_port("--superlink", address)
@@ -91,3 +97,27 @@ def test_what_is_no_address_is_refused(address):
 
 def test_an_address_of_version_6_has_brackets():
     assert host_and_port("x", "[::1]:9092") == ("::1", 9092)
+
+
+def test_port_0_is_for_listening_only():
+    assert host_and_port("x", "127.0.0.1:0", least=0) == ("127.0.0.1", 0)
+
+
+def test_why_this_machine_cannot_listen():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert fault_of_listening(address) == "Address already in use"
+    assert fault_of_listening(address) == ""
+    assert fault_of_listening("192.0.2.1:9") == "Cannot assign requested address"
+    assert "known" in fault_of_listening("nowhere.invalid:9")
+
+
+def test_one_address_of_a_name_is_enough_to_listen(monkeypatch):
+    """A machine without IP version 6 often has localhost as both."""
+    lookup = socket.getaddrinfo
+
+    def both(host, port, **more):
+        return [*lookup("192.0.2.1", port, **more), *lookup("127.0.0.1", port, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    assert fault_of_listening("localhost:0") == ""

@@ -163,7 +163,18 @@ def entries(folder, role):
 
 ROLES = ["superlink", "leaf-0-server", "leaf-0", "cloud"]
 CASES = [(role, kind, how) for role in ROLES for kind in (".crt", ".key") for how in HOW[kind]]
+IN_PLACE_OF = [("leaf-0", "leaf-0-server"), ("leaf-0", "cloud"), ("cloud", "leaf-0"), ("cloud", "superlink")]
 OF_AUTHORITY = [how for how in HOW[".crt"] if how not in ("a flipped byte", "a line less")]
+
+
+@pytest.mark.parametrize(("role", "other"), IN_PLACE_OF)
+def test_another_role_s_certificate_with_its_key_is_one_line(folder, capsys, role, other):
+    """All would begin, and stand at the link in another's name, or in front of peers that turn away."""
+    for kind in (".crt", ".key"):
+        (folder / f"{role}{kind}").write_bytes((folder / f"{other}{kind}").read_bytes())
+    for entry in entries(folder, role):
+        assert f"must be the certificate of {role}, but is that of {other}" in refused(entry, capsys)
+    assert [one.name for one in of_certificates(folder) if one.state == BROKEN] == [f"{role}.crt"]
 
 
 @pytest.mark.parametrize(("role", "kind", "how"), CASES)

@@ -64,6 +64,14 @@ def test_a_leaf_server_whose_cloud_stays_away_ends(tmp_path, certificates, capsy
     assert f"fedge: no contact to the cloud at {address} for more than 0.3 s" in capsys.readouterr().err
 
 
+def test_a_leaf_server_in_vain_says_why_once(tmp_path, certificates, capsys):
+    """It would wait for ever without a word."""
+    address = f"127.0.0.1:{free_port()}"
+    assert serve_leaf(options(tmp_path, cloud=address, wait=1.5)) == 4
+    said = f"fedge: no contact to the cloud at {address} (Connection refused); trying again\n"
+    assert capsys.readouterr().out.count(said) == 1
+
+
 def test_an_address_of_another_machine_is_refused(tmp_path, certificates):
     config = small_config(tmp_path, **{"hierarchy.num-servers": 1})
     with pytest.raises(ConfigError, match="--leaves must be a free address of this machine"):

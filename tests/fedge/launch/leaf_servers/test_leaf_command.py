@@ -33,6 +33,9 @@ from fedge.cli import main
         (["run", "--leaves", "127.0.0.1:0", "--engine", "flower"], "--leaves and --engine flower exclude"),
         (["run", "--leaves", "127.0.0.1:0", "--workers", "2"], "--workers belongs to fedge leaf"),
         (["run", "--leaves", "127.0.0.1:0"], "cloud.crt must exist for TLS"),
+        (["run", "--leaves", "localhost"], "--leaves must be HOST:PORT"),
+        (["run", "--leaves", "0.0.0.0:99999"], "--leaves must be HOST:PORT"),
+        (["run", "--leaves", "::1:9555"], "--leaves must be HOST:PORT"),
     ],
     ids=" ".join,
 )
