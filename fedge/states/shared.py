@@ -24,9 +24,8 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-import psutil
-
 from fedge.process.endings.reaper import remove_at_end
+from fedge.process.resources.machine import this_machine
 from fedge.states.averaging import State
 from fedge.states.challenge import challenge_of_process, write_challenge
 from fedge.states.files import REPLY, FileState, StateFileError, state_bytes, write_state
@@ -213,7 +212,7 @@ class SharedStates:
 def _room(folder: Path, in_memory: bool) -> float:
     """The writable bytes of a folder."""
     free = shutil.disk_usage(folder).free
-    return min(free, psutil.virtual_memory().available) if in_memory else free
+    return min(free, this_machine().available_mib * 2**20) if in_memory else free
 
 
 def remove_abandoned(parents: Iterable[Path]) -> None:

@@ -14,6 +14,7 @@ from hhar.quantity import quantity
 
 _MIB = 2**20
 _NO_LIMIT = 2**60  # bytes; version 1 cgroups without a limit report about this number
+CGROUPS = Path("/sys/fs/cgroup")
 _SHM = Path("/dev/shm")
 _TIMES = (
     2.5  # runs estimated at 13 and 21 models took at most 18 (docs/memory.md); with a reserve for other uses
@@ -29,7 +30,7 @@ class Machine:
         usable_cores: cores that this process may use, by its affinity and its cgroup's quota; may be
             fractional.
         memory_mib: MiB of memory, or the cgroup's limit if lower.
-        available_mib: MiB available now.
+        available_mib: MiB available now, including what caches of files would give back.
         cgroup: limits of this process below the machine's, in words; empty without any.
         shm_mib: MiB free in /dev/shm, through which Ray passes arrays; None if there is none.
         open_files: limit of open file descriptors of this process; None if unknown.
@@ -44,16 +45,17 @@ class Machine:
     open_files: int | None = None
 
 
-def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
+def this_machine(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> Machine:
     """This machine; `cgroups` and `own` are the kernel's files on this process's limits."""
     memory = psutil.virtual_memory()
-    quota, limit, used = limits(cgroups, own)
+    quota, limit, left = limits(cgroups, own)
     cores = min(float(available_cores()), quota or float("inf"))
     total, available = memory.total / _MIB, memory.available / _MIB
     said = [quantity(round(quota, 6), "core")] if quota else []
     if limit is not None and limit < total:
-        total, available = limit, min(available, limit - (used or 0.0))
+        total = limit
         said.append(f"{limit:,.0f} MiB")
+    available = min(available, total if left is None else left)
     shm = shutil.disk_usage(_SHM).free / _MIB if _SHM.is_dir() else None
     return Machine(os.cpu_count() or 1, cores, total, available, ", ".join(said), shm, _open_files())
 
@@ -79,12 +81,15 @@ def fits_in_memory(num_bytes: float) -> bool:
 
 
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
-    """Limits from this process's cgroups: cores, MiB of memory, and MiB used; None without a limit.
+    """Limits from this process's cgroups: cores, MiB of memory, and MiB left of it; None without a limit.
 
-    The lowest limit of the cgroup and its ancestors holds.
+    The lowest limit of the cgroup and its ancestors holds, and the least that one of them has left: others
+    may share an ancestor. The kernel counts pages of files as used, but gives them back before it refuses
+    memory, so they are left, as in the machine's own MemAvailable.
     """
     cores: list[float] = []
-    memory: list[tuple[float, float]] = []
+    most: list[float] = []
+    left: list[float] = []
     for folder in _folders(cgroups, own):
         quota, period = _words(folder / "cpu.max") or _words_of_v1(folder)
         if quota.isdecimal() and period.isdecimal() and int(period):
@@ -95,9 +100,9 @@ def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float 
         ):
             limit, used = _number(folder / limit_name), _number(folder / used_name)
             if limit is not None and limit < _NO_LIMIT:
-                memory.append((limit / _MIB, (used or 0) / _MIB))
-    least = min(memory, default=(None, None))
-    return min(cores, default=None), least[0], least[1]
+                most.append(limit / _MIB)
+                left.append(max(0, limit - max(0, (used or 0) - _given_back(folder))) / _MIB)
+    return min(cores, default=None), min(most, default=None), min(left, default=None)
 
 
 def _folders(cgroups: Path, own: Path) -> list[Path]:
@@ -118,6 +123,16 @@ def _words(path: Path) -> tuple[str, str] | None:
         first, second = path.read_text(encoding="utf-8").split()
         return first, second
     return None
+
+
+def _given_back(folder: Path) -> int:
+    """Bytes of a cgroup's pages of files, those of its descendants included; 0 if unknown."""
+    found: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        found = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
+    first = "total_" if "total_cache" in found else ""  # version 1 has them without descendants beside these
+    sizes = [found.get(f"{first}{kind}_file", "") for kind in ("active", "inactive")]
+    return sum(int(size) for size in sizes if size.isdecimal())
 
 
 def _words_of_v1(folder: Path) -> tuple[str, str]:
