@@ -12,6 +12,7 @@ from fedge.engine.capture import end_captures
 from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.flower_process import leave_nothing_behind, stop_event
+from fedge.engine.loopback import attaches
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.logs import divert_descriptors
 from fedge.run.run import run
@@ -29,12 +30,12 @@ def main(grid: Grid, context: Context) -> None:
     for both, so the manifest is the truth.
     """
     federation = federation_of_this_process()
+    simulated = federation.num_supernodes > 0
     try:
-        refuse_missing_resources(federation)
+        refuse_missing_resources(federation, on_ray=simulated and not attaches(federation.init_args))
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return
-    simulated = federation.num_supernodes > 0
     engine = FlowerEngine(grid, stop_event() if simulated else None, nodes_come_back=not simulated)
     if simulated:
         described = federation.describe()

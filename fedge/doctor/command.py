@@ -27,7 +27,7 @@ from fedge.doctor.findings import (
 )
 from fedge.doctor.gpus import gpus
 from fedge.doctor.shares import Shares, shares_of
-from fedge.engine.federation import Federation
+from fedge.engine.federation import Federation, cpus_of_ray
 from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.resources.machine import this_machine
@@ -48,14 +48,23 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
     """
     memory = measure_client(run_config, federation)
     shares = _shares(run_config, memory)
-    threads = int(run_config.get("train.threads", 1))
-    cores = max(1, int(this_machine().usable_cores))
-    init_args = {"num-cpus": max(cores, threads), **federation.init_args}
+    init_args = {"num-cpus": _engine_cpus(run_config), **federation.init_args}
     found = replace(
         federation, num_cpus=shares.num_cpus, num_gpus=shares.num_gpus, init_args=init_args,
         engine_cpus=float(init_args["num-cpus"]), is_auto=False,
     )  # fmt: skip
     return found, shares
+
+
+def _engine_cpus(run_config: dict[str, Any]) -> int:
+    """Number of CPUs for Ray to divide among clients."""
+    return max(1, int(this_machine().usable_cores), int(run_config.get("train.threads", 1)))
+
+
+def _cpus_to_set(run_config: dict[str, Any]) -> int:
+    """Number of CPUs to tell Ray; 0 where it counts as many itself."""
+    wanted = _engine_cpus(run_config)
+    return 0 if wanted == cpus_of_ray() else wanted
 
 
 def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
@@ -93,7 +102,7 @@ def doctor(options: argparse.Namespace) -> int:
         of_folder(str(run_config.get("runs-dir", "runs"))),
         *found,
     ]
-    table = federation_table(shares, memory.clients) if shares and memory else ""
+    table = federation_table(shares, memory.clients, _cpus_to_set(run_config)) if shares and memory else ""
     if options.json:
         print(json.dumps(_as_json(found, memory, shares, table), indent=2, ensure_ascii=False))
     else:
@@ -147,8 +156,13 @@ def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
     return [Finding("a client", WELL, words), Finding("clients at a time", few, many)]
 
 
-def federation_table(shares: Shares, clients: int) -> str:
+def federation_table(shares: Shares, clients: int, cpus: int = 0) -> str:
     """Federation for this machine as a table of pyproject.toml.
+
+    Args:
+        shares: of a client.
+        clients: their number.
+        cpus: number of CPUs to tell Ray; 0 for its own count.
 
     >>> print(federation_table(Shares(4, 2.0, 0.25, 4, "GPU memory"), 9))
     [tool."flwr".federations.this-machine]
@@ -158,12 +172,14 @@ def federation_table(shares: Shares, clients: int) -> str:
     options.backend.init-args.logging-level = "error"
     options.backend.init-args.log-to-driver = false
     """
+    told = [f"options.backend.init-args.num-cpus = {cpus}"] * (cpus > 0)
     return "\n".join(
         [
             f'[tool."flwr".federations.{_NAME}]',
             f"options.num-supernodes = {clients}",
             f"options.backend.client-resources.num-cpus = {shares.num_cpus:g}",
             f"options.backend.client-resources.num-gpus = {shares.num_gpus or '0.0'}",
+            *told,
             'options.backend.init-args.logging-level = "error"',
             "options.backend.init-args.log-to-driver = false",
         ]

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.process.resources.machine import CGROUPS, limits
 
 AUTO = "auto"  # value of client-resources: choose for this machine (`fedge doctor`)
 TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.as_told`, where Flower does not pass it on
@@ -122,10 +123,10 @@ def _federation_on_a_stack() -> Federation:
     return Federation()
 
 
-def refuse_missing_resources(federation: Federation) -> None:
+def refuse_missing_resources(federation: Federation, on_ray: bool) -> None:
     """Raise ConfigError if the machine lacks a client's resources, on which Flower fails."""
     refuse_missing_gpu(federation)
-    refuse_missing_cpus(federation)
+    refuse_missing_cpus(federation, on_ray)
 
 
 def refuse_missing_gpu(federation: Federation) -> None:
@@ -149,17 +150,31 @@ def refuse_hidden_gpu(device: str, federation: Federation) -> None:
         )
 
 
-def refuse_missing_cpus(federation: Federation) -> None:
-    """Raise ConfigError if a client needs more CPUs than the machine has.
+def refuse_missing_cpus(federation: Federation, on_ray: bool) -> None:
+    """Raise ConfigError if a client needs more CPUs than the machine has, or than Ray counts there.
 
-    Flower itself would wait forever.
+    Flower itself would wait forever, or end without a reason.
     """
-    there = federation.engine_cpus or os.cpu_count() or 1
+    there = federation.engine_cpus or (cpus_of_ray() if on_ray else os.cpu_count() or 1)
     if not 0 < federation.num_cpus <= there:
+        counting = " that Ray counts" if on_ray else ""
         raise ConfigError(
-            f"options.backend.client-resources.num-cpus must be above 0 and at most the machine's "
-            f"{there:g} CPUs, but is {federation.num_cpus:g}; change it or use another federation"
+            f"options.backend.client-resources.num-cpus must be above 0 and at most the {there:g} CPUs"
+            f"{counting} here, but is {federation.num_cpus:g}; change it, set init-args.num-cpus, or use "
+            f"another federation"
         )
+
+
+def cpus_of_ray(cgroups: Path = CGROUPS) -> int:
+    """Number of CPUs that Ray counts on this machine by itself.
+
+    A container's quota counts in whole CPUs, so half a CPU is none; affinity does not count.
+    """
+    cores = os.cpu_count() or 1
+    if os.environ.get("RAY_USE_MULTIPROCESSING_CPU_COUNT"):
+        return cores
+    quota = limits(cgroups, Path(os.devnull))[0]
+    return cores if quota is None else int(min(quota, cores))
 
 
 def has_gpu() -> bool:

@@ -67,7 +67,7 @@ def check(
     found = _resumption(config, seed)
     resumption = None if found is None else Handover(found)
     if not (on_ray and attaches(federation.init_args)):
-        refuse_missing_resources(federation)
+        refuse_missing_resources(federation, on_ray)
     deal, there, shape = None, 0, None
     if federation.is_auto:
         raise ConfigError(

@@ -1,6 +1,7 @@
 """`fedge doctor` as its users see it, and federations whose shares are found out."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from fedge.cli import main
 from fedge.doctor.command import federation_table, resolved
 from fedge.doctor.shares import Shares
 from fedge.launch.projects.project import Project
+from fedge.process.resources.machine import this_machine
 
 ROOT = Path(__file__).parents[3]
 AUTO = """
@@ -54,6 +56,24 @@ def test_shares_become_a_table():
     table = federation_table(Shares(7, 1.1428, 0.1428, 7, "GPU memory"), 30)
     assert "client-resources.num-gpus = 0.1428" in table
     assert "num-supernodes = 30" in table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("usable", "of_ray", "told"), [(0.5, 0, 1), (1.0, 8, 1), (3.5, 3, 0), (8.0, 8, 0)])
+def test_the_table_gives_as_many_clients_at_a_time_as_are_said(
+    tmp_path, monkeypatch, capsys, usable, of_ray, told
+):
+    """Ray counts half a CPU as none, and those that affinity withholds; then the table says how many."""
+    monkeypatch.chdir(tmp_path)
+    here = replace(this_machine(), usable_cores=usable, available_mib=64000.0)
+    monkeypatch.setattr("fedge.doctor.command.this_machine", lambda: here)
+    monkeypatch.setattr("fedge.doctor.command.cpus_of_ray", lambda: of_ray)
+    assert main(["doctor", "--json", "-c", "train.model='linear' data.path='synthetic'"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (tmp_path / "pyproject.toml").write_text(f"[tool.flwr.app]\n{found['federation']}\n")
+    there = Project(tmp_path).federation("this-machine")
+    assert there.engine_cpus == told
+    assert found["shares"]["at_a_time"] == int((there.engine_cpus or of_ray) / there.num_cpus)
 
 
 @pytest.mark.slow

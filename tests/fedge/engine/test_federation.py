@@ -6,6 +6,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.engine import federation
 from fedge.engine.federation import (
     Federation,
+    cpus_of_ray,
     federation_of_this_process,
     from_backend,
     has_gpu,
@@ -91,8 +92,29 @@ def test_without_a_driver_there_is_no_gpu(tmp_path, monkeypatch):
 
 
 def test_a_client_needs_some_of_the_machines_cpus():
-    refuse_missing_cpus(Federation(9, 1.0))
-    refuse_missing_cpus(Federation(9, 5000.0, engine_cpus=5000.0))
+    refuse_missing_cpus(Federation(9, 1.0), on_ray=True)
+    refuse_missing_cpus(Federation(9, 5000.0, engine_cpus=5000.0), on_ray=True)
     for cpus in (0.0, 5000.0):
         with pytest.raises(ConfigError, match=f"num-cpus must be above 0 and .*but is {cpus:g}; change it"):
-            refuse_missing_cpus(Federation(9, cpus))
+            refuse_missing_cpus(Federation(9, cpus), on_ray=False)
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [(50_000, 0), (150_000, 1), (200_000, 2), (10**9, 8), (-1, 8)])
+def test_ray_counts_a_container_s_whole_cpus(tmp_path, monkeypatch, quota, cpus):
+    """On a machine with 8, as Ray's own function reads the same files; half a CPU is none, and no client."""
+    (tmp_path / "cpu").mkdir()
+    files = [tmp_path / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
+    for file, number in zip(files, (quota, 100_000), strict=True):
+        file.write_text(str(number))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert cpus_of_ray(tmp_path) == cpus
+    by_ray = pytest.importorskip("ray._private.utils")._get_docker_cpus(*map(str, files), "none", "none")
+    assert cpus == int(min(8, by_ray or 8))
+    monkeypatch.setattr(federation, "cpus_of_ray", lambda: cpus_of_ray(tmp_path))
+    if not cpus:
+        with pytest.raises(ConfigError, match=r"at most the 0 CPUs that Ray counts here, .* set init-args\."):
+            refuse_missing_cpus(Federation(9, 1.0), on_ray=True)
+    refuse_missing_cpus(Federation(9, 1.0), on_ray=False)
+    refuse_missing_cpus(Federation(9, 1.0, engine_cpus=1.0), on_ray=True)
+    monkeypatch.setenv("RAY_USE_MULTIPROCESSING_CPU_COUNT", "1")
+    assert cpus_of_ray(tmp_path) == 8
