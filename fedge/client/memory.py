@@ -7,12 +7,12 @@ carry it to and from its file there. Clients that own their data keep it on thei
 folder that their node's configuration names, and a cloud never: of a message only the run's name is read.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedge.config.registers.own_places import own_place
 from fedge.exchange.algorithm import MemoryPlace
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError
@@ -106,9 +106,12 @@ def _folder(place: MemoryPlace, node: Mapping[str, Any]) -> Path:
 
 
 def own_folder(node: Mapping[str, Any]) -> Path:
-    """Folder of memories on a client's machine: of its node's configuration, else of its account."""
+    """Folder of memories on a client's machine: of its node's configuration, else of its account.
+
+    Raises:
+        ConfigError: the account has no home folder.
+    """
     given = node.get(KEY)
     if given:
         return Path(str(given))
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "fedge" / "memory"
+    return own_place("XDG_STATE_HOME", ".local", "state") / "fedge" / "memory"

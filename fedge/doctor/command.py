@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _SIGNS = {WELL: " ", TRAP: "!", BROKEN: "✗"}
 _NAME = "this-machine"
+_LONGEST_NAME = 20  # characters of a finding's name beside its words
 
 
 def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federation, Shares]:
@@ -187,14 +188,16 @@ def federation_table(shares: Shares, clients: int, cpus: int = 0) -> str:
 
 
 def _lines(found: Sequence[Finding], table: str) -> list[str]:
-    """Findings as lines of text."""
+    """Findings as lines of text; a long name, as of a folder, has a line of its own."""
     width = max(shutil.get_terminal_size().columns - 2, 60)
-    name_width = max(len(finding.name) for finding in found)
+    name_width = min(max(len(finding.name) for finding in found), _LONGEST_NAME)
     lines = []
     for finding in found:
         text = wrap(finding.words, width - name_width - 4) or [""]
-        lines.append(f"{_SIGNS[finding.state]} {finding.name:{name_width}}  {text[0]}")
-        lines += [f"{'':{name_width + 4}}{more}" for more in text[1:]]
+        own_line = [""] * (len(finding.name) > name_width)
+        first, *rest = [*own_line, *text]
+        lines.append(f"{_SIGNS[finding.state]} {finding.name:{name_width}}  {first}".rstrip())
+        lines += [f"{'':{name_width + 4}}{more}" for more in rest]
     counts = {state: sum(finding.state == state for finding in found) for state in _SIGNS}
     lines += ["", f"{quantity(counts[BROKEN], 'error')} (✗), {quantity(counts[TRAP], 'note')} (!)"]
     if table:

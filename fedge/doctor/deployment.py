@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -41,7 +41,9 @@ def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
     yield of_clock()
     yield from of_certificates(options.certs)
     yield from of_servers(options)
-    yield from of_places((Path.cwd(), own_folder({}), Path(tempfile.gettempdir())))
+    yield from of_places((Path.cwd(),))
+    yield from of_own_place("memory", lambda: own_folder({}))
+    yield from of_own_place("temporary files", lambda: Path(tempfile.gettempdir()))
 
 
 def of_versions() -> Finding:
@@ -146,6 +148,14 @@ def _reached(name: str, address: str, authority: Path, known_as: str) -> Finding
         words = "does not answer; check that it is started, its name, and the firewall"
         return Finding(name, BROKEN, f"{address}: {words}")
     return Finding(name, WELL, f"{address} answers, certified by {authority}")
+
+
+def of_own_place(name: str, find: Callable[[], Path]) -> Iterator[Finding]:
+    """A folder of this account, which may have none; `name` says what for."""
+    try:
+        yield from of_places((find(),))
+    except (ConfigError, OSError) as error:
+        yield Finding(name, BROKEN, str(error))
 
 
 def of_places(places: tuple[Path, ...]) -> Iterator[Finding]:

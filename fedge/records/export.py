@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.own_places import own_home
 from fedge.records.foreign import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.records.outputs import (
@@ -135,7 +136,7 @@ def _scrub(value: Any) -> Any:
 
 def _without_names(text: str) -> str:
     """Text without the names of this machine and this account."""
-    names = {platform.node(), Path.home().name}
+    names = {platform.node(), (own_home() or Path()).name}
     with suppress(KeyError, OSError, ImportError):
         names.add(getpass.getuser())
     for name in names:

@@ -18,7 +18,6 @@ Measurements of `fedge doctor --gpu` lie in ``$XDG_STATE_HOME/fedge/device-speed
 import hashlib
 import json
 import math
-import os
 import platform
 import warnings
 from collections.abc import Mapping
@@ -33,6 +32,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.own_places import own_place
 from fedge.config.sections.train import TrainConfig
 from fedge.process.durable import write_bytes
 from fedge.process.resources.threads import available_cores
@@ -193,9 +194,7 @@ def _processor() -> str:
 
 def speeds_file() -> Path:
     """The file of this user's measurements."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    place = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return place / "fedge" / "device-speeds.json"
+    return own_place("XDG_STATE_HOME", ".local", "state") / "fedge" / "device-speeds.json"
 
 
 def keep_speeds(about: Mapping[str, Any], speeds: StepSpeeds) -> None:
@@ -207,7 +206,7 @@ def keep_speeds(about: Mapping[str, Any], speeds: StepSpeeds) -> None:
     """
     kept = {**_known(), _key(about): {**asdict(speeds), "about": dict(about)}}
     newest = dict(list(kept.items())[-_MOST:])
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, ConfigError):
         path = speeds_file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bytes(path, json.dumps(newest, indent=1).encode(), durably=False)
@@ -230,7 +229,7 @@ def _key(about: Mapping[str, Any]) -> str:
 
 def _known() -> dict[str, Any]:
     """All measurements, oldest first; empty if there is no such file, or it is damaged."""
-    with suppress(OSError, RuntimeError, ValueError, RecursionError):
+    with suppress(OSError, ValueError, RecursionError):
         with speeds_file().open("rb") as file:
             text = file.read(_LARGEST + 1)
         found = json.loads(text) if len(text) <= _LARGEST else None

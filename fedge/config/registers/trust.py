@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.own_places import own_place
 from fedge.config.registers.register import Register, extend_path, look_in, looked_in
 
 FLAG = "--trust-code"
@@ -174,8 +175,7 @@ def _spec(module: str, path: Any) -> Any:
 
 def remembered_in() -> Path:
     """The file in which a yes is kept."""
-    home = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".config") / "fedge" / "trusted-code.json"
+    return own_place("XDG_CONFIG_HOME", ".config") / "fedge" / "trusted-code.json"
 
 
 def is_remembered(found: FoundCode) -> bool:
@@ -201,7 +201,7 @@ def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str =
         return
     about = "code that this user has said yes to, by the SHA-256 of its file, and folders of own runs"
     text = json.dumps({"about": about, "code": known, "folders": own}, indent=1)
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, ConfigError):
         path = remembered_in()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".trusted-")  # mode 0600
@@ -246,5 +246,5 @@ def _said() -> dict[str, Any]:
             for digest, names in said["code"].items()
         }
         return {"code": code, "folders": [str(folder) for folder in said["folders"]]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return nothing

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedge.config.registers.own_places import own_home
 from fedge.process.durable import write_output
 
 _HEADER = re.compile(r"\s*\[(.*)\]")
@@ -82,9 +83,10 @@ def _commented(lines: list[str], notice: list[str]) -> list[str]:
 
 
 def flower_config(environment: Mapping[str, str] | None = None) -> Path:
-    """Path of this user's Flower configuration."""
+    """Path of this user's Flower configuration; a file that cannot be, for an account without a home."""
     variables = os.environ if environment is None else environment
-    return Path(variables.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
+    place = variables.get("FLWR_HOME") or (own_home() or Path(os.devnull)) / ".flwr"
+    return Path(place) / "config.toml"
 
 
 def connections(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:

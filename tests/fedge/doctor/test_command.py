@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedge.cli import main
-from fedge.doctor.command import federation_table, resolved
+from fedge.doctor.command import _told, federation_table, resolved
+from fedge.doctor.findings import BROKEN, WELL, Finding
 from fedge.doctor.shares import Shares
 from fedge.launch.projects.project import Project
 from fedge.process.resources.machine import this_machine
@@ -50,6 +51,18 @@ def test_a_run_that_cannot_work_is_an_error(tmp_path, capsys, monkeypatch):
     assert "✗ this run" in printed
     assert "data.path" in printed
     assert "1 error (" in printed
+
+
+def test_long_names_leave_room_for_words(monkeypatch, capsys):
+    """Of 60 columns and more; the folder of a project may be as long as a line."""
+    monkeypatch.setenv("COLUMNS", "60")
+    found = [Finding("clock", WELL, "right"), Finding("/home/" + "x" * 50, BROKEN, "not writable " * 8)]
+    assert _told(found, as_json=False) == 4
+    clock, place, *words, _, _ = capsys.readouterr().out.splitlines()
+    assert clock == f"  clock{' ' * 17}right"
+    assert place == "✗ /home/" + "x" * 50
+    assert " ".join(line.strip() for line in words) == ("not writable " * 8).strip()
+    assert all(45 < len(line) <= 60 for line in words[:-1])
 
 
 def test_shares_become_a_table():

@@ -1,4 +1,4 @@
-"""What `fedge leaf` refuses before it serves, in each of its forms: clients as threads, a subtree, nodes."""
+"""Refusals of `fedge leaf` before it serves, in each of its forms: clients as threads, a subtree, nodes."""
 
 import argparse
 
