@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fedge.config.sections.data import MOST_SYNTHETIC_USERS
 from fedge.data.partition import Partition
 from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of, unscalable
 from fedge.data.scenario import Change
+from fedge.process.durable import removed_on_failure
 from fedge.process.escape import read_json
 from fedge.states.averaging import State
 from fedge.states.files import map_state, write_state
@@ -327,12 +328,29 @@ def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> Non
     temporary = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    np.save(temporary / "x.npy", laid.x)
-    np.save(temporary / "y.npy", laid.y)
-    index = {**facts, "bounds": [asdict(b) for b in laid.bounds], "eras": laid.eras}
-    (temporary / _INDEX).write_text(json.dumps(index))
+    with removed_on_failure(temporary):
+        _write_array(temporary / "x.npy", laid.x)
+        _write_array(temporary / "y.npy", laid.y)
+        index = {**facts, "bounds": [asdict(b) for b in laid.bounds], "eras": laid.eras}
+        (temporary / _INDEX).write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
+
+
+class _Stream:
+    """A file as NumPy writes to a stream: into a file itself, it reports a full disk without a reason."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
+
+
+def _write_array(path: Path, array: np.ndarray) -> None:
+    """Write an array as np.save does; OSError has the reason and the file."""
+    try:
+        with path.open("wb") as file:
+            np.lib.format.write_array(_Stream(file), array, allow_pickle=False)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _blocks(

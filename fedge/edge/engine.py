@@ -59,7 +59,11 @@ class EdgeEngine:
     if_none_starts = "start every leaf's fedge leaf"
 
     def __init__(
-        self, gate: LeafGate, clients_per_leaf: Sequence[int], owners: Mapping[str, Any] | None = None
+        self,
+        gate: LeafGate,
+        clients_per_leaf: Sequence[int],
+        owners: Mapping[str, Any] | None = None,
+        resume_words: str = "",
     ) -> None:
         """Stand ready.
 
@@ -68,8 +72,10 @@ class EdgeEngine:
             clients_per_leaf: how many clients stand under each leaf, in order.
             owners: facts of the run for leaf servers' questions to clients on their own windows (config,
                 seed, clients); None where leaf servers have the windows.
+            resume_words: further arguments of the command that resumes the run.
         """
         identify_task()
+        self.resume_words = resume_words
         self._gate = gate
         self._leaf_of = leaf_of_clients(clients_per_leaf)
         self._replies: dict[str, Message] = {}

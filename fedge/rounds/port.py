@@ -125,7 +125,13 @@ class RunFacts:
 
 @runtime_checkable
 class LeafEngine(Protocol):
-    """Additions to an engine with separate leaf servers."""
+    """Additions to an engine with separate leaf servers.
+
+    Attributes:
+        resume_words: further arguments of the command that resumes the run.
+    """
+
+    resume_words: str
 
     def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
         """Factory of the port through which leaf servers get their orders."""

@@ -186,8 +186,8 @@ def _carry_out(
         )
     )
     with recorder:
-        cluster = _cluster_of(engine, federation)
-        ending = Ending(recorder, around.console, around.clean_up, owns_process, cluster)
+        words = grid.resume_words if isinstance(grid, LeafEngine) else _cluster_of(engine, federation)
+        ending = Ending(recorder, around.console, around.clean_up, owns_process, words)
         try:
             recorder.begin(to_run_config(config))
         except RecordError as error:  # a manifest on disk would show a run in progress

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -79,7 +80,8 @@ def run_with_leaves(
         print(
             f"waiting for {quantity(len(sizes), 'leaf server')} at {gate.address}", file=terminal, flush=True
         )
-        engine = EdgeEngine(gate, sizes, _owners_facts(prepared, federation) if owners else None)
+        facts = _owners_facts(prepared, federation) if owners else None
+        engine = EdgeEngine(gate, sizes, facts, _resume_words(address, certificates, owners))
         described = {**federation.describe(), "leaves": len(sizes)}
         try:
             outcome = run(engine, run_config, LEAVES.name, described, open_terminal, owns_process, prepared)
@@ -93,6 +95,11 @@ def run_with_leaves(
         finally:
             engine.close()
     return outcome
+
+
+def _resume_words(address: str, certificates: Path, owners: bool) -> str:
+    """Arguments of `fedge resume` by which the run has its leaf servers again."""
+    return " " + shlex.join(["--leaves", address, "--certs", str(certificates), *["--owners"] * owners])
 
 
 def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:

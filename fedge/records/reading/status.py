@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fedge.config.registers.engines import LEAVES
 from fedge.process.endings import exits
 from fedge.process.escape import printable
 from fedge.records.folder import short
@@ -32,6 +33,7 @@ class RunStatus:
         seconds_per_round: mean over the last rounds; None before the first.
         last_row: time of the last row; None before the first.
         damaged: one line for each changed result of a successful run.
+        has_leaf_servers: whether its leaf servers are separate processes, which it needs to go on.
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class RunStatus:
     seconds_per_round: float | None
     last_row: datetime | None
     damaged: tuple[str, ...] = ()
+    has_leaf_servers: bool = False
 
 
 def read_status(folder: Path) -> RunStatus:
@@ -67,6 +70,7 @@ def read_status(folder: Path) -> RunStatus:
         seconds_per_round=sum(recent) / len(recent) if recent else None,
         last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
         damaged=damaged,
+        has_leaf_servers=manifest.get("engine") == LEAVES.name,
     )
 
 
@@ -122,12 +126,13 @@ def _next_step(status: RunStatus, is_lost: bool) -> str:
     """Next step for the user of a run that failed or is damaged; a lost one cannot be resumed."""
     if status.damaged and is_lost:
         return "restore the files from a copy, or start the run again"
+    resume = f"fedge resume {short(status.folder)}{' --leaves HOST:PORT' * status.has_leaf_servers}"
     if status.damaged:
-        return f"fedge resume {short(status.folder)}"
+        return resume
     if status.status != "failed":
         return ""
     ended_by_us = status.exit_code > 128
     see = "" if ended_by_us else f"see {status.folder / 'run.log'}, "
     if is_lost:
         return f"{see and see + 'fix the cause and '}start the run again"
-    return f"{see and see + 'then '}fedge resume {short(status.folder)}"
+    return f"{see and see + 'then '}{resume}"

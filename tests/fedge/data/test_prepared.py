@@ -152,6 +152,24 @@ def test_an_older_folder_is_replaced_as_a_whole(tmp_path):
     }
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's size there")
+def test_a_disk_that_fills_up_is_named_and_nothing_stays(tmp_path):
+    """NumPy would say: 40000 requested and 3968 written."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_client_data(
+                tmp_path / "data", windows_of(np.ones((3, 1, 3333))), one_each(([0], [1], [2])), False
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(tmp_path / "data.tmp" / "x.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_client_or_folder_that_is_not_there(tmp_path):
     write_client_data(tmp_path / "data", windows_of(np.ones((3, 1, 2))), one_each(([0], [1], [2])), False)
     for client in (-1, 1):

@@ -1,16 +1,20 @@
 """``fedge leaf`` and ``fedge run --leaves`` as functions; processes: test_leaf_servers."""
 
 import argparse
+import shlex
 import threading
 
 import pytest
 from leaf_servers import cloud
 from small_runs import small_config
 
+from fedge.callbacks import Callback
+from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.launch.leaf_servers.leaf import serve_leaf
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port
+from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
 
 
@@ -56,6 +60,30 @@ def test_a_leaf_server_ends_at_once_after_a_run_that_was_refused(tmp_path, certi
     serving.join(20)
     assert (outcome.status, codes) == ("failed", [4])
     assert f"no round of the run could be finished: {outcome.reason[:100]}" in capsys.readouterr().out
+
+
+class Stop(Callback):
+    """A callback that fails in the second round."""
+
+    def end_round(self, round_):
+        assert round_.global_round < 2, "stopped here"
+
+
+def test_the_end_of_a_failed_run_has_the_command_that_goes_on(tmp_path, certificates):
+    """It is carried out as it stands, and the run ends."""
+    address, config = f"127.0.0.1:{free_port()}", small_config(tmp_path, **{"hierarchy.num-servers": 1})
+    serving = threading.Thread(
+        target=lambda: serve_leaf(options(tmp_path, cloud=address, wait=5.0, trust_code=True)), daemon=True
+    )
+    serving.start()
+    outcome, shown = cloud({**config, "callbacks": f"{__name__}:Stop"}, address, certificates)
+    assert outcome.status == "failed"
+    resume = f"fedge resume {short(outcome.folder)} --leaves {address} --certs {certificates}"
+    assert f"once the cause is fixed, resume with: {resume}\n" in shown
+    assert main(shlex.split(resume)[1:]) == 4  # the callback fails again, in the same round
+    assert read_manifest(outcome.folder)["resumed"]
+    serving.join(30)
+    assert not serving.is_alive()
 
 
 def test_a_leaf_server_whose_cloud_stays_away_ends(tmp_path, certificates, capsys):

@@ -103,6 +103,15 @@ def test_seconds_per_round_are_those_of_the_last_ten(make_run):
             130,
             ["first: failed, global round 1 of 10", "reason: interrupted", "next: fedge resume {}"],
         ),
+        (
+            {"status": "failed", "exit_code": 130, "reason": "interrupted", "engine": "leaves"},
+            130,
+            [
+                "first: failed, global round 1 of 10",
+                "reason: interrupted",
+                "next: fedge resume {} --leaves HOST:PORT",
+            ],
+        ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("word", ["latest", "first", "folder"])
