@@ -7,6 +7,8 @@ and serves only the account that started it (`fedge.link.own_account`). Where Fl
 after a restart (nodes, keys) is in a database in its folder.
 """
 
+import errno
+import fcntl
 import os
 import re
 import shlex
@@ -14,8 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +33,12 @@ from fedge.link.bound_nodes import bind, forget, nodes_registered, partition_of_
 from fedge.link.certificates import AUTHORITY
 from fedge.link.fleet_filter import FleetFilter
 from fedge.link.own_account import guarded_words
-from fedge.link.reach import free_port, host_and_port, is_there
+from fedge.link.reach import fault_of_listening, free_port, host_and_port, is_there
 from fedge.link.usable import refuse_unusable
 from fedge.process.endings.parent import be_followed
 
 HERE = "127.0.0.1"
-DATABASE, KEYS = "superlink.db", "keys-let-in"
+DATABASE, KEYS, LOCK = "superlink.db", "keys-let-in", ".lock"
 _START_S, _FREE_S, _END_S, _POLL_S = 60.0, 15.0, 10.0, 0.1
 _NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 _REGISTER = """
@@ -141,6 +143,23 @@ class SuperLinkPlace:
         with suppress(OSError):  # may belong to another account, e.g. a container's volume
             self.folder.chmod(0o700)
 
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Context in which no other process of this kind uses the folder: two SuperLinks would share nodes.
+
+        Raises:
+            ConfigError: one uses it.
+        """
+        with (self.folder / LOCK).open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"--folder must not be in use, but another SuperLink uses {self.folder}; stop that, or "
+                    f"choose another"
+                ) from error
+            yield
+
 
 def keys_of(certs: Path, numbers: str | None, option: str = "--nodes") -> list[Path]:
     """Public keys to admit: all in the folder, or those of clients, e.g. ``0-4,7``.
@@ -172,13 +191,13 @@ def await_free(option: str, address: str) -> None:
     Two listeners on one port would each get every other SuperNode.
 
     Raises:
-        ConfigError: the address stays in use.
+        ConfigError: the address stays in use, or is none of this machine's.
     """
     deadline = time.monotonic() + _FREE_S
-    while is_there(option, address):
-        if time.monotonic() > deadline:
+    while why := fault_of_listening(address):
+        if why != os.strerror(errno.EADDRINUSE) or time.monotonic() > deadline:
             raise ConfigError(
-                f"{option} must be a free address, but {address} is in use; choose another port"
+                f"{option} must be a free address of this machine, but {address}: {why}; choose another"
             )
         time.sleep(_POLL_S)
 

@@ -67,10 +67,15 @@ def _serve(options: argparse.Namespace) -> int:
         "--nodes", options.nodes, port, options.certs, SUPERLINK, options.folder.absolute(), _NAME
     )
     place.prepare()
+    if port == host_and_port("--nodes", options.nodes)[1]:
+        raise ConfigError(
+            f"--nodes and --control must have different ports, but both have {port}; choose another for one"
+        )
     keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
     start_reaper()  # a SuperLink's processes outlive their starter
-    with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
-        await_free("--nodes", place.reached)
+    stopping = exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext()
+    with stopping, place.claimed():
+        await_free("--nodes", place.nodes)
         await_free("--control", options.control)
         let_in(keys, place)
         if not keys:

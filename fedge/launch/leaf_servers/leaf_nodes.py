@@ -42,8 +42,9 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     place.prepare()
     keys = keys_of(options.certs, options.keys)
     start_reaper()  # a SuperLink's processes outlive their starter
-    with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
-        await_free(place.option, place.reached)
+    stopping = exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext()
+    with stopping, place.claimed():
+        await_free(place.option, place.nodes)
         let_in(keys, place)
         with SuperLink(place) as link:
             print(

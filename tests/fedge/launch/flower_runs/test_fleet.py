@@ -3,6 +3,7 @@
 import socket
 import stat
 import subprocess
+import threading
 from itertools import pairwise
 
 import pytest
@@ -146,8 +147,31 @@ def test_a_port_that_is_taken_is_refused(monkeypatch):
     monkeypatch.setattr(fleet, "_FREE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigError, match="--nodes must be a free address, but"):
+        with pytest.raises(ConfigError, match=r"--nodes must be a free .* 127.*: Address already in use;"):
             await_free("--nodes", address)
+
+
+def test_a_port_that_gets_free_is_waited_for():
+    """As that of a killed process's SuperLink, which takes seconds to end."""
+    taken = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{taken.getsockname()[1]}"
+    threading.Timer(0.5, taken.close).start()
+    await_free("--nodes", address)
+    assert taken.fileno() == -1
+
+
+def test_an_address_of_another_machine_is_not_waited_for():
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:9: Cannot assign requested address; choose"):
+        await_free("--nodes", "192.0.2.1:9")
+
+
+def test_two_superlinks_do_not_share_a_folder(place):
+    """They would have one database of nodes; the second begins once the first has ended."""
+    place.prepare()
+    with place.claimed(), pytest.raises(ConfigError, match="another SuperLink uses"), place.claimed():
+        pass
+    with place.claimed():
+        pass
 
 
 def test_the_superlink_is_reached_by_nodes_alone(place, monkeypatch):

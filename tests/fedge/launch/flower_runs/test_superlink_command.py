@@ -23,6 +23,11 @@ def words(tmp_path):
         (["--control", "superlink.example:1"], "--control must be on the loopback interface"),
         (["--control", "9093"], "--control must be HOST:PORT"),
         (["--nodes", "9092"], "--nodes must be HOST:PORT"),
+        (["--nodes", "127.0.0.1:7", "--control", "localhost:7"], "different ports, but both have 7; choose"),
+        (
+            ["--nodes", "192.0.2.1:7"],
+            "--nodes must be a free address of this machine, but 192.0.2.1:7: Cannot",
+        ),
         (["--keys", "0-1"], "fedge superlink needs keys of SuperNodes in"),
         (["--keys", "x"], "--keys must be numbers of clients"),
         (["--certs", "nowhere"], "superlink.crt must exist for TLS"),
