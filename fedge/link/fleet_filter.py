@@ -9,6 +9,7 @@ SuperLink's task: it checks the signature of each request.
 
 import http.client
 import re
+import socket
 import ssl
 import threading
 from contextlib import suppress
@@ -86,6 +87,11 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+
+    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        if ":" in place[0]:  # of IP version 6
+            self.address_family = socket.AF_INET6
+        super().__init__(place, handler)
 
     def handle_error(self, *_: Any) -> None:
         """Print nothing: failed handshakes and disconnects are routine."""

@@ -11,7 +11,7 @@ import pytest
 from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.fleet_filter import FleetFilter
-from fedge.link.reach import free_port
+from fedge.link.reach import fault_of_listening, free_port, is_there
 
 
 class SuperLink(BaseHTTPRequestHandler):
@@ -67,6 +67,16 @@ def node(certs, port):
     SuperLink.asked.clear()
     yield connection
     connection.close()
+
+
+@pytest.mark.skipif(fault_of_listening("[::1]:0") != "", reason="this machine has no IP version 6")
+@pytest.mark.parametrize("host", ["[::1]", "[::]", "127.0.0.1", "localhost"])
+def test_it_listens_at_addresses_of_both_versions(certs, host):
+    pair = certs / "leaf-0-server.crt", certs / "leaf-0-server.key"
+    place = f"{host}:{free_port()}"
+    with FleetFilter("--nodes", place, pair, (1, certs / "ca.crt")):
+        assert is_there("--nodes", place)
+        assert fault_of_listening(place) == "Address already in use"
 
 
 def test_what_nodes_ask_is_passed_on_with_their_signature_and_so_is_the_answer(node):
