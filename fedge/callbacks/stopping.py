@@ -54,6 +54,7 @@ class EarlyStopping(Callback):
         self.min_delta = min_delta
         self.mode = mode
         self._watch("accuracy", higher_is_better=True)
+        self._every = 1  # global rounds between evaluations
         self.best: float | None = None
         self.best_round = 0
 
@@ -84,19 +85,21 @@ class EarlyStopping(Callback):
                 f"patience of early-stopping must be at least evaluate.every, {every}, because nothing is "
                 f"measured in between, but is {self.patience}; raise it"
             )
+        self._every = every
 
     def end_round(self, round_: Round) -> str | None:
-        """Compare the round with the best so far; nothing measured is nothing better."""
+        """Compare the round with the best so far; only an evaluated round is the last, for final scores."""
         value = round_.numbers[self._column]
         if value is not None and (self.best is None or self._sign * (value - self.best) > self.min_delta):
             self.best, self.best_round = float(value), round_.global_round
-        if round_.global_round - self.best_round < self.patience:
+        rounds = round_.global_round - self.best_round
+        if rounds < self.patience or round_.global_round % self._every:
             return None
         if self.best is None:
-            return f"{self._column} was not measured in {quantity(self.patience, 'global round')}"
+            return f"{self._column} was not measured in {quantity(rounds, 'global round')}"
         return (
             f"{self._column} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
-            f"{quantity(self.patience, 'global round')}{self._aloud}"
+            f"{quantity(rounds, 'global round')}{self._aloud}"
         )
 
     @property

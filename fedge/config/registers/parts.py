@@ -24,6 +24,7 @@ from fedge.config.registers.traits import (
     FEEDBACK,
     FILES,
     FIXED,
+    GIVES_UP,
     IMAGES,
     LABELS,
     MEAN,
@@ -492,7 +493,12 @@ CALLBACKS = Register(
     Entry("byte-budget", "so many bytes have passed", f"{_STOPPING}:ByteBudget"),
     Entry("time-budget", "so many seconds have passed", f"{_STOPPING}:TimeBudget"),
     Entry("budget", "a column of global_rounds.csv adds up to so much", f"{_STOPPING}:Budget"),
-    Entry("floor", "the validation score is below what is said for a round", f"{_STOPPING}:Floor"),
+    Entry(
+        "floor",
+        "the validation score is below what is said for a round",
+        f"{_STOPPING}:Floor",
+        having(GIVES_UP),
+    ),
 )
 
 

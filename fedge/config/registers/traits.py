@@ -45,6 +45,8 @@ TOPPED_UP = "topped up"  # a partition: a client without windows gets one of the
 BY_CLASS = "goes by class"  # a partition or scenario: each window must have one class
 DRAWN = "drawn again"  # a partition: drawn anew while a client would be left without windows
 
+GIVES_UP = "gives up"  # a callback: ends runs that are not worth the rounds left
+
 LABELS = "learns a class per example"  # a task: windows can be dealt, renamed and counted by class
 NATIVE = "has a native step"  # a task: its loss is known outside PyTorch
 SMOOTHS = "smooths labels"  # a task: its loss knows train.label-smoothing

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import CALLBACKS
+from fedge.config.registers.traits import GIVES_UP
 from fedge.records.reading.costs import joules, virtual_seconds
 from fedge.records.reading.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
@@ -45,11 +47,20 @@ def seed_of_run(run: RunData) -> int:
 
 
 def reached_end(run: RunData) -> bool:
-    """Whether a run has all of its rounds, or reached the limit of its virtual clock."""
+    """Whether a run has all of its rounds, or was ended by a callback or the limit of its virtual clock.
+
+    A run that was given up, as poor ones are in a search, did not reach its end.
+    """
     if run.rounds.is_empty():
         return False
-    is_at_limit = run.manifest.get("stopped", {}).get("by") == "asynchrony"  # asynchrony.end-…
-    return is_at_limit or run.rounds["global_round"][-1] == run.config.get("num-server-rounds")
+    return is_ended_early(run) or run.rounds["global_round"][-1] == run.config.get("num-server-rounds")
+
+
+def is_ended_early(run: RunData) -> bool:
+    """Whether a run completed before its last planned round, and was not given up."""
+    ended_by = run.manifest.get("stopped", {}).get("by")  # a callback, or the limit of a virtual clock
+    is_complete = ended_by is not None and run.status in ("completed", "partial")
+    return is_complete and not CALLBACKS.has(ended_by, GIVES_UP)
 
 
 def is_on_clock(group: Group) -> bool:

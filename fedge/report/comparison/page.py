@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from fedge.config.registers.parts import names_in
 from fedge.console.palette import colour
 from fedge.records.outputs import damaged_tables
 from fedge.records.reading.reader import RunData
@@ -20,6 +21,7 @@ from fedge.report.comparison.groups import (
     Group,
     differing_settings,
     group_runs,
+    is_ended_early,
     is_on_clock,
     reached_end,
     scored_alike,
@@ -88,6 +90,17 @@ def problems_of(run: RunData) -> list[str]:
     return [*damaged_tables(run.folder, run.manifest), *run.problems]
 
 
+def _where_ended(run: RunData) -> str:
+    """Name of a run that was ended early, with its last round and what ended it."""
+    planned = quantity(run.config.get("num-server-rounds", "?"), "round")
+    return f"{run.name} ({run.manifest['stopped']['by']} after {run.rounds['global_round'][-1]} of {planned})"
+
+
+def _by_callback(run: RunData) -> bool:
+    """Whether a run that ended early did not reach the limit of a virtual clock."""
+    return run.manifest["stopped"]["by"] in names_in(str(run.config.get("callbacks", "")))
+
+
 def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     """Notices to read before the numbers."""
     runs = [run for group in groups for run in group.runs]
@@ -98,6 +111,10 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
                f"final numbers.")
         for run in runs if not reached_end(run)
     ]  # fmt: skip
+    if early := [_where_ended(run) for run in runs if is_ended_early(run) and _by_callback(run)]:
+        found.append(
+            Notice("note", f"Ended by a callback, so final numbers are of that round: {', '.join(early)}.")
+        )
     found += [
         Notice("warning", f"{run.name}: clients failed on the way.")
         for run in runs

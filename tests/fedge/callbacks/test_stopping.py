@@ -68,6 +68,17 @@ def test_what_is_not_measured_is_not_better():
     assert ended(EarlyStopping(name, patience=2), **{name: [None, 0.1, None, None]})[0] == 4
 
 
+@pytest.mark.parametrize(("every", "patience", "last"), [(1, 3, 7), (2, 3, 8), (4, 5, 12), (4, 4, 8)])
+def test_a_run_ends_after_an_evaluated_round(every, patience, last):
+    """The best is round 4; other rounds have no scores, with which the run would end without any."""
+    rounds = [None if n % every else 0.9 if n == 4 else 0.5 for n in range(1, 13)]
+    watch = EarlyStopping(patience=patience)
+    watch.refuse_rare_evaluation(every)
+    number, reason = ended(watch, val_accuracy_mean=rounds)
+    assert (number, rounds[number - 1]) == (last, 0.5)
+    assert reason.endswith(f"of global round 4, for {last - 4} global rounds")
+
+
 def test_an_object_begins_anew_in_a_new_run_and_late_in_one_that_goes_on():
     watch = EarlyStopping(patience=2)
     assert ended(watch, val_accuracy_mean=[0.9, 0.9, 0.9])[0] == 3

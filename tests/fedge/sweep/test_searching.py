@@ -92,6 +92,26 @@ def test_poor_trials_end_early_and_are_not_the_best(tmp_path, capsys):
     assert f"{len(pruned)} pruned" in capsys.readouterr().out
 
 
+def test_trials_that_stop_early_are_complete(tmp_path, capsys):
+    """No round is better than the first by 0.9, so a patience of one ends the run in round 2 of 4."""
+    arguments = "callbacks-args.early-stopping"
+    calls = f'callbacks = "early-stopping"\n{arguments}.patience = 1\n{arguments}.min-delta = 0.9'
+    text = FILE.replace("rounds = 2", f"rounds = 4\n{calls}")
+    (tmp_path / "s.toml").write_text(text.format(runs=tmp_path / "runs", trials=2, prune=0, name=""))
+    assert main(["sweep", str(tmp_path / "s.toml")]) == 0
+    folder = tmp_path / "runs" / "s"
+    rows = trials_of(folder)
+    runs = {row["trial"]: load_run(folder / f"{row['trial']}-seed1") for row in rows}
+    assert {len(run.rounds) for run in runs.values()} == {2}
+    scores = {trial: run.rounds["val_accuracy_mean"][-1] for trial, run in runs.items()}
+    assert {row["trial"]: (row["state"], float(row["validation"])) for row in rows} == {
+        trial: ("complete", score) for trial, score in scores.items()
+    }
+    best = max(rows, key=lambda row: scores[row["trial"]])
+    assert tomllib.loads((folder / "best.toml").read_text())["train"]["lr"] == float(best["train.lr"])
+    assert "2 complete" in capsys.readouterr().out
+
+
 def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):
     assert sweep(tmp_path, 1) == 0
     capsys.readouterr()

@@ -197,6 +197,37 @@ def test_runs_that_did_not_reach_their_end_do_not_count(six, make):
     assert {r.over_seeds for r in finals(groups) if r.group == "C"} == {None}
 
 
+@pytest.mark.parametrize(
+    ("by", "ends"),
+    [
+        ("early-stopping", True),
+        ("byte-budget", True),
+        ("my_callback:Settled", True),
+        ("asynchrony", True),
+        ("floor", False),
+    ],
+)
+def test_a_run_that_was_ended_counts_unless_it_was_given_up(make, by, ends):
+    """Two of five planned rounds, the second with 8 of 10 right; poor trials of a search are given up."""
+    stopped = {"by": by, "after_round": 2, "reason": "nothing gets better"}
+    called = "" if by == "asynchrony" else by
+    run = make("a-seed1", 1, [8] * 4, planned=5, stopped=stopped, config={"callbacks": called})
+    rows = finals(group_runs([run])[0])
+    (mean,) = [row.over_seeds for row in rows if row.metric == "mean test accuracy"]
+    assert mean == (Estimate(pytest.approx(0.8), None, None, None, 1) if ends else None)
+    notices = [n.text for n in compare_page(*group_runs([run]), rows).notices]
+    said = f"Ended by a callback, so final numbers are of that round: a-seed1 ({by} after 2 of 5 rounds)."
+    assert (said in notices) == (ends and by != "asynchrony")
+    assert any("in the curves, not in the final numbers" in text for text in notices) != ends
+
+
+def test_a_run_that_is_stopped_from_outside_does_not_count(make):
+    """It was ended by a callback before, but went on with others until it failed."""
+    stopped = {"by": "early-stopping", "after_round": 2, "reason": "nothing gets better"}
+    run = make("a-seed1", 1, [8] * 4, planned=5, stopped=stopped, status="failed")
+    assert {row.over_seeds for row in finals(group_runs([run])[0])} == {None}
+
+
 def test_the_best_is_marked_where_there_is_a_better(six, make):
     """The higher accuracy, the lower loss; nothing among equals, of one group, or where neither is better."""
     best = {(r.metric, r.group) for r in finals(group_runs(six)[0]) if r.is_best}
