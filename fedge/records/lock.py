@@ -41,9 +41,14 @@ class RunLock:
         self._file.close()
 
 
+def was_locked(folder: Path) -> bool:
+    """Whether a run began in `folder`: its lock is the first file."""
+    return (folder / _NAME).is_file()
+
+
 def is_locked(folder: Path) -> bool:
     """Whether a live process carries out the run in `folder`."""
-    if not (folder / _NAME).is_file():
+    if not was_locked(folder):
         return False
     try:
         RunLock(folder).close()

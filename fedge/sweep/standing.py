@@ -1,12 +1,13 @@
 """Standing of every run of a sweep on disk, and a check of those left to do. Nothing is written.
 
-An existing run must have been made from the same options, clients, seed and data: the file may gain seeds and
-entries, but a result is never used for another configuration.
+An existing run must have been made from the same options, clients, seed and files: the sweep may gain seeds
+and entries, but a result is never used for another configuration.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from fedge.config.config import Config
@@ -15,11 +16,14 @@ from fedge.data.prepared import DataSource, load_source
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.records.folder import short
-from fedge.records.lock import is_locked
+from fedge.records.lock import is_locked, was_locked
 from fedge.records.manifest import read_manifest
+from fedge.run.preparation.parts import changed_parts, described_parts
 from fedge.run.preparation.population import user_count_remark
 from fedge.run.preparation.prepare import clients_of_data, in_pieces
-from fedge.run.preparation.resume import config_differences, open_resumption
+from fedge.run.preparation.resume import CHANGEABLE, ENDING, config_differences, open_resumption
+from fedge.run.preparation.starts import described_start
+from fedge.run.preparation.traces import described_traces
 from fedge.sweep.plan import PlannedRun, Sweep, placed
 from hhar.windows.window_file import Windows
 
@@ -37,7 +41,7 @@ class RunStanding:
         action: "new"; "resume" from a checkpoint; "again", restart a run without a checkpoint; "skip" a
             complete one.
         done_rounds: global rounds already done.
-        note: remark on its number of clients, in one line; empty without one.
+        note: remark on its number of clients, or on the code of a complete one, in one line; empty without.
     """
 
     run: PlannedRun
@@ -71,7 +75,8 @@ def standings(sweep: Sweep) -> list[RunStanding]:
             run = planned if planned.supernodes else sources.with_clients(planned)
             standing = _standing(run, sources)
             _check(standing, sources)
-            found.append(replace(standing, note="" if standing.action == "skip" else sources.misfit(run)))
+            is_done = standing.action == "skip"
+            found.append(replace(standing, note=_changed_code(run) if is_done else sources.misfit(run)))
     return found
 
 
@@ -125,7 +130,24 @@ def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
             _refuse_differences(
                 run, [f"num-server-rounds is {planned}, was {done}, and its checkpoints were not kept"]
             )
+        if not manifest:
+            _refuse_foreign(run.folder)
         return RunStanding(run, "again")
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise ConfigError if no run began in `folder`, because a restart would remove what it holds."""
+    if folder.is_symlink() or not folder.is_dir():
+        found = "is a link" if folder.is_symlink() else "is a file"
+    else:
+        names = sorted(path.name for path in folder.iterdir())
+        if not names or was_locked(folder):
+            return
+        found = f"holds {names[0]} and no manifest of a run"
+    raise ConfigError(
+        f"{short(folder)} must be the folder of a run, or not exist, but {found}; move it, or give the sweep "
+        f"or the entry another name"
+    )
 
 
 def _manifest(run: PlannedRun) -> dict[str, Any]:
@@ -140,17 +162,39 @@ def _differences(run: PlannedRun, manifest: Mapping[str, Any], sources: _Sources
     """Text "name is X, was Y" for everything in which an existing run differs."""
     if "config" not in manifest:
         return
-    yield from config_differences(manifest["config"], run.config)
+    yield from config_differences(manifest["config"], run.config, CHANGEABLE - ENDING)
     if manifest.get("seed") != run.seed:
         yield f"seed is {run.seed}, was {manifest.get('seed')}"
     clients = manifest.get("federation", {}).get("num-supernodes")
     if clients != run.supernodes:
         yield f"supernodes is {run.supernodes}, was {clients}"
-    before = manifest.get("data", {}).get("fingerprint")
-    if before:
-        now = sources.load(run.config, run.supernodes)[1]
-        if now.fingerprint != before:
-            yield f"the sha256 of {now.name} is {now.fingerprint[:12]}…, was {before[:12]}…"
+    before, now = dict(manifest.get("traces", {})), described_traces(run.config)
+    if "start" in manifest or run.config.train.start:
+        before["train.start"], now["train.start"] = (
+            manifest.get("start", ""),
+            described_start(run.config.train),
+        )
+    if "fingerprint" in manifest.get("data", {}):
+        source = sources.load(run.config, run.supernodes)[1]
+        before[source.name], now[source.name] = manifest["data"]["fingerprint"], source.fingerprint
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield f"the sha256 of {name} is {_digest(now.get(name))}, was {_digest(before.get(name))}"
+
+
+def _digest(sha256: str | None) -> str:
+    """Beginning of a file's sha256; "nothing" without a file."""
+    return f"{sha256[:12]}…" if sha256 else "nothing"
+
+
+def _changed_code(run: PlannedRun) -> str:
+    """Remark that custom code has changed since a complete run was made; empty if it has not."""
+    try:
+        changed = changed_parts(_manifest(run).get("parts", {}), described_parts(run.config))
+    except ConfigError:  # a complete run does not need its code
+        return ""
+    step = "complete runs are not repeated: remove their folders, or give the sweep another name"
+    return f"{'; '.join(changed)}; {step}" if changed else ""
 
 
 def _refuse_differences(run: PlannedRun, differences: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ Loads no torch.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,13 @@ _TUNING = frozenset(
     {
         "num-server-rounds", "guard.start-timeout", "guard.start-clients", "guard.client-timeout",
         "guard.return-timeout", "guard.stall-timeout", "transfer.share-above-mb", "transfer.spill-above-mb",
-        "tracker", "callbacks", "callbacks-args", "checkpoint.every", "checkpoint.keep",
-        "checkpoint.models",
+        "tracker", "checkpoint.every", "checkpoint.keep", "checkpoint.models",
     }
 )  # fmt: skip
+ENDING = frozenset({"callbacks", "callbacks-args"})  # decide after which round a run ends
 # entries of a run's manifest required for resuming
 _NEEDED = ("config", "seed", "versions", "clients_per_leaf", "data")
-CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
+CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING | ENDING
 _LONGEST = 200  # characters of a value in a message
 
 
@@ -106,15 +106,13 @@ class Resumption:
     def _has_stopped(self, config: Config) -> bool:
         """Whether a callback stopped the run, and the callbacks are still the same."""
         before, now = self.manifest.get("config", {}), to_run_config(config)
-        return "stopped" in self.manifest and all(
-            now[key] == before.get(key) for key in ("callbacks", "callbacks-args")
-        )
+        return "stopped" in self.manifest and all(now[key] == before.get(key) for key in ENDING)
 
     def manifest_to_go_on(
         self, config: Config, engine: str, versions: Mapping[str, str], now: str
     ) -> dict[str, Any]:
         """Manifest of the resumed run: that of the checkpoint, with one more entry in `resumed`."""
-        given = {key: value for key, value in to_run_config(config).items() if key in _TUNING}
+        given = {key: value for key, value in to_run_config(config).items() if key in _TUNING | ENDING}
         entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
         changed = {
             name: [before, versions.get(name)]
@@ -357,14 +355,16 @@ def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
         )
 
 
-def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
-    """Text "key is X, was Y" of each option that differs from a manifest's and must not (`CHANGEABLE`)."""
+def config_differences(
+    before: Mapping[str, Any], config: Config, changeable: Collection[str] = CHANGEABLE
+) -> list[str]:
+    """Text "key is X, was Y" of each option that differs from a manifest's and must not."""
     defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [
         f"{key} is {_show(now.get(key))}, was {_show(before.get(key, defaults.get(key)))}"
         for key in sorted(now.keys() | before.keys())
-        if key not in CHANGEABLE and now.get(key) != before.get(key, defaults.get(key))
+        if key not in changeable and now.get(key) != before.get(key, defaults.get(key))
     ]
 
 

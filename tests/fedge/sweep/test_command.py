@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import save_file
 
 from fedge import load_run, simulate
 from fedge.cli import main
@@ -357,12 +358,99 @@ def test_rounds_can_be_raised_when_checkpoints_are_kept(write, tmp_path, capsys)
 def test_a_run_without_a_checkpoint_starts_anew(write, tmp_path):
     folder = tmp_path / "runs" / "s" / "s-seed1"
     folder.mkdir(parents=True)
+    RunLock(folder).close()  # killed before its manifest was written
     (folder / "leftover").touch()
     path = write("", seeds=[1])
     assert [s.action for s in standings(read_sweep(path))] == ["again"]
     assert main(["sweep", str(path)]) == 0
     assert load_run(folder).status == "completed"
     assert not (folder / "leftover").exists()
+
+
+def _file(place):
+    place.write_text("mine")
+
+
+def _link(place):
+    (place.parent / "elsewhere").mkdir()
+    (place.parent / "elsewhere" / "thesis.txt").touch()
+    place.symlink_to("elsewhere")
+
+
+def _folder(place):
+    place.mkdir()
+    (place / "thesis.txt").touch()
+
+
+def _other_program(place):
+    _folder(place)
+    (place / "manifest.json").write_text('{"name": "my app"}')
+
+
+@pytest.mark.parametrize(
+    ("put", "found"),
+    [
+        (_file, "is a file"),
+        (_link, "is a link"),
+        (_folder, "holds thesis.txt and no manifest of a run"),
+        (_other_program, "holds manifest.json and no manifest of a run"),
+    ],
+)
+def test_what_is_no_run_is_never_removed(write, tmp_path, capsys, put, found):
+    place = tmp_path / "runs" / "s" / "s-seed1"
+    place.parent.mkdir(parents=True)
+    put(place)
+    before = sorted(path for path in tmp_path.rglob("*") if path.name == "thesis.txt")
+    assert main(["sweep", str(write("", seeds=[1]))]) == 4
+    error = capsys.readouterr().err
+    assert f"s-seed1 must be the folder of a run, or not exist, but {found}; move it" in error
+    assert os.path.lexists(place)
+    assert sorted(path for path in tmp_path.rglob("thesis.txt")) == before
+
+
+STOPPING = 'callbacks = "early-stopping"\n[base.callbacks-args]\nearly-stopping.patience = {}\n'
+
+
+def test_a_complete_run_is_not_one_of_other_callbacks_or_files(write, tmp_path, capsys):
+    """Both decide what comes out: after which round a run ends, and what it begins with."""
+    starts = [tmp_path / name for name in ("one.safetensors", "other.safetensors")]
+    for seed, start in enumerate(starts):
+        of_run = simulate(
+            {"runs-dir": str(tmp_path / start.stem), "seed": seed, "num-server-rounds": 1, "report": False},
+            model="linear", clients=4, terminal=io.StringIO(),
+        )  # fmt: skip
+        save_file({name: np.asarray(value) for name, value in of_run.models()[0].items()}, start)
+    same = TOY + f"train.start = {str(starts[0])!r}\n"
+    assert main(["sweep", str(write("", seeds=[1], toy=same + STOPPING.format(3)))]) == 0
+    assert main(["sweep", str(write("", seeds=[1], toy=same + STOPPING.format(3)))]) == 0
+    assert "(1 complete)" in capsys.readouterr().out
+    for toy, said in (
+        (same + STOPPING.format(4), "callbacks-args is "),
+        (same, 'callbacks is "", was "early-stopping"'),
+        (same.replace("one.", "other.") + STOPPING.format(3), "the sha256 of train.start is "),
+        (TOY + STOPPING.format(3), "the sha256 of train.start is nothing, was "),
+    ):
+        assert main(["sweep", str(write("", seeds=[1], toy=toy))]) == 4
+        error = capsys.readouterr().err
+        assert "s-seed1 exists with another configuration: " in error
+        assert said in error
+
+
+def test_a_complete_run_of_other_code_is_named(write, tmp_path, capsys, monkeypatch):
+    """Its model's file was edited since: the same command does not repeat it, and does not hide that."""
+    monkeypatch.chdir(tmp_path)
+    code = "from torch import nn\n\n\ndef net(shape, classes) -> nn.Module:\n    return nn.Sequential(\n"
+    code += "        nn.Flatten(), nn.Linear(shape[0] * shape[1], classes)\n    )\n"
+    (tmp_path / "net_of_a_test.py").write_text(code)
+    path = write("", seeds=[1, 2], toy=TOY.replace('"linear"', '"net_of_a_test:net"'))
+    words = [sys.executable, "-m", "fedge.cli", "sweep", str(path)]
+    assert "note: the code" not in subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    (tmp_path / "net_of_a_test.py").write_text(code.replace("nn.Flatten(),", "nn.Flatten(), nn.ReLU(),"))
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    note = (
+        "note: the code of train.model net_of_a_test:net has changed since the run began; complete runs are "
+    )
+    assert printed.count(note) == 1  # of two runs
 
 
 # --- what is refused before anything starts -----------------------------------------------------------
