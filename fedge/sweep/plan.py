@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, count, product
 from pathlib import Path
 from typing import Any
 
@@ -280,20 +280,40 @@ def _grid(table: Any) -> list[AxisEntry]:
                     f"{key} must be a list of values, but is {shown(values)}; write {key} = [...]"
                 )
         _refuse_too_many("its combinations", list(lists.values()))
-        points = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
-        words = _short_keys(list(lists))
-        entries = [
-            AxisEntry("-".join(f"{words[key]}={_word(value)}" for key, value in point.items()), own=point)
-            for point in points
+        for key, values in lists.items():
+            _refuse_equal_values(key, values)
+        short = _short_keys(list(lists))
+        words = [[f"{short[key]}={word}" for word in _words(values)] for key, values in lists.items()]
+        return [
+            AxisEntry("-".join(names), own=dict(zip(lists, values, strict=True)))
+            for names, values in zip(product(*words), product(*lists.values()), strict=True)
         ]
-        _refuse_equal_names([entry.name for entry in entries])
-        return entries
+
+
+def _refuse_equal_values(key: str, values: Sequence[Any]) -> None:
+    """Raise ConfigError if two values of an option are the same setting; true is not 1."""
+    seen = set()
+    for value in values:
+        setting = value if type(value) in (int, float) else repr(value)
+        if setting in seen:
+            raise ConfigError(f"values of {key} must differ, but {shown(value)} occurs twice; remove one")
+        seen.add(setting)
 
 
 def _short_keys(keys: Sequence[str]) -> dict[str, str]:
     """Key → its last part, or the whole key if two have the same last part."""
     tails = [key.rpartition(".")[2] for key in keys]
     return {key: tail if tails.count(tail) == 1 else key for key, tail in zip(keys, tails, strict=True)}
+
+
+def _words(values: Sequence[Any]) -> list[str]:
+    """Values as parts of folders' names; a number follows one that reads like an earlier one."""
+    found: dict[str, None] = {}
+    for value in values:
+        word = _word(value)
+        again = (f"{word}.{number}" for number in count(2))
+        found[next(name for name in chain([word], again) if name not in found)] = None
+    return list(found)
 
 
 def _word(value: Any) -> str:

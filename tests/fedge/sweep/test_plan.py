@@ -117,6 +117,19 @@ def test_an_entry_may_say_how_many_clients_there_are(read):
     assert [run.supernodes for run in sweep.runs] == [3, 0]
 
 
+def test_values_that_read_alike_have_names_of_their_own(read):
+    """Paths of one last name, code of one package, trees of the same numbers; names of the first stay."""
+    lists = {
+        "hierarchy.tree": (["((3,1),(2))", "((3),(1,2))"], ["tree=_3_1_2_", "tree=_3_1_2_.2"]),
+        "data.path": (["a/x.npz", "b/x.npz", "x.2", "x"], ["path=x", "path=x.2", "path=x.3", "path=x.4"]),
+        "callbacks": (["my.one:Watch", "my.other:Watch"], ["callbacks=my", "callbacks=my.2"]),
+    }
+    for key, (values, names) in lists.items():
+        runs = read(f"[grid]\n{key} = {json.dumps(values)}").runs
+        assert [run.label for run in runs] == names
+        assert [run.run_config[key] for run in runs] == values
+
+
 def test_grid_names_are_short_and_unique(read):
     """Last parts of keys, unless two are equal; of a path, the file's name."""
     sweep = read(
@@ -228,7 +241,11 @@ _TWO_WAYS = "\n".join(
         ("[grid]\ntrain.lr = 0.1", "[grid]: train.lr must be a list of values, but is 0.1"),
         ("[grid]\ntrain.lr = []", "[grid]: train.lr must be a list of values, but is []"),
         ("[grid]\ntrain.rl = [1]", "[grid]: train.rl is not a configuration key"),
-        ("[grid]\ntrain.lr = [0.1, 0.1]", "[grid]: names must differ, but lr=0.1 occurs twice"),
+        (
+            "[grid]\ntrain.lr = [0.1, 0.5, 1e-1]",
+            "[grid]: values of train.lr must differ, but 0.1 occurs twice; remove one",
+        ),
+        ("[grid]\ncluster.tau = [1, 1.0]", "[grid]: values of cluster.tau must differ, but 1.0 occurs twice"),
         ("[grid]", "[grid]: it must be a table of lists"),
         (_TWO_WAYS, "names must differ, but x-y-z-seed1 occurs twice"),
     ],
