@@ -70,6 +70,15 @@ def _encodable(value: Any) -> Any:
     return value
 
 
+def toml_value(value: str | bool | int | float) -> str:
+    r"""TOML of a value: its JSON, except for the character DEL, which text in TOML must not hold.
+
+    >>> print(toml_value('a "b"\x7f'), toml_value(True), toml_value(1e-5))
+    "a \"b\"\u007f" true 1e-05
+    """
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def harmless(row: Iterable[object]) -> list[object]:
     """Cells of a table row, with texts passed through `cell`."""
     return [cell(value) if isinstance(value, str) else value for value in row]

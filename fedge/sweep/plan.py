@@ -385,22 +385,34 @@ def planned_run(
     """Run of one combination and one seed."""
     label = "-".join(entry.name for entry in entries) or head["name"]
     name = f"{label}-seed{seed}"
-    run_config = fold_tables(
-        {**_merged(base, entries), "seed": seed, "runs-dir": str(folder), "run-name": name}
-    )
-    said = [entry.supernodes for entry in (base, *entries) if entry.supernodes is not None]
+    options = _merged(base, entries)
+    clients = _clients(head, options.get("clients"), (base, *entries))
+    counted = {"clients": clients} if clients and "clients" in options else {}
+    run_config = fold_tables({**options, **counted, "seed": seed, "runs-dir": str(folder), "run-name": name})
     with placed(name):
         config = from_run_config(run_config)
-        clients = config.clients if isinstance(config.clients, int) else head["supernodes"]
         return PlannedRun(
             label=label,
             point={axis.name: entry.name for axis, entry in zip(axes, entries, strict=True)},
             seed=seed,
-            supernodes=said[-1] if said else clients,
+            supernodes=clients,
             folder=folder / name,
             run_config=run_config,
             config=config,
         )
+
+
+def _clients(head: Mapping[str, Any], merged: Any, entries: Sequence[AxisEntry]) -> int:
+    """Number of clients: the last that [base] or an entry gives, as `supernodes` or as option `clients`.
+
+    Args:
+        head: [sweep], whose `supernodes` is the default; 0 if none is given.
+        merged: option `clients` of all files and entries, which counts before [sweep].
+        entries: [base], then the entries.
+    """
+    given = [count for entry in entries for count in (entry.own.get("clients"), entry.supernodes)]
+    numbers = [count for count in (head["supernodes"], merged, *given) if type(count) is int]
+    return numbers[-1]
 
 
 def _merged(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:

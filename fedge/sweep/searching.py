@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from fedge.config.flat import fold_tables
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.process.durable import output_file, write_bytes
-from fedge.process.escape import harmless, read_json
+from fedge.process.escape import harmless, read_json, toml_value
 from fedge.records.folder import short, write_whole
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
@@ -215,14 +216,11 @@ def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
         return [f"trials: {counts}; no trial is complete, so there is no best"]
     sign = 1 if _maximizes(search, drawn) else -1
     number, best = max(complete, key=lambda one: sign * (one[1].value or 0.0))
-    clients = search.base.supernodes or search.head["supernodes"]
-    told = {
-        **search.base.from_file,
-        **search.base.own,
-        **best.options,
-        **({"clients": clients} if clients else {}),
-    }
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in told.items()]
+    told = fold_tables({**search.base.from_file, **search.base.own, **best.options})
+    clients = sweep_of(search, drawn[number : number + 1]).runs[0].supernodes
+    if clients:  # else as many as the data imply
+        told["clients"] = clients
+    lines = [f"{key} = {toml_value(value)}" for key, value in told.items()]
     write_bytes(search.folder / BEST, ("\n".join(lines) + "\n").encode())
     said = "  ".join(f"{key}={_short(value)}" for key, value in best.options.items())
     return [

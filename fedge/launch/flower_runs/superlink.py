@@ -8,7 +8,6 @@ the run's options and no code; code comes from this environment and the user's f
 """
 
 import http.client
-import json
 import os
 import shutil
 import signal
@@ -29,6 +28,7 @@ from fedge.launch.flower_runs.simulation import Simulation, own_environment, sta
 from fedge.launch.projects.project import Project
 from fedge.link.reach import free_port
 from fedge.process.endings.reaper import remove_at_end, start_reaper
+from fedge.process.escape import toml_value
 from fedge.process.lent import VARIABLE as TERMINAL
 from fedge.process.lent import lend_output
 
@@ -183,10 +183,8 @@ def _number(value: float) -> float | int:
 
 
 def toml_of(table: Mapping[str, Any]) -> str:
-    """A flat mapping as TOML; strings and numbers have the same form in JSON."""
-    return "".join(
-        f"{_quoted(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in table.items()
-    )
+    """A flat mapping as TOML."""
+    return "".join(f"{_quoted(key)} = {toml_value(value)}\n" for key, value in table.items())
 
 
 def _quoted(key: str) -> str:

@@ -117,6 +117,20 @@ def test_an_entry_may_say_how_many_clients_there_are(read):
     assert [run.supernodes for run in sweep.runs] == [3, 0]
 
 
+def test_the_last_number_of_clients_counts(read):
+    """Later entries override earlier ones, by whichever of the two names; of one entry, supernodes."""
+    grid = "[base]\nsupernodes = 9\n[grid]\nclients = [3, 6, 'auto']\n"
+    entries = (
+        "[[a]]\nname = 'a'\n[[a]]\nname = 'b'\nsupernodes = 4\n[[a]]\nname = 'c'\nclients = 5\nsupernodes = 7"
+    )
+    head = "[sweep]\nseeds = [1]\nsupernodes = 2\n"
+    runs = read(grid + entries, head).runs
+    assert [run.supernodes for run in runs] == [3, 4, 7, 6, 4, 7, 9, 4, 7]
+    assert [run.config.clients for run in runs] == [run.supernodes for run in runs]
+    assert read("[base]\nclients = 3\n", head).runs[0].supernodes == 3
+    assert [run.supernodes for run in read("[grid]\nclients = ['auto', 4]", head).runs] == [2, 4]
+
+
 def test_values_that_read_alike_have_names_of_their_own(read):
     """Paths of one last name, code of one package, trees of the same numbers; names of the first stay."""
     lists = {

@@ -112,6 +112,36 @@ def test_trials_that_stop_early_are_complete(tmp_path, capsys):
     assert "2 complete" in capsys.readouterr().out
 
 
+WATCH = """
+class Watch:
+    def __init__(self, note):
+        self.note = note
+
+    def begin_run(self, run):
+        assert self.note == 'a\\x7f"ü'
+"""
+
+
+def test_the_best_options_repeat_the_best_run(tmp_path, monkeypatch, capsys):
+    """With the clients that it had, and arguments under names and of texts that TOML must quote."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "watch_of_a_test.py").write_text(WATCH)
+    calls = 'callbacks = "watch_of_a_test:Watch"\nclients = 5\n'
+    calls += 'callbacks-args."watch_of_a_test:Watch".note = "a\\u007f\\"ü"'
+    text = FILE.replace("rounds = 2", f"rounds = 1\n{calls}")
+    (tmp_path / "s.toml").write_text(text.format(runs=tmp_path / "runs", trials=2, prune=0, name=""))
+    assert main(["sweep", "s.toml"]) == 0
+    folder = tmp_path / "runs" / "s"
+    printed = capsys.readouterr().out
+    (best,) = [row["trial"] for row in trials_of(folder) if f"validation: {row['trial']}" in printed]
+    words = ["-c", str(folder / "best.toml"), "-c", "seed=1 run-name='again'"]
+    assert main(["run", *words]) == 0
+    again, trial = load_run(tmp_path / "runs" / "again"), load_run(folder / f"{best}-seed1")
+    assert len(trial.partition["client"].unique()) == 5
+    name = "checkpoints/final.safetensors"
+    assert (again.folder / name).read_bytes() == (trial.folder / name).read_bytes()
+
+
 def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):
     assert sweep(tmp_path, 1) == 0
     capsys.readouterr()
