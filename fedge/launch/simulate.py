@@ -37,6 +37,7 @@ from fedge.launch.client_threads import client_threads
 from fedge.launch.preflight import check
 from fedge.launch.projects.project import CLIENT_APP, flatten
 from fedge.launch.run_device import settle_device
+from fedge.process.forks import refuse_fork
 from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.trackers.tracker import TrackedRun
@@ -98,7 +99,8 @@ def simulate(
             `reason`, `folder`, tables as Polars frames, models.
 
     Raises:
-        ConfigError: the run cannot work; nothing was started.
+        ConfigError: the run cannot work, or this process is a fork of one that has carried out or read a run;
+            nothing was started.
         RunFolderError: the run folder cannot be read, e.g. because the disk is gone.
 
     >>> import io, tempfile
@@ -108,6 +110,7 @@ def simulate(
     >>> run.status, len(run.rounds), run.clients.columns[:3]
     ('completed', 2, ['global_round', 'client', 'leaf'])
     """
+    refuse_fork("simulate")
     data = _data_given(data)
     _refuse_network(model)
     _refuse_odd_settings(config, workers, terminal)

@@ -20,6 +20,7 @@ from fedge.config.registers.option import shown
 from fedge.config.registers.parts import TASKS
 from fedge.config.registers.traits import LABELS
 from fedge.process.escape import cell_text, read_json
+from fedge.process.forks import refuse_fork
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import has_checksum, kept_models, models_file
@@ -310,6 +311,7 @@ def load_run(path: str | Path) -> RunData:
 
     Raises:
         RunFolderError: no run, an unreadable manifest, or an entry other than a file.
+        ConfigError: this process is a fork of one that has carried out or read a run.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -320,6 +322,7 @@ def load_run(path: str | Path) -> RunData:
     >>> run.status, run.manifest["seed"], weight.shape
     ('completed', 42, (10, 64))
     """
+    refuse_fork("load_run")
     folder = _folder_of(path)
     manifest = read_manifest(folder)
     problems: list[str] = []
