@@ -8,7 +8,18 @@ determined before the first round. Methods stand in `fedge.methods`, or in files
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """
 
+from typing import TYPE_CHECKING
+
 import lazy_loader as lazy
+
+if TYPE_CHECKING:
+    from fedge.algorithm.algorithm import Algorithm as Algorithm
+    from fedge.algorithm.algorithm import Sent as Sent
+    from fedge.algorithm.client import Client as Client
+    from fedge.algorithm.descent import Fit as Fit
+    from fedge.algorithm.leaf_part import Brought as Brought
+    from fedge.algorithm.leaf_part import LeafContributions as LeafContributions
+    from fedge.algorithm.leaf_part import LeafPart as LeafPart
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

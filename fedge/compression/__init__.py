@@ -8,7 +8,21 @@ Source of the frame: Seide et al. 2014, Karimireddy et al. 2019 (error feedback)
 Imports only from below: `states`, `timing`, `metrics`, `native` and rooms below them.
 """
 
+from typing import TYPE_CHECKING
+
 import lazy_loader
+
+if TYPE_CHECKING:
+    from fedge.compression.chosen import uplink_of_clients as uplink_of_clients
+    from fedge.compression.chosen import uplink_of_servers as uplink_of_servers
+    from fedge.compression.compressor import Compressor as Compressor
+    from fedge.compression.rounding import Float16 as Float16
+    from fedge.compression.rounding import Int8 as Int8
+    from fedge.compression.sending import Sending as Sending
+    from fedge.compression.signs import Sign as Sign
+    from fedge.compression.sparse import TopK as TopK
+    from fedge.compression.uplink import Uplink as Uplink
+    from fedge.compression.uplink import Upload as Upload
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,

@@ -10,7 +10,18 @@ memories.
 Imports only from below: `rounds` and rooms below it.
 """
 
+from typing import TYPE_CHECKING
+
 import lazy_loader as lazy
+
+if TYPE_CHECKING:
+    from fedge.devices.population.fleet import Fleet as Fleet
+    from fedge.devices.procedure import Procedure as Procedure
+    from fedge.devices.servers.arrivals import Arrival as Arrival
+    from fedge.devices.servers.arrivals import Memory as Memory
+    from fedge.devices.timeline.clock import Clock as Clock
+    from fedge.devices.timeline.clock import Event as Event
+    from fedge.devices.timeline.clock import Kind as Kind
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

@@ -8,7 +8,21 @@ Imports only from below: `states`, `timing`, `metrics`, `native` and rooms below
 loss is computed.
 """
 
+from typing import TYPE_CHECKING
+
 import lazy_loader as lazy
+
+if TYPE_CHECKING:
+    from fedge.tasks.chosen import CLASSIFICATION as CLASSIFICATION
+    from fedge.tasks.chosen import task_of as task_of
+    from fedge.tasks.classification import Classification as Classification
+    from fedge.tasks.multilabel import Multilabel as Multilabel
+    from fedge.tasks.regression import Regression as Regression
+    from fedge.tasks.sequence import Sequence as Sequence
+    from fedge.tasks.task import Score as Score
+    from fedge.tasks.task import Sums as Sums
+    from fedge.tasks.task import Task as Task
+    from fedge.tasks.task import total_sums as total_sums
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

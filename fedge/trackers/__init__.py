@@ -6,7 +6,16 @@ Each is an optional extra of the package and a module here, loaded only on use. 
 Imports only from below: `console`, `engine` and rooms below them.
 """
 
+from typing import TYPE_CHECKING
+
 import lazy_loader as lazy
+
+if TYPE_CHECKING:
+    from fedge.trackers.tracker import TrackedRun as TrackedRun
+    from fedge.trackers.tracker import Tracker as Tracker
+    from fedge.trackers.tracker import open_tracker as open_tracker
+    from fedge.trackers.tracker import refuse_missing_extra as refuse_missing_extra
+    from fedge.trackers.tracking import Tracking as Tracking
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

@@ -141,7 +141,7 @@ def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
         )
         assert (target / f"fedge-{version}.dist-info" / "licenses" / "LICENSE").is_file()
         assert (target / "fedge" / "packaged" / "configs" / "hierfl.toml").is_file()
-        assert (target / "fedge" / "py.typed").is_file()
+        assert all((target / package / "py.typed").is_file() for package in ("fedge", "hhar"))
         pages = {page.stem for page in (target / "fedge" / "packaged" / "docs").glob("*.md")}
         assert pages == {"index", *(page.stem for page in (ROOT / "docs").glob("*.md"))}
         assert {path.name for path in (target / "bin").iterdir()} >= {"fedge", "hhar"}
