@@ -1,4 +1,4 @@
-"""What a user's type checker sees of the names that documentation and examples import."""
+"""Types of the names that documentation and examples import, as a type checker of a user's sees them."""
 
 import re
 import subprocess
