@@ -134,7 +134,7 @@ def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
 
 
 def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
-    """Round, mean position x, mean and std of y, and number of seeds, for rounds that every run has."""
+    """Round, mean position x, mean and std of y, and number of seeds with y, in rounds of every run."""
     frames = [
         run.rounds.select(
             pl.col("global_round").alias("round"), position(run).cast(pl.Float64).alias("x"),
@@ -145,7 +145,14 @@ def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
     return (
         pl.concat(frames)
         .group_by("round")
-        .agg(pl.col("x").mean(), pl.col("y").mean(), pl.col("y").std().alias("std"), pl.len().alias("n"))
-        .filter(pl.col("n") == len(frames))
+        .agg(
+            pl.col("x").mean(),
+            pl.col("y").mean(),
+            pl.col("y").std().alias("std"),
+            pl.col("y").count().alias("n"),
+            pl.len().alias("runs"),
+        )
+        .filter(pl.col("runs") == len(frames))
+        .drop("runs")
         .sort("round")
     )

@@ -48,6 +48,15 @@ def test_curves_have_the_words_of_the_score(two):
     assert titles[3] == "Worst client's test miss over rounds"
 
 
+def test_a_mean_names_the_seeds_that_it_is_of(make):
+    """In round 2, only the first of two seeds has a score: 0.8 is a mean of one, 0.9 in round 1 of both."""
+    groups, _ = group_runs([make("a-seed1", [8] * 4), make("a-seed2", [None] * 4, seed=2)])
+    with figure_style():
+        panel = curves_section(groups).panels[0]
+    cells = [[str(cell) for cell in row] for row in panel.table.rows]
+    assert [(row[1], row[3], row[-1]) for row in cells] == [("1", "0.9000", "2"), ("2", "0.8000", "1")]
+
+
 def test_the_least_is_the_best(two):
     """0.4 of 0.8 and 0.4 is marked; there is no upper end, 0 is the lower one."""
     rows = [row for row in finals(group_runs(two)[0]) if row.metric == "mean test miss"]
