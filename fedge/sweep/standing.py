@@ -117,7 +117,7 @@ def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
     planned = run.config.num_server_rounds
     if manifest.get("status") in ("completed", "partial"):
         done = manifest["config"]["num-server-rounds"]
-        if done == planned or "stopped" in manifest:
+        if done == planned or ("stopped" in manifest and manifest["stopped"]["after_round"] <= planned):
             return RunStanding(run, "skip", done)
         if done > planned:
             _refuse_differences(run, [f"num-server-rounds is {planned}, was {done}"])

@@ -436,6 +436,17 @@ def test_a_complete_run_is_not_one_of_other_callbacks_or_files(write, tmp_path, 
         assert said in error
 
 
+def test_a_run_that_was_ended_is_not_one_of_fewer_rounds(write, capsys):
+    """Ended after round 2 of 4: planned for 3 it ends there, too, but planned for 1 it would not."""
+    calls = STOPPING.format(1) + "early-stopping.min-delta = 0.9\n"
+    for rounds, code in ((4, 0), (3, 0), (5, 0), (1, 4)):
+        toy = TOY.replace("rounds = 2", f"rounds = {rounds}") + calls
+        assert main(["sweep", str(write("", seeds=[1], toy=toy))]) == code
+    printed = capsys.readouterr()
+    assert printed.out.count("(1 complete)") == 2
+    assert "another configuration: num-server-rounds is 1, was 4; give" in printed.err
+
+
 def test_a_complete_run_of_other_code_is_named(write, tmp_path, capsys, monkeypatch):
     """Its model's file was edited since: the same command does not repeat it, and does not hide that."""
     monkeypatch.chdir(tmp_path)
