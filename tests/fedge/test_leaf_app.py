@@ -29,7 +29,7 @@ def ended(context, capsys):
 def test_a_cloud_that_stays_away_ends_it(tmp_path, context, capsys):
     make_certificates(tmp_path / "certs", CertificateRequest(leaves=1))
     *_, why, last = ended(context, capsys)
-    assert why.endswith("for more than 0.2 s")
+    assert "for more than 0.2 s" in why
     assert last == "fedge: leaf server ended, exit code 4"
     assert (tmp_path / "leaf.log").is_file()
 
