@@ -4,7 +4,7 @@ All quantities use cosines of clients' updates, less each client's common part w
 S leaf servers, K clients, D deals, Q cuts, M similarities.
 
 Source: Anderson 2001, A new method for non-parametric multivariate analysis of variance (the share explained,
-from similarities).
+and the pseudo-F, from similarities).
 """
 
 from collections.abc import Sequence
@@ -148,10 +148,10 @@ def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarr
 
 
 def weight_beside(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> float:
-    """Weight of a similarity in the test of a group of clients, from groups that are not dealt anew.
+    """Weight of a similarity in the test of one group of clients, by how clearly it distinguishes all groups.
 
     It is the pseudo-F of all groups (the variance between them over the variance within) times the group's
-    share of the sum of squares within. None of it changes with the deal of the group's clients to its leaves.
+    share of the sum of squares within. Neither changes with a new deal of any group's clients to its leaves.
 
     Args:
         similarity: (K, K) cosines of all clients; squared distances are proportional to 1 − cosine.
