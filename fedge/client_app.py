@@ -239,6 +239,7 @@ def _client(
         plain=_plain(call, model, draws, clock),
         global_round=round_context.global_round, leaf_round=round_context.leaf_round,
         beside=unpacked(beside_of(message)), correction=correction, config=config_of(message), draws=draws,
+        id=client,
     )  # fmt: skip
 
 
@@ -371,6 +372,7 @@ def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[t
             place=Place(round_context.seed, round_context.stream_of(client), evaluates=True),
             plain=plain_training(model, tensor_of(x), tensor_of(y), draws),
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
+            id=client,
         )  # fmt: skip
         place = memory_place(message)
         remembered, _ = memory_in(place, client, context.node_config)

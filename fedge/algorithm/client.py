@@ -52,6 +52,8 @@ class Client:
         leaf_round: counted through the run.
         correction: SCAFFOLD's c − c_i where `scaffold.enabled`, else None.
         config: entries of a leaf's strategy in its config record, by key.
+        draws: the stream of dropout where the model is the user's own, else None.
+        id: partition id from 0, as in the tables; the same in all rounds and at whatever leaf.
     """
 
     received: State
@@ -68,6 +70,7 @@ class Client:
     correction: State | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     draws: torch.Generator | None = None
+    id: int = 0
 
     def __post_init__(self) -> None:
         self._streams: dict[str, torch.Generator] = {}

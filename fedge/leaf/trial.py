@@ -193,7 +193,7 @@ class _Trial:
         return Client(
             received=self._whole(), x=x, y=y, network=self._network, settings=self._settings,
             place=Place(0, (leaf_round, client), evaluates), plain=plain_training(self._network, x, y, draws),
-            global_round=leaf_round, leaf_round=leaf_round, beside=unpacked(beside), draws=draws,
+            global_round=leaf_round, leaf_round=leaf_round, beside=unpacked(beside), draws=draws, id=client,
         )  # fmt: skip
 
     def _whole(self) -> State:

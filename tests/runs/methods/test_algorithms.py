@@ -95,6 +95,50 @@ def test_the_table_of_personal_models_is_read_as_the_catalog_says(tmp_path):
     assert set(done.client_models["model"]) == {"mixed"}
 
 
+class Numbered(Algorithm):
+    """FedAvg whose clients remember their id, and report by a personal model whether it is still the same."""
+
+    def start(self, client):
+        return {"id": float(client.id)}
+
+    def train(self, client):
+        assert client.memory["id"] == client.id
+        return Sent(client.fit(), arrays={"id": np.array([client.id], dtype=np.float32)})
+
+    def models(self, client):
+        assert client.memory["id"] == client.id
+        return {"own": client.received}
+
+    class leaf(LeafPart):
+        def combine(self, leaf):
+            assert all(brought.client == int(brought.arrays["id"][0]) for brought in leaf.brought)
+            return leaf.mean
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"hierarchy__mobility": "markov", "hierarchy__mobility_args": '{"stay": 0.3}'},
+        {
+            "asynchrony__rule": "fedavg",
+            "asynchrony__evaluate_every_s": 1.0,
+            "gate__enabled": False,
+            "hierarchy__fraction_train": 1.0,
+        },
+    ],
+    ids=["rounds", "mobile", "clock"],
+)
+def test_a_client_knows_its_id(setting, tmp_path):
+    """In training and evaluation, wherever it moves; 0 for no other than client 0."""
+    options = {name.replace("__", ".", 1).replace("_", "-"): value for name, value in setting.items()}
+    config = {**config_of(tmp_path, f"{__name__}:Numbered"), **options}
+    done = carried_out(config, "numbered")
+    if "asynchrony__rule" not in setting:
+        assert done.rounds["clients_failed"].sum() == 0
+    assert (done.folder / "memory").is_dir()
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("method", METHODS)
 def test_ray_gives_the_same_bits(method, tmp_path):

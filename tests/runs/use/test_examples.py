@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedge import simulate
@@ -30,6 +31,11 @@ PARTS = {
     "my_grouping": {"cluster.method": "my_grouping:largest_gap"},
     "my_family": {"cluster.method": "my_family:Soft"},
     "my_method": {"train.algorithm": "my_method:Ditto", "scaffold.enabled": False},
+    "my_attack": {
+        "train.algorithm": "my_attack:SignFlip",
+        "train.algorithm-args.attackers": "0,2",
+        "scaffold.enabled": False,
+    },
     "my_callback": {"callbacks": "my_callback:Settled"},
     "my_gate": {"gate.rule": "my_gate:probably_better", "gate.rule-args.confidence": 0.6},
     "my_losses": {"train.loss": "my_losses:focal", "train.metrics": "my_losses:balanced_accuracy"},
@@ -79,6 +85,26 @@ def test_each_runs_by_itself(name, project):
     own = [part["sha256"] for part in parts if part["name"].startswith(f"{name}:")]
     named = [value for value in PARTS[name].values() if str(value).startswith(f"{name}:")]
     assert [len(sha256) for sha256 in own] == [64] * len(named)
+
+
+def test_attackers_send_the_opposite_of_their_update(project):
+    """Three clients under one leaf, client 1 an attacker, with the step of length 2 backwards."""
+    attacks = {**TINY, **PARTS["my_attack"], "hierarchy.num-servers": 1, "num-server-rounds": 1}
+    attacks |= {"data.path-args.writers": 3, "train.start": ""}
+
+    def model(attackers, scale):
+        own = {"train.algorithm-args.attackers": attackers, "train.algorithm-args.scale": scale}
+        run = simulate({**attacks, **own}, clients=3)
+        assert run.status == "completed", run.reason
+        return run.models()[0]
+
+    start, honest = model("0,1,2", 0.0), model("", 1.0)
+    still, attacked = model("1", 0.0), model("1", 2.0)
+    for name in honest:
+        share = honest[name] - still[name]  # of client 1 in the mean update
+        np.testing.assert_allclose(attacked[name], still[name] - 2 * share, atol=1e-6)
+        assert not np.array_equal(still[name], start[name])
+        assert np.abs(share).max() > 1e-3
 
 
 def carried_out(*words):
