@@ -42,6 +42,7 @@ class Purpose(IntEnum):
     ASSOCIATION = 20  # which client stands under which leaf
     CLIENT_UPLINK = 21  # stochastic rounding of clients' uploads
     SERVER_UPLINK = 22  # and of servers' uploads
+    LEAF_PART = 23  # draws of a method at its leaf
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

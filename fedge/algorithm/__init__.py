@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from fedge.algorithm.leaf_part import Brought as Brought
     from fedge.algorithm.leaf_part import LeafContributions as LeafContributions
     from fedge.algorithm.leaf_part import LeafPart as LeafPart
+    from fedge.algorithm.leaf_part import LeafTurn as LeafTurn
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "algorithm": ["Algorithm", "Sent"],
         "client": ["Client"],
-        "leaf_part": ["Brought", "LeafContributions", "LeafPart"],
+        "leaf_part": ["Brought", "LeafContributions", "LeafPart", "LeafTurn"],
         "descent": ["Fit"],
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedge.privacy.marks import MODELS, SINGLE_MODELS, Quantity
+from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, Value
 
@@ -30,6 +32,25 @@ class Brought:
     arrays: State = field(repr=False)
 
 
+@dataclass(frozen=True)
+class LeafTurn:
+    """Leaf round in which a leaf combines its clients' messages.
+
+    Attributes:
+        leaf: its number, from 0.
+        global_round: 1, 2, …; on the virtual clock the evaluations so far, plus 1.
+        leaf_round: 1, 2, …, counted through the run; on the virtual clock the number of the leaf's version.
+        seed: of the run.
+        where: place of the leaf's random streams, beside the seed.
+    """
+
+    leaf: int = 0
+    global_round: int = 1
+    leaf_round: int = 1
+    seed: int = 0
+    where: tuple[int, ...] = ()
+
+
 @dataclass
 class LeafContributions:
     """Contributions of a leaf round's clients, to be combined.
@@ -44,6 +65,7 @@ class LeafContributions:
         parameters: names of the trainable entries.
         clients: training clients of the leaf, with or without a reply.
         lr: step size of the round.
+        turn: the leaf and its round.
     """
 
     model: State
@@ -54,6 +76,12 @@ class LeafContributions:
     parameters: Sequence[str]
     clients: int
     lr: float
+    turn: LeafTurn = field(default_factory=LeafTurn)
+
+    def rng(self, name: str = "") -> np.random.Generator:
+        """A NumPy stream of this leaf in this leaf round, from its beginning; another one for each name."""
+        where = (*self.turn.where, zlib.crc32(name.encode()))
+        return numpy_stream(self.turn.seed, Purpose.LEAF_PART, *where)
 
 
 class LeafPart:

@@ -217,8 +217,7 @@ class Procedure(ClockState):
         """Give a leaf a device's model, and write down the outcome."""
         found = self.world.ahead.result(job)
         if self.algorithms is not None and not isinstance(found, Failure):
-            version = self.servers[job.server].version
-            found = self.algorithms.usable(job, found, version, self.evaluated + 1)
+            found = self.algorithms.usable(job, found, self.servers[job.server], self.evaluated + 1)
         self._note_end(job, *self._taken(job, found))
 
     def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:

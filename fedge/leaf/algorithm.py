@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart
+from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart, LeafTurn
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.exchange.algorithm import ReplyForm, tell_algorithm
 from fedge.exchange.train import TrainReply
@@ -137,7 +137,13 @@ class LeafAlgorithm:
         return self.combines and self._part.reads_replies
 
     def combined(
-        self, model: State, made: State, brought: Sequence[Brought], clients: int, lr: float
+        self,
+        model: State,
+        made: State,
+        brought: Sequence[Brought],
+        clients: int,
+        lr: float,
+        turn: LeafTurn,
     ) -> State:
         """The leaf's new model; the memory of the leaf part goes on.
 
@@ -147,6 +153,7 @@ class LeafAlgorithm:
             brought: by the clients with accepted replies, in order.
             clients: training clients of the leaf.
             lr: step size of the round.
+            turn: the leaf and its round.
 
         Raises:
             ValueError: the leaf part changes a form.
@@ -155,7 +162,7 @@ class LeafAlgorithm:
         weights = [one.weight for one in brought]
         means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
         memory = unpacked(self.memory)
-        leaf = LeafContributions(model, made, means, brought, memory, self._parameters, clients, lr)
+        leaf = LeafContributions(model, made, means, brought, memory, self._parameters, clients, lr, turn)
         found = arrays_by_name(self._part.combine(leaf), "what combine returns")
         changed = other_form(made, found)
         if changed:

@@ -15,6 +15,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedge.algorithm.leaf_part import LeafTurn
 from fedge.compression.sending import Sending
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.tree import Path
@@ -291,7 +292,13 @@ class Leaf:
         )  # fmt: skip
         algorithm = self.algorithm and self.algorithm.copied()
         if algorithm is not None:
-            model = algorithm.combined(self.model, model, brought_by(replies), len(self.clients), settings.lr)
+            turn = LeafTurn(
+                self.index, round_context.global_round, round_context.leaf_round, round_context.seed,
+                round_context.stream_of(self.index),
+            )  # fmt: skip
+            model = algorithm.combined(
+                self.model, model, brought_by(replies), len(self.clients), settings.lr, turn
+            )
         refuse_impossible(model, self.variances)
         refuse_impossible(control or {})
         return _Step(strategy, control, model, algorithm)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fedge.algorithm.client import Client, Place
+from fedge.algorithm.leaf_part import LeafTurn
 from fedge.algorithm.making import algorithm_of, leaf_part_of
 from fedge.algorithm.taking_part import TakenPart, further_models, plain_training, take_part
 from fedge.config.config import Config
@@ -162,7 +163,7 @@ class _Trial:
             found = found or forms[0]
             _refuse_other_forms(found, forms)
             self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self.model, self._names)
-            self.model = self._combined(self.leaf, parts)
+            self.model = self._combined(self.leaf, parts, leaf_round)
             if self._made_anew:
                 self._part = leaf_part_of(self._config.train)
                 self.leaf.go_on_with(self._part)
@@ -210,7 +211,7 @@ class _Trial:
                 )
         return replace(part, sent={n: a for n, a in part.sent.items() if n not in self._frozen})
 
-    def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart]) -> State:
+    def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart], leaf_round: int) -> State:
         """Combine both messages, as `fedge.leaf` does."""
         replies: dict[int, TrainReply] = {}
         for client, part in enumerate(parts):
@@ -223,7 +224,8 @@ class _Trial:
                 state, count, part.steps, part.loss, 1.0, 0, weight=part.weight, extra=part.arrays
             )
         mean = weighted_mean([r.state for r in replies.values()], [r.mean_weight for r in replies.values()])
-        made = leaf.combined(self.model, mean, brought_by(replies), len(replies), self._settings.lr)
+        turn = LeafTurn(0, leaf_round, leaf_round, where=(leaf_round, 0))
+        made = leaf.combined(self.model, mean, brought_by(replies), len(replies), self._settings.lr, turn)
         if (entry := first_not_finite(made)) is not None:
             raise FloatingPointError(f"entry {entry!r} of the leaf's model is not finite")
         return made

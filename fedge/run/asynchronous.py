@@ -414,7 +414,9 @@ def algorithms_of(
     make, train = algorithm_maker(plan), plan.config.train
     made = [make(model, trainable) for _ in range(who.leaves)]
     leaves = [leaf for leaf in made if leaf is not None]
-    return ClockAlgorithms(leaves, who, lambda period: local_training(train, period).lr) if leaves else None
+    if not leaves:
+        return None
+    return ClockAlgorithms(leaves, who, lambda period: local_training(train, period).lr, plan.seed)
 
 
 def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure) -> list[Path]:

@@ -51,6 +51,7 @@ def test_by_hand():
         ("ASSOCIATION", 20),
         ("CLIENT_UPLINK", 21),
         ("SERVER_UPLINK", 22),
+        ("LEAF_PART", 23),
     ]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Message
 
-from fedge.algorithm.leaf_part import Brought
+from fedge.algorithm.leaf_part import Brought, LeafTurn
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.devices.clients.results import Population
 from fedge.devices.servers.arrivals import Arrival
@@ -62,7 +62,7 @@ class ClockAlgorithms:
     """
 
     def __init__(
-        self, leaves: Sequence[LeafAlgorithm], who: Population, step_size: Callable[[int], float]
+        self, leaves: Sequence[LeafAlgorithm], who: Population, step_size: Callable[[int], float], seed: int
     ) -> None:
         """Begin without memories.
 
@@ -70,12 +70,13 @@ class ClockAlgorithms:
             leaves: of each leaf, in order.
             who: devices of the run.
             step_size: of a global round, 1, 2, …
+            seed: of the run.
         """
         self.leaves = list(leaves)
         self.waiting: list[list[WaitingReply]] = [[] for _ in self.leaves]
         self._who = who
         self._clients = [len(devices) for devices in who.devices_by_leaf()]
-        self._step_size = step_size
+        self._step_size, self._seed = step_size, seed
 
     @property
     def form(self) -> ReplyForm:
@@ -122,16 +123,16 @@ class ClockAlgorithms:
 
     # --- what comes back ----------------------------------------------------------------------------
 
-    def usable(self, job: Job, reply: TrainReply, leaf: Version, period: int) -> TrainReply | Failure:
+    def usable(self, job: Job, reply: TrainReply, server: DeviceServer, period: int) -> TrainReply | Failure:
         """A reply that its leaf part can combine, at least alone; else why not.
 
         Args:
             job: of the reply.
             reply: with all entries of the model.
-            leaf: the leaf's present model.
+            server: the leaf's.
             period: evaluations so far, plus 1.
         """
-        algorithm = self.leaves[job.server]
+        algorithm, leaf = self.leaves[job.server], server.version
         if not algorithm.reads_replies:
             return reply
         arrival = Arrival(
@@ -141,7 +142,8 @@ class ClockAlgorithms:
         one = WaitingReply(arrival, reply.extra)
         try:
             made = self._brought(one, leaf).state
-            self._combined(algorithm.copied(), job.server, leaf, made, [one], period)
+            turn = self._turn(job.server, server.number + 1, period)
+            self._combined(algorithm.copied(), turn, leaf, made, [one])
         except OWN_ERRORS as error:  # a part of the user's may raise anything
             return rejected("cannot be combined", words_of(error))
         return reply
@@ -170,7 +172,8 @@ class ClockAlgorithms:
         waiting, self.waiting[leaf] = sorted(self.waiting[leaf], key=_device), []
         after = algorithm.copied()
         try:
-            found = self._combined(after, leaf, before, server.version.state, waiting, period)
+            turn = self._turn(leaf, server.number, period)
+            found = self._combined(after, turn, before, server.version.state, waiting)
         except OWN_ERRORS as error:  # as in `usable`
             logger.warning("leaf %d cannot combine its replies: %s", leaf, words_of(error))
             server.version = before
@@ -180,8 +183,8 @@ class ClockAlgorithms:
         server.change(layout.vector(found), layout.counters(found))
 
     def _combined(
-        self, algorithm: LeafAlgorithm, leaf: int, before: Version, made: State,
-        waiting: Sequence[WaitingReply], period: int,
+        self, algorithm: LeafAlgorithm, turn: LeafTurn, before: Version, made: State,
+        waiting: Sequence[WaitingReply],
     ) -> State:  # fmt: skip
         """The leaf part's model of replies; its memory goes on.
 
@@ -189,10 +192,14 @@ class ClockAlgorithms:
             Exception: of the part, or FloatingPointError.
         """
         brought = [self._brought(one, before) for one in waiting]
-        lr = self._step_size(period)
-        found = algorithm.combined(before.state, made, brought, self._clients[leaf], lr)
+        lr = self._step_size(turn.global_round)
+        found = algorithm.combined(before.state, made, brought, self._clients[turn.leaf], lr, turn)
         refuse_impossible(found, before.layout.variance_names)
         return found
+
+    def _turn(self, leaf: int, version: int, period: int) -> LeafTurn:
+        """The turn of a leaf that makes this version, counted from 1."""
+        return LeafTurn(leaf, period, version, self._seed, (version, leaf))
 
     def _brought(self, one: WaitingReply, leaf: Version) -> Brought:
         """A reply as its change of the leaf's model."""

@@ -15,6 +15,7 @@ from flower_runs import comparable, flwr_run, write_overrides
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from killed_runs import rounds_done
 from killed_runs import start as start_killable
+from safetensors.numpy import load_file
 from small_runs import small_config
 
 from fedge import simulate
@@ -95,6 +96,53 @@ def test_the_table_of_personal_models_is_read_as_the_catalog_says(tmp_path):
     assert set(done.client_models["model"]) == {"mixed"}
 
 
+class Drawing(Algorithm):
+    """FedAvg whose leaves add noise, and remember a sum of numbers of all their rounds."""
+
+    def train(self, client):
+        return client.fit()
+
+    class leaf(LeafPart):
+        reads_replies: ClassVar[bool] = False
+
+        def start(self, model):
+            return {"rounds": 0.0, "drawn": 0.0, "leaf": 0.0}
+
+        def combine(self, leaf):
+            turn, drawn = leaf.turn, leaf.rng("noise").standard_normal()
+            assert turn.leaf_round == leaf.memory["rounds"] + 1
+            assert drawn == leaf.rng("noise").standard_normal() != leaf.rng("other").standard_normal()
+            leaf.memory |= {"rounds": float(turn.leaf_round), "drawn": drawn, "leaf": float(turn.leaf)}
+            return {
+                name: a + np.asarray(1e-3 * drawn, a.dtype) if name in leaf.parameters else a
+                for name, a in leaf.mean.items()
+            }
+
+
+CLOCK = {
+    "asynchrony.rule": "fedavg",
+    "asynchrony.evaluate-every-s": 1.0,
+    "gate.enabled": False,
+    "hierarchy.fraction-train": 1.0,
+}
+
+
+@pytest.mark.parametrize("clock", [False, True])
+def test_draws_of_leaves_differ_and_go_on_exactly_after_a_stop(clock, tmp_path):
+    """Four rounds in one go, and two before a stop; on the virtual clock versions of leaves."""
+    config = config_of(tmp_path, f"{__name__}:Drawing", num_server_rounds=4, checkpoint__every=1)
+    config |= CLOCK if clock else {"hierarchy.leaf-rounds": 2}
+    whole = carried_out(config, "whole")
+    begun = carried_out({**config, "num-server-rounds": 2}, "begun")
+    again = simulate({**config, "resume": str(begun.folder), "run-name": ""}, terminal=io.StringIO())
+    assert again.status == "completed", again.reason
+    assert comparable(again.folder) == comparable(whole.folder)
+    (checkpoint,) = sorted((whole.folder / "checkpoints").glob("round-*"))[-1:]
+    held = [load_file(file) for file in sorted(checkpoint.glob("*.safetensors"))]
+    drawn = [float(a) for arrays in held for name, a in arrays.items() if name.endswith("drawn")]
+    assert len(set(drawn)) == 3
+
+
 class Numbered(Algorithm):
     """FedAvg whose clients remember their id, and report by a personal model whether it is still the same."""
 
@@ -119,22 +167,15 @@ class Numbered(Algorithm):
     "setting",
     [
         {},
-        {"hierarchy__mobility": "markov", "hierarchy__mobility_args": '{"stay": 0.3}'},
-        {
-            "asynchrony__rule": "fedavg",
-            "asynchrony__evaluate_every_s": 1.0,
-            "gate__enabled": False,
-            "hierarchy__fraction_train": 1.0,
-        },
+        {"hierarchy.mobility": "markov", "hierarchy.mobility-args": '{"stay": 0.3}'},
+        CLOCK,
     ],
     ids=["rounds", "mobile", "clock"],
 )
 def test_a_client_knows_its_id(setting, tmp_path):
     """In training and evaluation, wherever it moves; 0 for no other than client 0."""
-    options = {name.replace("__", ".", 1).replace("_", "-"): value for name, value in setting.items()}
-    config = {**config_of(tmp_path, f"{__name__}:Numbered"), **options}
-    done = carried_out(config, "numbered")
-    if "asynchrony__rule" not in setting:
+    done = carried_out({**config_of(tmp_path, f"{__name__}:Numbered"), **setting}, "numbered")
+    if setting is not CLOCK:
         assert done.rounds["clients_failed"].sum() == 0
     assert (done.folder / "memory").is_dir()
 

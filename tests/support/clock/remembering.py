@@ -71,7 +71,7 @@ class Remembering:
         leaves = [
             LeafAlgorithm(self.part(), self.form, str(self.folder), model, ["w"]) for _ in range(who.leaves)
         ]
-        return ClockAlgorithms(leaves, who, lambda period: 0.1)
+        return ClockAlgorithms(leaves, who, lambda period: 0.1, seed=0)
 
     def app(self):
         """The devices."""
