@@ -3,12 +3,13 @@
 Shape letter: S leaf servers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.region import Region
 from fedge.cloud.rule import CloudRule
 from fedge.cloud.setting import CloudSetting
 from fedge.cloud.starts import began_alike
@@ -17,6 +18,7 @@ from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
 from fedge.clustering.likeness.updates import Updates
 from fedge.clustering.methods.ifca import Pool
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.tree import Path
 from fedge.states.averaging import State
 
 
@@ -71,6 +73,11 @@ class CloudAggregator:
         if any_moved:
             self.memory.groups.forget_losses()
 
+    def step_from(self, model: State, children: int) -> None:
+        """Let a rule step from a model of a server above, with which all children go on."""
+        if self.memory.rule is not None:
+            self.memory.rule.step_from(model, children)
+
     def know_first(self, model: State) -> None:
         """Store the run's initial model."""
         if self.memory.groups.probes_first:
@@ -102,6 +109,19 @@ class CloudAggregator:
         if memory.needs("updates") and not began.any() and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
         return CloudRound(setting, memory, kept, began, updates, self._first)
+
+
+def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:
+    """Let the rules of regions step from the models that servers above have given since the last call.
+
+    Args:
+        regions: all of a tree.
+        clouds: path of a server that groups its children, or combines them by a rule → its part.
+    """
+    for region in regions:
+        given = region.models.look_at_given()
+        if given is not None:
+            clouds[region.path].step_from(given, len(region.below))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,11 @@ from fedge.states.averaging import State, weighted_mean
 
 
 class RegionModels(LeafModels):
-    """The models of a region; every change of them reaches all servers below."""
+    """The models of a region; every change of them reaches all servers below.
+
+    Attributes:
+        given: by the server above since the region's last look; None for none, or if none below stands apart.
+    """
 
     def __init__(self, model: State, below: Sequence[Server], is_apart: bool, kept: Collection[str]) -> None:
         """Begin with a model, as those below have already.
@@ -41,6 +45,7 @@ class RegionModels(LeafModels):
             kept: leaves' personal entries.
         """
         self._below, self._is_apart, self._kept = below, is_apart, kept
+        self.given: State | None = None
         super().__init__(model)
 
     def begin(self, model: State) -> None:
@@ -52,6 +57,7 @@ class RegionModels(LeafModels):
     def go_on_with(self, model: State) -> None:
         """Serve a model and train it further."""
         super().go_on_with(model)
+        self._note_given(model)
         for server in self._below:
             server.models.go_on_with(self._worn(server, model))
 
@@ -65,6 +71,7 @@ class RegionModels(LeafModels):
     def take_tentatively(self, offer: State) -> None:
         """Train an offer on, beside the served model."""
         super().take_tentatively(offer)
+        self._note_given(offer)
         for server in self._below:
             server.models.take_tentatively(self._worn(server, offer))
 
@@ -79,12 +86,24 @@ class RegionModels(LeafModels):
         """Take the mean of a line's models from below; they train the model further and serve their previous
         one."""
         super().trained(line, model)
+        if line == LEAF:
+            self._note_given(model)
         for server in self._below:
             server.models.trained(line, self._worn(server, model))
 
     def stand_at(self, model: State) -> None:
         """Take a mean of models from servers below that continue with others."""
         super().trained(LEAF, model)
+
+    def look_at_given(self) -> State | None:
+        """The model given by the server above since the last look; None for none."""
+        given, self.given = self.given, None
+        return given
+
+    def _note_given(self, model: State) -> None:
+        """Note a model from above: a region whose servers stand apart makes its own by `stand_at` alone."""
+        if self._is_apart:
+            self.given = model
 
     def _worn(self, server: Server, model: State) -> State:
         """A model taken by a leaf, with its own entries; a region hands on whole ones."""

@@ -3,7 +3,8 @@
     x_g ← rule(x_g; models of the leaves of g, their weights)
 
 x_g is the group's last model from the rule, from which a server optimiser continues: momentum (Hsu et al.
-2019), Adagrad, Adam, Yogi (Reddi et al. 2021). A group of other leaves begins anew, without momentum, from
+2019), Adagrad, Adam, Yogi (Reddi et al. 2021). At a region it is the model that the server above has given
+since, if any: with this the servers below began. A group of other leaves begins anew, without momentum, from
 the mean of its leaves' last offers, for moments of another group's way say nothing of its own. A group with
 fewer models than the rule needs is offered nothing: its leaves keep their own.
 
@@ -77,6 +78,17 @@ class CloudRule:
     def know_first(self, model: State) -> None:
         """Store the common initial model of all leaves."""
         self._first = model
+
+    def step_from(self, model: State, children: int) -> None:
+        """Let all groups step from a model of the server above; their strategies keep their state.
+
+        Args:
+            model: with which all children go on.
+            children: how many there are.
+        """
+        self.offered = [model] * children
+        for group in self._groups.values():
+            group.model = model
 
     def combined(self, key: Key, brought: Sequence[Contribution], global_round: int) -> State | None:
         """Model of a group; None for too few models for the rule, or where the rule fails on them.

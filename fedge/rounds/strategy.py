@@ -20,7 +20,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.aggregator import CloudAggregator, take_in_given_models
 from fedge.cloud.region import Region, all_regions, leaves_below
 from fedge.config.registers.parts import RULES
 from fedge.config.tree import Path, dotted
@@ -235,6 +235,7 @@ class HierarchicalStrategy:
                 if not self._port.has_combined(region):
                     region.combine(book.global_round, self._transport.shared.keep)
                 book.note_region(region)
+            take_in_given_models(self._regions, self._clouds)
             if self._time is not None:
                 self._time.meet(region.below, bytes_between_servers(book.traffic, sent))
 
@@ -286,6 +287,7 @@ class HierarchicalStrategy:
         if evaluates and not trains_ahead:
             book.evaluated = self._port.evaluate(of_leaves)
         root.gates.decide(root.minutes, asked, book.evaluated)
+        take_in_given_models(self._regions, self._clouds)
         root.begin_new_drifts()
         for region in self._regions:
             region.depart()

@@ -210,6 +210,26 @@ def test_servers_that_stand_apart_go_on_with_their_own_and_bring_their_mean():
     assert models(leaves) == [9.0, 9.0]
 
 
+@pytest.mark.parametrize("way", ["offer", "tentative", "mean"])
+def test_what_a_region_was_given_from_above_it_looks_at_once(way):
+    """Not its own mean, nor a model that it has kept, nor that of a line beside the leaves' own."""
+    region, _ = apart()
+    region.gather(1, same)
+    region.models.stay()
+    assert region.models.look_at_given() is None
+    given = state(9.0)
+    if way == "offer":
+        region.models.go_on_with(given)
+    elif way == "tentative":
+        region.models.take_tentatively(given)
+        for server in (region, *region.below):
+            server.models.trained(OWN_LINE, state(5.0))
+    else:
+        region.models.trained(LEAF, given)
+    assert region.models.look_at_given() is given
+    assert region.models.look_at_given() is None
+
+
 def test_layers_of_a_leaf_s_own_stay_through_means_and_offers():
     """Entry "h" is each leaf's own; "w" is averaged: (0 + 2) / 2 = 1, then 7 from above."""
     leaves = [Leaf(j, {j: 1}, {"w": np.zeros(1), "h": np.zeros(1)}, ["w", "h"], None, 0) for j in range(2)]

@@ -66,6 +66,16 @@ def test_a_group_of_other_leaves_begins_anew_from_what_they_were_offered():
     assert step(rule, [0, 0, 0], [3, 3, 7], 3)[0] == pytest.approx([13 / 3] * 3)
 
 
+def test_a_group_steps_from_a_model_given_from_above_with_its_momentum():
+    """v = 2, x = 2; given 7: mean 8, so v = 0.5 · 2 + 1 = 2, x = 9. From 4 new groups begin, too."""
+    rule = rule_of(lambda: FedAvgM(server_momentum=0.5, **EVERYONE))
+    step(rule, [0, 0, 0], [2, 2, 2])
+    rule.step_from(model(7), 3)
+    assert step(rule, [0, 0, 0], [8, 8, 8], 2)[0] == [9, 9, 9]
+    rule.step_from(model(4), 3)
+    assert step(rule, [0, 0, 1], [5, 5, 1], 3)[0] == [5, 5, None]
+
+
 def test_too_few_models_for_the_rule():
     """Krum among two of five leaves: they keep their own, and the step says so."""
     rule = rule_of(lambda: Krum(num_malicious_nodes=0, **EVERYONE), needed=3)
