@@ -22,8 +22,8 @@ class TopK(Compressor):
         Raises:
             ValueError: it is no share.
         """
-        if not 0 < share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, but is {share}")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, but is {share!r}")
         self._share = float(share)
 
     def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:

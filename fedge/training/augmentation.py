@@ -25,6 +25,7 @@ from fedge.config.sections.train import TrainConfig
 Augment = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(inputs (B, …), random numbers) → inputs of the same shape and dtype."""
 _MOST_SEED = 2**62
+_MOST_PAD = 1000  # pixels; padded images must fit into memory
 
 
 def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
@@ -33,6 +34,10 @@ def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
     Zero is the mean of scaled images. Source: the usual augmentation of CIFAR-10 (He et al. 2016, "Deep
     Residual Learning for Image Recognition", section 4.2).
     """
+    if type(pad) is not int or not 0 <= pad <= _MOST_PAD:
+        raise ConfigError(
+            f"train.augment-args.pad must be a whole number of 0 to {_MOST_PAD}, but is {shown(pad)}; try 4"
+        )
     batch, _, height, width = x.shape
     wide = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     down, right = rng.integers(0, 2 * pad + 1, size=(2, batch))
@@ -43,6 +48,10 @@ def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
 
 def flip(x: np.ndarray, rng: np.random.Generator, chance: float = 0.5) -> np.ndarray:
     """Images (B, C, H, W), each turned left to right with a chance, 0..1."""
+    if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 <= chance <= 1:
+        raise ConfigError(
+            f"train.augment-args.chance must be a number of 0 to 1, but is {shown(chance)}; try 0.5"
+        )
     turned = rng.random(len(x)) < chance
     return np.where(turned[:, None, None, None], x[..., ::-1], x)
 

@@ -46,6 +46,11 @@ def cosine(global_round: int, rounds: int, last: float = 0.01, warmup: int = 0) 
     >>> [round(cosine(r, rounds=3, last=0.2), 2) for r in (1, 2, 3, 4)]
     [1.0, 0.6, 0.2, 0.2]
     """
+    if type(rounds) is not int or rounds < 1:
+        raise ConfigError(
+            f"train.schedule-args.rounds must be a whole number of at least 1, but is {shown(rounds)}; set "
+            f"it to num-server-rounds"
+        )
     share = min(1.0, (global_round - 1) / max(1, rounds - 1))
     return (last + (1 - last) * (1 + math.cos(math.pi * share)) / 2) * constant(global_round, warmup)
 
@@ -56,10 +61,26 @@ def steps(global_round: int, at: Sequence[int] | str, factor: float = 0.1, warmu
     >>> [round(steps(r, at="3,5"), 3) for r in (1, 2, 3, 4, 5)]
     [1.0, 1.0, 0.1, 0.1, 0.01]
     """
-    rounds = at.split(",") if isinstance(at, str) else at
-    return float(factor ** sum(global_round >= int(first) for first in rounds)) * constant(
-        global_round, warmup
-    )
+    past = sum(global_round >= first for first in _rounds_in(at))
+    return float(factor**past) * constant(global_round, warmup)
+
+
+def _rounds_in(at: Sequence[int] | str) -> list[int]:
+    """Rounds of "30,60" or [30, 60].
+
+    Raises:
+        ConfigError: there is none, or something else.
+    """
+    words = at.split(",") if isinstance(at, str) else at if isinstance(at, list | tuple) else []
+    found = [
+        int(word) for word in words if type(word) is int or (type(word) is str and word.strip().isdecimal())
+    ]
+    if not found or len(found) < len(words) or min(found) < 1:
+        raise ConfigError(
+            f"train.schedule-args.at must be rounds of at least 1, separated by commas, but is {shown(at)}; "
+            f'set for example train.schedule-args.at="30,60"'
+        )
+    return found
 
 
 def step_size(config: TrainConfig, global_round: int) -> float:
@@ -100,6 +121,8 @@ def _sound_size(config: TrainConfig, global_round: int) -> float:
     what = f"train.schedule {config.schedule}"
     try:
         found = step_size(config, global_round)
+    except ConfigError:
+        raise
     except OWN_ERRORS as error:
         raise ConfigError(
             f"{what} fails in global round {global_round}: {own_error(error)}; "

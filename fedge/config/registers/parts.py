@@ -128,13 +128,30 @@ OPTIMIZERS = Register(
     Entry("adagrad", "steps by the root of a sum of squares (Duchi et al. 2011)", f"{_TORCH}:Adagrad"),
 )
 _SIZES = "fedge.training.step_sizes"
+_WARMUP = {"warmup": option(0, "rounds over which the factor rises in equal steps; 0: none", minimum=0)}
 SCHEDULES = Register(
     "train.schedule",
     "fedge.schedules",
-    Entry("exponential", "train.lr-decay per round", f"{_SIZES}:exponential", reads=("train.lr-decay",)),
-    Entry("constant", "the same in all rounds", f"{_SIZES}:constant"),
-    Entry("cosine", "half a cosine over a number of rounds", f"{_SIZES}:cosine"),
-    Entry("steps", "a factor at given rounds", f"{_SIZES}:steps"),
+    Entry(
+        "exponential",
+        "train.lr-decay per round",
+        f"{_SIZES}:exponential",
+        reads=("train.lr-decay",),
+        arguments=_WARMUP,
+    ),
+    Entry("constant", "the same in all rounds", f"{_SIZES}:constant", arguments=_WARMUP),
+    Entry(
+        "cosine",
+        "half a cosine over a number of rounds",
+        f"{_SIZES}:cosine",
+        arguments={"last": option(0.01, "factor of the last round, and after it", minimum=0.0), **_WARMUP},
+    ),
+    Entry(
+        "steps",
+        "a factor at given rounds",
+        f"{_SIZES}:steps",
+        arguments={"factor": option(0.1, "factor at each of these rounds", above=0.0), **_WARMUP},
+    ),
 )
 
 ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *methods_of("class"))
@@ -354,16 +371,31 @@ SERVER_RULES = Register(
 CLOUD_RULES = Register("asynchrony.cloud-rule", "fedge.server_rules", *list(SERVER_RULES)[1:])
 
 _PRESETS = "fedge.devices.population.presets"
+
+_JITTER, _NO_JITTER = (
+    {"jitter": option(default, "std of the log of a job's training time", minimum=0.0, maximum=10.0)}
+    for default in (0.2, 0.0)
+)
 DEVICES = Register(
     "devices.preset",
     "fedge.devices",
-    Entry("lognormal", "speeds and bandwidths are log-normal", f"{_PRESETS}:lognormal"),
+    Entry("lognormal", "speeds and bandwidths are log-normal", f"{_PRESETS}:lognormal", arguments=_JITTER),
     Entry(
         "half-normal", "durations are half-normal, as FedBuff's authors draw them", f"{_PRESETS}:half_normal"
     ),
-    Entry("fedrevive", "the devices of FedRevive's experiments", f"{_PRESETS}:fedrevive"),
-    Entry("hhar-phones", "four tiers: HHAR's phone models", f"{_PRESETS}:hhar_phones"),
-    Entry("fedscale", "FedScale's formula, from its device capacities", f"{_PRESETS}:fedscale"),
+    Entry(
+        "fedrevive",
+        "the devices of FedRevive's experiments",
+        f"{_PRESETS}:fedrevive",
+        arguments={"shifted": option(False, "their second schedule, of quicker devices")},
+    ),
+    Entry("hhar-phones", "four tiers: HHAR's phone models", f"{_PRESETS}:hhar_phones", arguments=_JITTER),
+    Entry(
+        "fedscale",
+        "FedScale's formula, from its device capacities",
+        f"{_PRESETS}:fedscale",
+        arguments=_NO_JITTER,
+    ),
     Entry("equal", "all alike, without chance", f"{_PRESETS}:equal"),
     Entry("hierfavg", "the devices of HierFAVG: time and energy of its paper", f"{_PRESETS}:hierfavg"),
     Entry(
@@ -371,7 +403,15 @@ DEVICES = Register(
         "types of devices, each with means and deviations of its own",
         "fedge.devices.population.gaussian:gaussian",
     ),
-    Entry("trace", "read from a file", "fedge.devices.population.trace:trace"),
+    Entry(
+        "trace",
+        "read from a file",
+        "fedge.devices.population.trace:trace",
+        arguments={
+            "shuffle": option(True, "rows in random order; false: row i is device i"),
+            **_NO_JITTER,
+        },
+    ),
 )
 
 _TIMES = "fedge.devices.population.availability"
@@ -381,7 +421,17 @@ AVAILABILITY = Register(
     Entry("always", "at any time", f"{_TIMES}:always"),
     Entry("diurnal", "a part of every day, each its own", f"{_TIMES}:diurnal"),
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
-    Entry("trace", "when a file says", "fedge.devices.population.attendance:trace"),
+    Entry(
+        "trace",
+        "when a file says",
+        "fedge.devices.population.attendance:trace",
+        arguments={
+            "shuffle": option(True, "devices in random order; false: that of the file"),
+            "period_s": option(
+                0.0, "virtual seconds after which the file begins anew; 0: at its end", minimum=0.0
+            ),
+        },
+    ),
 )
 
 UNCOMPRESSED = "none"

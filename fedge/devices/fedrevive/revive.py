@@ -77,6 +77,11 @@ def fedrevive(
     for name, count in (("buffer", buffer), ("teachers", teachers), ("every", every), ("steps", steps),
                         ("pool", pool), ("latent", latent), ("width", width)):  # fmt: skip
         refuse_no_count(name, count)
+    for name, count in (("freeze", freeze), ("warmup", warmup)):
+        if type(count) is not int or count < 0:
+            raise ConfigError(
+                f"{name} of fedrevive must be a whole number of at least 0, but is {shown(count)}; try 50"
+            )
     if output not in ("tanh", "sigmoid"):
         raise ConfigError(f"output of fedrevive must be tanh or sigmoid, but is {shown(output)}; change it")
     kept = memory.arrays

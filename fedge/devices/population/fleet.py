@@ -84,7 +84,8 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
                 f"{what} must give each of {count} devices a {declared.name} "
                 f"{'above 0' if rate else f'of 0 to {LONGEST_S:g}'}, but gives {shown(array)}; change it"
             )
-    if fleet.noise not in NOISES or not 0 <= fleet.sigma <= 10:
+    is_number = isinstance(fleet.sigma, int | float | np.number) and not isinstance(fleet.sigma, bool)
+    if fleet.noise not in NOISES or not is_number or not 0 <= fleet.sigma <= 10:
         raise ConfigError(
             f"{what} must have a noise of {', '.join(NOISES)} and a sigma of 0 to 10, but has "
             f"{shown(fleet.noise)} and {shown(fleet.sigma)}; change them"

@@ -36,19 +36,50 @@ def own(global_round):
     return {1: 1.0, 2: float("nan")}[global_round]
 
 
+def fails(global_round):
+    raise KeyError("no")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"schedule": f"{__name__}:own"}, "in round 2 it is nan"),
         ({"schedule": "cosine", "schedule_args": '{"rounds": 2, "last": 0}'}, "in round 2 it is 0"),
-        ({"schedule": "steps", "schedule_args": '{"at": "2;3"}'}, "fails in global round 1: ValueError"),
-        ({"schedule": "constant", "schedule_args": '{"warmup": "x"}'}, "fails in global round 1: TypeError"),
+        ({"schedule": f"{__name__}:fails"}, "fails in global round 1: KeyError"),
+        *(
+            (
+                {"schedule": "steps", "schedule_args": f'{{"at": {at}}}'},
+                "at must be rounds of at least 1, sep",
+            )
+            for at in ('"2;3"', '""', "[]", "[0, 3]", "[2.5]", "true", "3")
+        ),
+        *(
+            (
+                {"schedule": "cosine", "schedule_args": f'{{"rounds": {n}}}'},
+                "rounds must be a whole number of",
+            )
+            for n in ("0", "-5", "2.5", '"9"', "true")
+        ),
     ],
 )
 def test_schedules_that_cannot_be_are_refused(options, message):
     with pytest.raises(ConfigError, match=message) as refused:
         refuse_schedule(TrainConfig(**options), 2)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "given", "message"),
+    [
+        ("constant", '"warmup": -1', "warmup must be at least 0"),
+        ("exponential", '"warmup": 2.5', "warmup must be a whole number"),
+        ("cosine", '"rounds": 5, "last": -0.5', "last must be at least 0"),
+        ("steps", '"at": "2", "factor": 0', "factor must be above 0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_with_the_options(schedule, given, message):
+    with pytest.raises(ConfigError, match=rf"train\.schedule-args\.{message}"):
+        TrainConfig(schedule=schedule, schedule_args=f"{{{given}}}")
 
 
 def test_a_run_takes_them(tmp_path):
