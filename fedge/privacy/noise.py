@@ -1,12 +1,14 @@
 """Where noise comes from: streams derived from the seed, or the system's cryptographic generator.
 
 Noise derived from the seed repeats bit for bit, and knowledge of the seed gives the noise: right for a
-simulation. For a deployment there is `SystemNormals`: nobody can compute or repeat its noise. What a client
-sends may be asked for again (`guard.retries`), and two releases of one update with noises of their own would
-spend twice. A client's noise is therefore derived from a key, drawn from this generator and known to the
-client only, from the place and from the update: a repeated request gives the same bytes, and any other update
-has unique noise. (Noise by key and place alone would be taken off by the difference of two updates; noise by
-key and update alone would reveal equal updates of two rounds.)
+simulation. It depends on the place of a release, not on its value: two values at one place, as of a round
+repeated after a stop with other replies, have a difference without noise. For a deployment there is
+`SystemNormals`: nobody can compute or repeat its noise. What a client sends may be asked for again
+(`guard.retries`), and two releases of one update with noises of their own would spend twice. A client's noise
+is therefore derived from a key, drawn from this generator and known to the client only, from the place and
+from the update: a repeated request gives the same bytes, and any other update has unique noise. (Noise by key
+and place alone would be taken off by the difference of two updates; noise by key and update alone would
+reveal equal updates of two rounds.)
 
 Sources: Box and Muller 1958; the sum of several draws in place of one, which prevents an adversary from
 enumerating the few floating-point values of one draw: Holohan and Braghin 2021, "Secure Random Sampling in

@@ -58,6 +58,24 @@ def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since
     assert settled.facts.get("probe") == (True if probe else None)
 
 
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        (None, None),
+        ([0, 1], None),
+        ([0, 0], [{"kind": "split", "before": [[0, 1]], "after": [[0], [1]]}]),
+    ],
+)
+def test_a_change_of_groups_in_force_is_told_and_the_first_groups_are_none(before, told, monkeypatch):
+    memory = CloudMemory(ClusterConfig(**DEAL))
+    dealt = memory.groups.dealt
+    dealt.proposals.labels = None if before is None else np.array(before)
+    monkeypatch.setattr(dealt, "settle", lambda answers, children: (np.array([0, 1]), {}))
+    brought = [Contribution(leaf, {"w": np.ones(2)}, 1.0, 1) for leaf in range(2)]
+    step = GroupStep(brought, 2, memory, CloudSetting(("w",), 7), None, False, False, None)
+    assert memory.groups.settle(step, None).facts.get("events") == told
+
+
 def test_updates_that_say_nothing_new_leave_the_first_ones():
     found = groups()
     found.take_updates(likeness(), 3)

@@ -142,6 +142,23 @@ def test_what_a_region_serves_all_below_serve():
     assert all(leaf.model is unseen for leaf in leaves[:4])
 
 
+def test_unseen_clients_are_served_a_leaf_s_own_layers_with_the_region_s_model_alone():
+    """A model for unseen clients alone is theirs as it is; without one they have what others have."""
+    region, leaves = apart(kept=["w"])
+    region.models.go_on_with(state(9.0))
+    seen = [region.as_seen_from(leaf, "own", region.model, unseen=True) for leaf in leaves]
+    assert [model is leaf.models.served for model, leaf in zip(seen, leaves, strict=True)] == [True, True]
+    region.models.serve_unseen(region.model)
+    assert [float(leaf.models.unseen["w"][0]) for leaf in leaves] == models(leaves) == [1.0, 5.0]
+    other = state(7.0)
+    region.models.serve_unseen(other)
+    assert all(leaf.models.unseen is other for leaf in leaves)
+    assert all(region.as_seen_from(leaf, "own", region.model, unseen=True) is other for leaf in leaves)
+    assert all(region.as_seen_from(leaf, "own", region.model) is leaf.models.served for leaf in leaves)
+    region.models.serve_unseen(None)
+    assert all(leaf.models.unseen is None for leaf in leaves)
+
+
 def test_a_region_knows_who_is_below():
     branches, leaves = tree_of([0.0] * 8, 1, "2x2x2x1", samples=3)
     assert [region.path for region in all_regions(branches)] == [(0, 0), (0, 1), (1, 0), (1, 1), (0,), (1,)]
