@@ -18,11 +18,16 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Za-z:.%]+\]|[^][:/@\s]+):(?P<port>[0-9]
 
 def is_there(name: str, address: str) -> bool:
     """Whether a server listens at HOST:PORT; `name` as in `refuse_other_authority`."""
+    return not fault_of_reaching(name, address)
+
+
+def fault_of_reaching(name: str, address: str) -> str:
+    """Reason why no server is reached at HOST:PORT, such as an unknown name; empty if one is."""
     try:
         socket.create_connection(host_and_port(name, address), _REACH_S).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""
 
 
 def refuse_other_authority(name: str, address: str, authority: Path | None, known_as: str = "") -> bool:
@@ -81,11 +86,19 @@ def host_and_port(name: str, address: str, least: int = 1) -> tuple[str, int]:
         ConfigError: `address` has another form.
     """
     found = _ADDRESS.fullmatch(address)
-    if found is None or not least <= int(found["port"]) < 65536:
+    if found is None or not _can_be_asked_for(found["host"]) or not least <= int(found["port"]) < 65536:
         raise ConfigError(
             f"{name} must be HOST:PORT, e.g. 10.0.0.1:9092 or [::1]:9092, but is {shown(address)}"
         )
     return found["host"].strip("[]"), int(found["port"])
+
+
+def _can_be_asked_for(host: str) -> bool:
+    """Whether a host has a form in which its address can be looked up: otherwise sockets raise no OSError."""
+    try:
+        return "\0" not in host and bool(host.encode("idna"))
+    except UnicodeError:  # an empty label (a..b), one of more than 63 characters, bytes that are no text
+        return False
 
 
 def fault_of_listening(address: str) -> str:

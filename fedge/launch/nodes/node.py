@@ -39,7 +39,7 @@ from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
 from fedge.launch.nodes.client_apps import CLIENT_APP, SEPARATOR, ClientApps, reap
 from fedge.launch.nodes.node_folder import make_node_folder
 from fedge.launch.nodes.node_gpu import take_gpu
-from fedge.launch.nodes.node_output import NodeOutput
+from fedge.launch.nodes.node_output import NodeOutput, SuperNodeOutput
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
 from fedge.process.endings import exits
@@ -160,7 +160,7 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     gc.collect()
     gc.freeze()  # keeps loaded modules shared with all children
     waiting, heard, words = b"", [orders, said], _Words()
-    output = NodeOutput()
+    output, news = NodeOutput(), SuperNodeOutput()
     apps = ClientApps(client_app, output)
     with closing(apps):
         while node.poll() is None:
@@ -172,11 +172,11 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
                 for line in lines:
                     apps.start(line.decode().split(SEPARATOR))
             if said in ready:
-                words.add(_passed_on(said, heard))
+                words.add(_passed_on(said, heard, news))
                 if words.reason:
                     return words.reason
     while said in heard and said in select.select(heard, [], [], 0)[0]:
-        words.add(_passed_on(said, heard))
+        words.add(_passed_on(said, heard, news))
     if words.reason:
         return words.reason
     return _REFUSED if words.refused and node.returncode else int(node.returncode)
@@ -205,13 +205,13 @@ class _Words:
         return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
 
 
-def _passed_on(said: int, heard: list[int]) -> bytes:
-    """Print and give the SuperNode's output; stop listening at its end."""
+def _passed_on(said: int, heard: list[int], news: SuperNodeOutput) -> bytes:
+    """Give the SuperNode's output, and print it without repetitions; stop listening at its end."""
     words = os.read(said, _CHUNK)
     if not words:
         heard.remove(said)
     with suppress(OSError, ValueError):  # the terminal may be closed
-        os.write(2, words)
+        os.write(2, news.passed(words))
     return words
 
 

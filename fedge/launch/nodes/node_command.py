@@ -76,7 +76,7 @@ def node_words(options: argparse.Namespace) -> list[str]:
 
 def _certified(options: argparse.Namespace) -> list[str]:
     """Arguments of flower-supernode for TLS and key; refuses a SuperLink of another authority."""
-    from fedge.link.reach import refuse_other_authority
+    from fedge.link.reach import fault_of_reaching, refuse_other_authority
     from fedge.link.usable import refuse_unusable_node_key
 
     authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"
@@ -85,7 +85,8 @@ def _certified(options: argparse.Namespace) -> list[str]:
             f"--certs must have ca.crt, but {authority} is missing; create it: fedge certs {options.certs}"
         )
     if not refuse_other_authority("--superlink", options.superlink, authority):
-        print(f"no SuperLink at {options.superlink} yet; the node keeps trying", flush=True)
+        why = fault_of_reaching("--superlink", options.superlink) or "no answer"
+        print(f"no SuperLink at {options.superlink} yet ({why}); the node keeps trying", flush=True)
     if key.exists():
         refuse_unusable_node_key(key)
     keys = ["--auth-supernode-private-key", str(key)] if key.exists() else []

@@ -1,7 +1,8 @@
-"""Output of a node's ClientApps: read from pipes, and passed on up to a limit.
+"""Output of a node's ClientApps and of its SuperNode: read from pipes, and passed on up to a limit.
 
 A client's output through Python is limited where it is written (`fedge.process.output`). This module limits
 the rest, e.g. writes of native code to its descriptors: to 256 KiB per ClientApp and 4 MiB per hour in total.
+Of Flower's lines on attempts to reach a SuperLink that does not answer, the first is passed on.
 """
 
 import os
@@ -15,6 +16,7 @@ A_CLIENT_APP = 2**18  # bytes
 AN_HOUR = 2**22
 _HOUR_S = 3600.0
 _CHUNK = 65536
+_ATTEMPT, _CONTACT = b"Connection attempt failed, retrying", b"Connection successful"  # in Flower's words
 _KEPT = b"\n\r\t"
 _HARMLESS = bytes(byte if byte >= 32 or byte in _KEPT else ord("?") for byte in range(256))
 
@@ -91,3 +93,25 @@ class NodeOutput:
                 f"fedge: {self._dropped:,} bytes of this node's output were left out; {A_CLIENT_APP:,} per "
                 f"call and {AN_HOUR:,} per hour are kept", file=sys.stderr, flush=True,
             )  # fmt: skip
+
+
+class SuperNodeOutput:
+    """Output of a SuperNode with one line per lost contact, in place of one per attempt."""
+
+    def __init__(self) -> None:
+        self._has_contact = True
+
+    def passed(self, said: bytes) -> bytes:
+        """Part of further output that is to be printed.
+
+        A line is written at once, so it seldom arrives in two pieces; then both are passed on.
+        """
+        return b"".join(line for line in said.splitlines(keepends=True) if self._is_news(line))
+
+    def _is_news(self, line: bytes) -> bool:
+        """Whether a line tells more than a further attempt to reach the same SuperLink."""
+        if _ATTEMPT not in line:
+            self._has_contact = self._has_contact or _CONTACT in line
+            return True
+        had, self._has_contact = self._has_contact, False
+        return had

@@ -6,10 +6,18 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
-from fedge.link.reach import fault_of_listening, free_port, host_and_port, refuse_other_authority
+from fedge.link.reach import (
+    fault_of_listening,
+    fault_of_reaching,
+    free_port,
+    host_and_port,
+    refuse_other_authority,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +63,13 @@ def test_nobody_there_is_no_error(certs):
     assert not refuse_other_authority("--superlink", f"127.0.0.1:{free_port()}", certs[0] / "ca.crt")
 
 
+def test_why_a_server_is_not_reached(certs):
+    with server(certs[0]) as address:
+        assert fault_of_reaching("--superlink", address) == ""
+    assert fault_of_reaching("--superlink", f"127.0.0.1:{free_port()}") == "Connection refused"
+    assert "not known" in fault_of_reaching("--superlink", "no-such-host.invalid:9092")
+
+
 def test_another_authority_is_refused(certs):
     with (
         server(certs[1]) as address,
@@ -86,6 +101,7 @@ def test_a_file_that_is_no_certificate_is_refused(certs, tmp_path):
 NO_ADDRESSES = [
     "", "host", "host:", ":1", "host:0", "host:70000", "host:x", "::1:9092", "[::1]", "[]:1", "a b:1",
     "http://host:1", "host:1/path", "me@host:1", "host:1 ", "host:٣", "host:000001",
+    "a..b:1", ".a:1", f"{'a' * 64}:1", "a\0b:1", "a\udcff:1",
 ]  # fmt: skip
 
 
@@ -93,6 +109,18 @@ NO_ADDRESSES = [
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ConfigError, match=r"--superlink must be HOST:PORT, e\.g\. 10\.0\.0\.1:9092"):
         host_and_port("--superlink", address)
+
+
+@given(st.text(max_size=70), st.integers(0, 70000))
+@example("a.", 1)
+def test_a_socket_takes_every_address_that_is_one(host, port):
+    """Sockets raise other errors than OSError for some names; looked up as a number, nobody is asked."""
+    try:
+        found = host_and_port("x", f"{host}:{port}")
+    except ConfigError:
+        return
+    with suppress(OSError):
+        socket.getaddrinfo(*found, flags=socket.AI_NUMERICHOST)
 
 
 def test_an_address_of_version_6_has_brackets():

@@ -4,7 +4,10 @@ import pytest
 
 from fedge.cli import _parser, main
 from fedge.launch.command_line import parse_command_line
+from fedge.launch.nodes import node
 from fedge.launch.nodes.node_command import node_words
+from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
 
 NODE = ["node", "1", "--of", "3", "--superlink", "127.0.0.1:1"]
 
@@ -49,3 +52,19 @@ def test_refusals_are_one_line(tmp_path, monkeypatch, capsys, words, telling):
     error = capsys.readouterr().err
     assert telling in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("no-such.invalid", "not known"), ("127.0.0.1", "Connection refused")]
+)
+def test_a_superlink_that_is_not_reached_is_told_with_the_reason(tmp_path, monkeypatch, capsys, host, why):
+    """The node keeps trying, as its SuperLink may start later; a typing error must show at once."""
+    make_certificates(tmp_path, CertificateRequest({"superlink": ()}))
+    monkeypatch.setattr(node, "serve_node", lambda words, owns_process: 0)
+    address = f"{host}:{free_port()}"
+    words = ["node", "1", "--of", "3", "--superlink", address, "--data", "synthetic"]
+    assert main([*words, "--certs", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    before, _, after = told.partition(why)
+    assert before.startswith(f"no SuperLink at {address} yet (")
+    assert after == "); the node keeps trying\n"

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fedge.launch.nodes import node_output
-from fedge.launch.nodes.node_output import A_CLIENT_APP, AN_HOUR, NodeOutput
+from fedge.launch.nodes.node_output import A_CLIENT_APP, AN_HOUR, NodeOutput, SuperNodeOutput
 
 
 def say(output, work):
@@ -77,3 +77,14 @@ def test_no_descriptor_is_left():
     for _ in range(3):
         say(output, lambda: None)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_lost_contact_is_one_line_and_the_next_one_is_told_anew():
+    """Flower tells of every attempt, for ever; all other words are passed on to the byte."""
+    tried = b"WARNING : Connection attempt failed, retrying in %d.00 seconds\n"
+    lost, found = [tried % number for number in range(5)], b"INFO : Connection successful after 9 seconds\n"
+    output, printed = SuperNodeOutput(), b""
+    together = [lost[2] + b"between\n" + lost[3], found + lost[4]]
+    for said in (b"\xffbegun\n", *lost[:2], *together, lost[0], b"end"):
+        printed += output.passed(said)
+    assert printed == b"\xffbegun\n" + lost[0] + b"between\n" + found + lost[4] + b"end"
