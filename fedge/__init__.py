@@ -37,11 +37,14 @@ if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's alloc
 # `flwr run` imports this package to see whether the app is there: the only moment at which a run that cannot
 # work can be refused before Flower starts Ray and its workers.
 if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["run"]:
+    from fedge.flower import uses_superlink
     from fedge.launch.preflight import check_flwr_run
     from fedge.process.endings.channels import exit_despite_channels
     from fedge.process.endings.parent import be_followed, follow_at_once
+    from fedge.process.endings.reaper import start_reaper
 
     check_flwr_run(sys.argv[2:])
     exit_despite_channels()
-    follow_at_once()
+    if not follow_at_once() and not uses_superlink():  # whose SuperLink is to stay
+        start_reaper()  # a simulation follows this process only once it has loaded Fedge
     be_followed()

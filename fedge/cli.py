@@ -5,6 +5,9 @@ Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 fail
 130 on Ctrl-C, 143 on SIGTERM, 141 when nobody reads its output; of `fedge status` also 1, still running.
 """
 
+from fedge.process.endings.loading import end_of_loading  # first: Ctrl-C while all others are loaded
+
+# isort: split
 import errno
 import os
 import sys
@@ -37,6 +40,7 @@ from fedge.process.streams import forget_unread, open_missing_streams, replace_u
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
 
+end_of_loading()
 _HAVE_CODES = frozenset({"demo", "run", "resume", "status", "sweep", "superlink", "leaf", "node"})  # of a run
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

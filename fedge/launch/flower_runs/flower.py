@@ -22,6 +22,7 @@ from fedge.launch.flower_runs.simulation import Simulation
 from fedge.launch.flower_runs.superlink import behind_superlink, made_app, toml_of
 from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
+from fedge.process.endings.reaper import remove_at_end, start_reaper
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
 from fedge.records.folder import find_run, short
 from fedge.records.manifest import read_manifest, write_manifest
@@ -77,13 +78,16 @@ def _started(
         with behind_superlink(project, there, run_config) as simulation:
             yield simulation
         return
+    start_reaper()  # the others follow this process only once they have loaded Fedge
     written = project.federation(federation)
     if project.is_own(federation) or written.is_auto:
         with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
+            remove_at_end(Path(folder))
             yield made_app(Path(folder), project, there, run_config)
         return
     supernodes = there.num_supernodes if there.num_supernodes != written.num_supernodes else 0
-    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
+    with tempfile.NamedTemporaryFile("w", prefix="fedge-", suffix=".toml", encoding="utf-8") as overrides:
+        remove_at_end(Path(overrides.name))
         overrides.write(toml_of(project.as_declared(run_config)))
         overrides.flush()
         words = ["flwr", "run", str(app), *([federation] if federation else []), "-c", overrides.name]

@@ -57,6 +57,31 @@ def test_a_killed_process_leaves_nothing_behind(tmp_path, ray_home, victim, phas
     kill_one(tmp_path, ray_home, victim, phase, gone_s=60.0)
 
 
+@pytest.mark.parametrize(
+    ("program", "started"),
+    [
+        ("fedge", "flower-simulati"),
+        pytest.param("fedge", "flwr", marks=pytest.mark.extended),
+        pytest.param("flwr", "flower-simulati", marks=pytest.mark.extended),
+    ],
+)
+def test_a_starter_killed_before_the_started_has_loaded_fedge(tmp_path, ray_home, program, started):
+    """Which then cannot follow it: all end nevertheless, and no file is left."""
+    app, _, runs = paced_app(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    words = ["run", app, *(["--engine", "flower"] if program == "fedge" else [])]
+    config = f"{ENDLESS} runs-dir='{runs}' run-name='it'"
+    variables = {"TMPDIR": str(temporary), "FEDGE_TEST_PHASES": str(tmp_path / "phases")}
+    with RayRun(tmp_path, *words, "-c", config, program=program, **variables) as run:
+        run.wait_until(lambda: named(run, started), started)
+        run.process.kill()
+        run.process.wait(timeout=60)
+        assert run.left(GONE_S) == []
+        assert what_is_left(runs / "it", ray_home) == []
+        assert list(temporary.iterdir()) == []
+
+
 @pytest.mark.soak
 def test_every_process_killed_in_every_phase(tmp_path, ray_home):
     """Prints how often, and how long what was left took to go."""

@@ -1,0 +1,31 @@
+"""Ctrl-C while the command line is being loaded: the process ends at once, without a traceback.
+
+Begins with the import of this module, because nothing else can come before the imports of `fedge.cli`.
+Nothing has been started or written by then.
+"""
+
+import os
+import signal
+import threading
+from types import FrameType
+
+from fedge.process.endings.exits import Interrupted
+
+
+def _leave(signum: int, _: FrameType | None) -> None:
+    os._exit(Interrupted(signum).exit_code)
+
+
+def _replace(handler: object, by: object) -> None:
+    """Replace a handler of SIGINT where it stands; signals ignored from outside stay so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGINT) is handler:
+        signal.signal(signal.SIGINT, by)  # type: ignore[arg-type]
+
+
+def end_of_loading() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again."""
+    _replace(_leave, by=signal.default_int_handler)
+
+
+_replace(signal.default_int_handler, by=_leave)
