@@ -3,7 +3,7 @@
 Control variates c_i are kept as versions: version n is their state after leaf round n. An order names its
 starting version, so a repeated order (after a broken link, a killed process, a cloud resumed from a
 checkpoint) has the same start, and no work counts twice. Versions stay as long as a checkpoint of the cloud
-names them.
+names them. Beside each lies its checksum: a flipped bit would be another model, and nobody would notice.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from fedge.leaf.controls import Controls
+from fedge.process.durable import write_bytes
 from fedge.states.averaging import State
-from fedge.states.files import Joined, StateFileError, map_state, write_state
+from fedge.states.files import Joined, StateFileError, Ticket, map_state, open_state, write_state
 
-_CONTROLS, _FOLDS, _END = "controls", "folds", ".safetensors"
+_CONTROLS, _FOLDS = "controls", "folds"
+_END, _CHECKSUM = ".safetensors", ".sha256"
 
 
 class KeptStates:
@@ -29,23 +31,24 @@ class KeptStates:
 
     def write_controls(self, version: int, controls: Controls) -> None:
         """Store control variates after leaf round `version`, beyond the life of this process."""
-        write_state(
-            self._controls / f"{version}{_END}",
-            Joined({str(client): own for client, own in sorted(controls.items())}),
-            durably=True,
-        )
+        path = self._controls / f"{version}{_END}"
+        joined = Joined({str(client): own for client, own in sorted(controls.items())})
+        ticket = write_state(path, joined, durably=True)
+        write_bytes(path.with_suffix(_CHECKSUM), ticket.checksum.encode())
 
     def read_controls(self, version: int) -> Controls:
         """Control variates as they were after leaf round `version`; 0 is before the first.
 
         Raises:
-            FileNotFoundError: they are not here.
+            FileNotFoundError: they are not here, or damaged.
         """
         if version == 0:
             return {}
+        path = self._controls / f"{version}{_END}"
         try:
-            found = map_state(self._controls / f"{version}{_END}")
-        except StateFileError as error:
+            checksum = path.with_suffix(_CHECKSUM).read_bytes().decode("ascii", "replace")
+            found = open_state(Ticket(str(path), checksum, 0))
+        except (OSError, StateFileError) as error:
             raise FileNotFoundError(
                 f"the control variates of leaf round {version} are not in {self._controls}: {error}"
             ) from error
@@ -62,6 +65,7 @@ class KeptStates:
         for path in self._controls.glob(f"*{_END}"):
             if path.stem.isdecimal() and int(path.stem) not in but:
                 path.unlink(missing_ok=True)
+                path.with_suffix(_CHECKSUM).unlink(missing_ok=True)
 
     def write_folds(self, models: Mapping[str, State]) -> None:
         """Store models under their names, replacing present ones."""

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from damage import cut, empty, flip, grown, removed
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedge.edge.store import KeptStates
 
@@ -26,7 +29,7 @@ def test_versions_of_control_variates_survive_the_process(kept, tmp_path):
     assert {array.dtype for own in found.values() for array in own.values()} == {np.dtype(np.float64)}
 
 
-def test_versions_that_nobody_needs_are_forgotten(kept):
+def test_versions_that_nobody_needs_are_forgotten(kept, tmp_path):
     for version in (1, 2, 3, 10):
         kept.write_controls(version, {0: control(version)})
     kept.forget_controls(but=[2, 10])
@@ -34,6 +37,24 @@ def test_versions_that_nobody_needs_are_forgotten(kept):
     assert kept.read_controls(10)[0]["w"][0] == 10
     with pytest.raises(FileNotFoundError, match="the control variates of leaf round 3 are not in"):
         kept.read_controls(3)
+    assert len(list((tmp_path / "controls").iterdir())) == 2 * 2
+
+
+@given(seed=st.integers(0, 2**32 - 1), how=st.sampled_from([flip, cut, empty, removed, grown]))
+def test_a_damaged_version_is_none_and_told_in_one_line(tmp_path_factory, seed, how):
+    """In the file itself or in its checksum: other numbers than those that were kept never come back."""
+    folder, rng = tmp_path_factory.mktemp("kept"), np.random.default_rng(seed)
+    kept = KeptStates(folder)
+    kept.write_controls(7, {5: control(0.5), 6: control(1.5)})
+    files = sorted((folder / "controls").iterdir())
+    path = files[rng.integers(len(files))]
+    before = path.read_bytes()
+    how(path, None, rng)
+    if path.exists() and path.read_bytes() == before:
+        return
+    with pytest.raises(FileNotFoundError, match="the control variates of leaf round 7 are not in") as raised:
+        kept.read_controls(7)
+    assert str(raised.value).isprintable()
 
 
 def test_folds_take_the_place_of_those_before(kept):

@@ -66,7 +66,7 @@ def test_a_killed_process_leaves_nothing_behind(tmp_path, ray_home, victim, phas
     ],
 )
 def test_a_starter_killed_before_the_started_has_loaded_fedge(tmp_path, ray_home, program, started):
-    """Which then cannot follow it: all end nevertheless, and no file is left."""
+    """The started cannot follow it then: all end nevertheless, and no file is left."""
     app, _, runs = paced_app(tmp_path)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
