@@ -22,6 +22,8 @@ from fedge.process.streams import forget_unread, open_missing_streams
 
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 _LONGEST = 2**16  # characters of a record
+_ON_FAILURES = {("raybackend", "process_message"), ("vce_api", "worker")}  # in Flower's simulation
+_MOST_FAILURES = 20  # reasons of clients' failures whose traceback is kept
 
 
 class _RunLog(logging.FileHandler):
@@ -35,11 +37,14 @@ class _RunLog(logging.FileHandler):
         self.flower = (flower.handlers[:], flower.level, flower.propagate)
         self.error: OSError | None = None
         self.engine_error = ""
+        self._failures: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; keeps Flower's first error, for `first_engine_error`."""
         if record.name == "flwr" and record.levelno >= logging.ERROR and not self.engine_error:
             self.engine_error = _first_words(record.getMessage())
+        if self._is_told(record):
+            return
         try:
             text = _shortened(self.format(record))
             let = writable_bytes(len(text))
@@ -50,6 +55,23 @@ class _RunLog(logging.FileHandler):
             raise
         except Exception:
             self.handleError(record)
+
+    def _is_told(self, record: logging.LogRecord) -> bool:
+        """Whether a record of Flower's engine on a client's failure has nothing new.
+
+        Three come with every failure, the last of which, a traceback, holds the others. Fedge tells each
+        failure in one line, so a reason's first traceback suffices, to find the place in the user's code.
+        """
+        if record.name != "flwr" or (record.module, record.funcName) not in _ON_FAILURES:
+            return False
+        text = record.getMessage()
+        if not text.startswith("Traceback"):
+            return True
+        why = text.strip().splitlines()[-1]
+        if why in self._failures or len(self._failures) == _MOST_FAILURES:
+            return True
+        self._failures.add(why)
+        return False
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Keep the first write error, for `refuse_failed_log`, instead of printing a traceback per record."""

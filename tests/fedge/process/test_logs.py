@@ -2,10 +2,14 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 
 import pytest
+from flwr.app import Message, RecordDict
 
 from fedge.process import logs
 from fedge.process.logs import (
@@ -200,3 +204,37 @@ def test_what_flower_says_while_strategies_are_made_is_said_once(tmp_path, caplo
     for name, count in (("run.log", 3), ("next.log", 2)):
         text = (tmp_path / name).read_text()
         assert (text.count("equivalent to FedAvg"), text.count("of another kind")) == (1, count)
+
+
+def test_of_a_client_s_failures_on_ray_the_first_traceback_is_kept(log):
+    """Flower's own code tells each of 30 failures in three records, two of them tracebacks."""
+    pytest.importorskip("ray")
+    from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
+    from flwr.server.superlink.fleet.vce.vce_api import worker
+
+    whys, stop, replies = [*(["unplugged", "too warm"] * 3), *map(str, range(24))], threading.Event(), Queue()
+
+    def submit(*_):
+        if len(whys) == 1:
+            stop.set()
+        raise RuntimeError(whys.pop(0))
+
+    backend = SimpleNamespace(pool=SimpleNamespace(submit=submit), app_fn=object())
+    backend.process_message = lambda *words: RayBackend.process_message(backend, *words)
+    node = SimpleNamespace(retrieve_context=lambda run_id: SimpleNamespace(node_config={"partition-id": 0}))
+    messages = Queue()
+    for _ in whys:
+        messages.put(Message(RecordDict(), dst_node_id=7, message_type="train"))
+    worker(messages, replies, {7: node}, backend, stop)
+    assert replies.qsize() == 30
+    text = log.read_text()
+    assert [text.count(f"RuntimeError: {why}\n") for why in ("unplugged", "too warm", "0", "23")] == [
+        1,
+        1,
+        1,
+        0,
+    ]
+    assert text.count("Traceback") == 20
+    assert "by SimpleNamespace" not in text
+    logging.getLogger("flwr").error("another error")
+    assert "another error" in log.read_text()
