@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 LATEST = "latest"  # the link to the newest run
 MANIFEST = "manifest.json"  # in the folder of every started run
+_FIRST_S, _LAST_S = -62104060800.0, 253370764800.0  # years 2 and 9999: a calendar has them in every zone
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
@@ -157,3 +158,11 @@ def short(folder: Path) -> str:
     relative = os.path.relpath(folder)
     outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
     return str(folder) if outside else relative
+
+
+def written_at(path: Path, zone: timezone | None = None) -> datetime:
+    """Time of a file's last write, in a zone (None: the local one, unnamed).
+
+    Where clocks or copies left one that no calendar has, the nearest that it has.
+    """
+    return datetime.fromtimestamp(min(max(path.stat().st_mtime, _FIRST_S), _LAST_S), zone)

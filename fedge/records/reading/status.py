@@ -10,7 +10,7 @@ from typing import Any
 from fedge.config.registers.engines import LEAVES
 from fedge.process.endings import exits
 from fedge.process.escape import printable
-from fedge.records.folder import short
+from fedge.records.folder import short, written_at
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
 from fedge.records.tables.rows import records_of
@@ -68,7 +68,7 @@ def read_status(folder: Path) -> RunStatus:
         last_round=rounds[-1][0] if rounds else 0,
         num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
         seconds_per_round=sum(recent) / len(recent) if recent else None,
-        last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
+        last_row=written_at(table) if rounds else None,
         damaged=damaged,
         has_leaf_servers=manifest.get("engine") == LEAVES.name,
     )

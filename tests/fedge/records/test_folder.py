@@ -1,6 +1,11 @@
 import re
+import time
+from datetime import timezone
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fedge.config.registers.option import ConfigError
 from fedge.records import folder as folder_module
@@ -10,6 +15,7 @@ from fedge.records.folder import (
     data_folders,
     refuse_taken_name,
     remove_client_data,
+    written_at,
 )
 
 
@@ -117,3 +123,25 @@ def test_of_two_runs_of_one_name_that_come_at_once_one_is_refused(tmp_path, monk
     monkeypatch.setattr(folder_module, "refuse_taken_name", look)
     with pytest.raises(ConfigError, match="run-name must be new"):
         folder_module.create_run_folder(str(tmp_path), "a", 1)
+
+
+@pytest.fixture(scope="module", params=["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def zone(request):
+    """A time zone of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@given(seconds=st.floats(-(2.0**63), 2.0**63))
+@example(-62135596800.0)
+@example(253402300799.0)
+def test_a_file_was_written_at_some_time_whatever_its_file_system_says(zone, seconds):
+    """File systems keep any 64 bits; times of the years 1971 to 9998 stay what they are."""
+    path = SimpleNamespace(stat=lambda: SimpleNamespace(st_mtime=seconds))
+    local, universal = written_at(path), written_at(path, timezone.utc)
+    assert abs(local.astimezone(timezone.utc) - universal).total_seconds() <= 3600
+    if 31_536_000 <= seconds < 253_339_228_800:
+        assert abs(universal.timestamp() - seconds) < 1e-3
