@@ -190,7 +190,7 @@ def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
     except ValueError as error:
         raise ConfigError(
             f"train.task {config.train.task} takes {task_of(config.train).takes}, but of client {client}: "
-            f"{error}; set another train.task (docs/tasks.md), or mend y"
+            f"{error}; set another train.task (docs/tasks.md), or fix y"
         ) from error
 
 

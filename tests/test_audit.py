@@ -24,9 +24,9 @@ def report(*vulns, **more):
 def test_holes_are_told_from_those_that_are_accepted_with_their_reason():
     assert audit.findings(report()) == (1, [], [])
     count, new, accepted = audit.findings(report(HOLE, KNOWN))
-    assert (count, new) == (1, ["ray 2.51.1: CVE-2030-1, GHSA-1, mended in 2.0"])
+    assert (count, new) == (1, ["ray 2.51.1: CVE-2030-1, GHSA-1, fixed in 2.0"])
     assert accepted == [
-        "ray 2.51.1: CVE-2025-62593, GHSA-2, mended in 2.52.0; accepted: Ray's dashboard, which no Ray of a "
+        "ray 2.51.1: CVE-2025-62593, GHSA-2, fixed in 2.52.0; accepted: Ray's dashboard, which no Ray of a "
         "run serves (SECURITY.md)"
     ]
 

@@ -49,7 +49,7 @@ def test_a_link_passes_on_until_it_is_cut_and_again_when_it_is_mended():
                 assert caller.recv(100) == b""
             with socket.create_connection(("127.0.0.1", cut.port), timeout=20) as refused:
                 assert refused.recv(100) == b""
-            cut.mend()
+            cut.fix()
         cut.close()
         thread.join(20)
         assert not thread.is_alive()

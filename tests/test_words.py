@@ -1,8 +1,8 @@
-"""tools.words, by hand; and docstrings whose first words name the thing."""
+"""tools.words, by hand; docstrings whose first words name the thing; messages in plain words."""
 
 import pytest
 
-from tools.words import ROOT, comments, docstrings, per_thousand, riddles
+from tools.words import ROOT, comments, docstrings, messages, per_thousand, riddles, stilted
 
 SOURCE = '''"""A module. It does what it says."""
 x = 1  # what it holds
@@ -42,3 +42,18 @@ def test_docstrings_name_their_thing_first():
     """No "Return …", no "Who is …", in all Python of the repository: the name of the result or the act."""
     rooms = ("benchmarks", "examples", "fedge", "hhar", "studies", "tests", "tools")
     assert riddles(path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))) == []
+
+
+def test_a_stilted_message_is_found(tmp_path):
+    """Also in an f-string over two lines; not in a docstring."""
+    path = tmp_path / "module.py"
+    source = '"""Nobody, anew."""\nx = 1\nraise ValueError(f"{x} must be 2, "\n    f"but is 1; mend it")\n'
+    path.write_text(source)
+    assert list(messages(source)) == [" must be 2, but is 1; mend it"]
+    assert stilted([path]) == [f"{path}: must be 2, but is 1; mend it"]
+
+
+def test_messages_are_in_plain_words():
+    """Errors, notes, help and meanings of options, in words of the field: "fix it", not "mend it"."""
+    rooms = ("fedge", "hhar")
+    assert stilted(path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))) == []

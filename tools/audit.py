@@ -88,8 +88,8 @@ def findings(report: Any) -> tuple[int, list[str], list[str]]:
         for hole in entry["vulns"]:
             names = {hole["id"], *hole.get("aliases", ())}
             why = next((ACCEPTED[name] for name in sorted(names & ACCEPTED.keys())), None)
-            mended = ", ".join(hole.get("fix_versions", ())) or "no version"
-            line = f"{entry['name']} {entry['version']}: {', '.join(sorted(names))}, mended in {mended}"
+            fixed = ", ".join(hole.get("fix_versions", ())) or "no version"
+            line = f"{entry['name']} {entry['version']}: {', '.join(sorted(names))}, fixed in {fixed}"
             (new if why is None else accepted).append(line if why is None else f"{line}; accepted: {why}")
     return len(asked), new, accepted
 

@@ -119,7 +119,7 @@ class Cut:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Pass on again."""
         self.is_cut = False
 
@@ -177,13 +177,13 @@ class LeafServers:
         self.link.cut()
         if back:
             time.sleep(AWAY_S)
-            self.link.mend()
+            self.link.fix()
 
     def revoke(self, back: bool) -> None:
         """Let its certificate count no more, and break its link once; a new one may be brought."""
         _finish(_fedge("certs", self.certs, "--revoke", "leaf-1", at=self.folder))
         self.link.cut()
-        self.link.mend()
+        self.link.fix()
         if back:
             time.sleep(AWAY_S)
             _finish(_fedge("certs", self.certs, "--leaves", LEAVES, at=self.folder))

@@ -204,7 +204,7 @@ def main(words: Sequence[str]) -> int:
         copied(place)
         needed = dict.fromkeys(test for mutant in chosen for tests in tests_of(mutant.path) for test in tests)
         if not passes([test for test in needed if test.is_dir()], place, None):
-            print("mutants: the tests fail without any; mend them first")
+            print("mutants: the tests fail without any; fix them first")
             return 1
         left = []
         for number, mutant in enumerate(chosen, start=1):

@@ -1,4 +1,4 @@
-"""Words per 1,000 that make prose read translated, in docstrings, comments and pages; and first words.
+"""Words per 1,000 that make prose read translated; first words of docstrings; stilted words of messages.
 
 python -m tools.words [FILE.py | FILE.md …]
 """
@@ -16,6 +16,11 @@ ROOT = Path(__file__).parents[1]
 WATCHED = ("what", "that", "it", "who", "which")
 # a summary names its thing; these begin one that does not
 RIDDLES = re.compile(r"(?:Yield|Tell) what\b|(?:Return|What|Who|Whom|Whose|Whoever|Which|That|Do so)\b")
+# words of messages with a plain one for each: fix, again, no client, anyone, others, a number, resume, is at
+STILTED = re.compile(
+    r"\b(?:mend(?:s|ed)?|anew|nobody|whoever|other ones|so many|go(?:es)? on (?:with|after)|says? itself"
+    r"|stands? (?:under|together))\b"
+)
 _WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
@@ -32,6 +37,15 @@ def comments(source: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string.lstrip("#: ")
+
+
+def messages(source: str) -> Iterator[str]:
+    """Texts in a module's code: errors, notes, help, meanings of options; docstrings are none."""
+    tree = ast.parse(source)
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.value
 
 
 def per_thousand(texts: Iterable[str]) -> tuple[int, dict[str, float]]:
@@ -51,8 +65,18 @@ def riddles(sources: Iterable[Path]) -> list[str]:
     ]
 
 
+def stilted(sources: Iterable[Path]) -> list[str]:
+    """Messages with a stilted word, as "file: the word in its message"."""
+    return [
+        f"{path}: {text.strip()}"
+        for path in sources
+        for text in messages(path.read_text(encoding="utf-8"))
+        if STILTED.search(text)
+    ]
+
+
 def main(paths: list[str]) -> None:
-    """Print a row per kind of text, then the docstrings whose first words name no thing."""
+    """Print a row per kind of text, then docstrings whose first words name no thing, and stilted messages."""
     files = [Path(path) for path in paths] or [
         *sorted((ROOT / "fedge").rglob("*.py")), *sorted((ROOT / "hhar").rglob("*.py")),
         *sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md",
@@ -68,7 +92,7 @@ def main(paths: list[str]) -> None:
     for name, found in texts.items():
         total, shares = per_thousand(found)
         print(f"{name:12}{total:8}" + "".join(f"{shares[word]:8.1f}" for word in WATCHED))
-    print(*riddles(code), sep="\n")
+    print(*riddles(code), *stilted(code), sep="\n")
 
 
 if __name__ == "__main__":

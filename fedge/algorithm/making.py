@@ -77,5 +77,5 @@ def _called(code: Any, what: str, arguments: Mapping[str, Any]) -> Any:
         return code(**arguments)
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{what} cannot be made: {own_error(error)}; mend it, or change train.algorithm-args"
+            f"{what} cannot be made: {own_error(error)}; fix it, or change train.algorithm-args"
         ) from error

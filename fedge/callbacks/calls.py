@@ -137,14 +137,14 @@ class Callbacks(Hooks):
             except OWN_ERRORS as error:
                 raise CallbackError(
                     f"callback {name} failed in {hook}{self._when()}: {own_error(error)}; "
-                    f"mend it, or leave it out of callbacks"
+                    f"fix it, or leave it out of callbacks"
                 ) from error
             if answer is None or hook == "end_run":
                 continue
             if not isinstance(answer, str) or not answer.strip():
                 raise CallbackError(
                     f"callback {name} must return None or the reason why the run is to end, but in "
-                    f"{hook}{self._when()} it returned {shown(answer)}; mend it"
+                    f"{hook}{self._when()} it returned {shown(answer)}; fix it"
                 )
             if self.stop is None:
                 self.stop = Stop(name, max(self._global_round, 1), " ".join(answer.split()))
@@ -178,7 +178,7 @@ class Callbacks(Hooks):
                 if before.get(key) != content and (name, key) not in self._said:
                     self._said.add((name, key))
                     logger.warning(
-                        "callback %s changes %s (%s), which does not come back when the run goes on after a "
+                        "callback %s changes %s (%s), which is lost when the run resumes after a "
                         "stop; define state_dict and load_state_dict",
                         name, key, type(getattr(callback, key)).__name__,
                     )  # fmt: skip
@@ -214,7 +214,7 @@ def _callback_of(name: str, config: Config) -> Any:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"callbacks {name} cannot be made: {own_error(error)}; mend it, or change callbacks-args"
+            f"callbacks {name} cannot be made: {own_error(error)}; fix it, or change callbacks-args"
         ) from error
     refuse_uncalled(callback, name)
     refuse_other_columns(callback, config)
@@ -249,7 +249,7 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
     except OWN_ERRORS as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "
-            f"{own_error(error)}; mend it"
+            f"{own_error(error)}; fix it"
         ) from error
 
 
@@ -266,5 +266,5 @@ def _put_back(name: str, callback: Any, state: Any) -> None:
     except OWN_ERRORS as error:
         raise CallbackError(
             f"callback {name} must take back with load_state_dict what its state_dict gave, but: "
-            f"{own_error(error)}; mend it"
+            f"{own_error(error)}; fix it"
         ) from error

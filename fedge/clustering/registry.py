@@ -227,8 +227,7 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
         part = code(**arguments)
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"cluster.method {name} cannot be made: {own_error(error)}; mend it, or change "
-            f"cluster.method-args"
+            f"cluster.method {name} cannot be made: {own_error(error)}; fix it, or change cluster.method-args"
         ) from error
 
     def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:
@@ -275,7 +274,7 @@ def _of_family(name: str, family: Family, leaves: int) -> Grouping:
         return _usable(name, found, leaves)
     raise ConfigError(
         f"cluster.method {name} must return memberships (S, K) of {leaves} leaves, rows that sum to 1, but "
-        f"returned some {what}; mend it"
+        f"returned some {what}; fix it"
     )
 
 
@@ -292,7 +291,7 @@ def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
     if labels.shape != (leaves,) or not np.issubdtype(labels.dtype, np.integer):
         raise ConfigError(
             f"cluster.method {name} must return a whole number for each of {leaves} leaves, but returned "
-            f"{shown(found)}; mend it"
+            f"{shown(found)}; fix it"
         )
     return _usable(name, replace(grouping, labels=number_by_first_appearance(labels)), leaves)
 
@@ -309,7 +308,7 @@ def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
     ):
         raise ConfigError(
             f"cluster.method {name} must return a similarity of shape ({leaves}, {leaves}), or None, but "
-            f"returned {shown(grouping.similarity)}; mend it"
+            f"returned {shown(grouping.similarity)}; fix it"
         )
     _refuse_what_json_lacks(name, "facts", grouping.facts)
     _refuse_what_json_lacks(name, "kept", grouping.kept)
@@ -340,7 +339,7 @@ def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: i
     if not fits or chosen.min() < 0 or chosen.max() >= count:
         raise ConfigError(
             f"cluster.method {name} must return as takes a model 0..{count - 1} of the cloud's for each of "
-            f"{len(grouping.labels)} leaves, but returned {shown(takes)}; mend it"
+            f"{len(grouping.labels)} leaves, but returned {shown(takes)}; fix it"
         )
 
 
@@ -360,8 +359,8 @@ def _refuse_what_json_changes(name: str, kept: Mapping[str, Any]) -> None:
         if type(key) is not str or not (found == value or alike(found, value)):
             raise ConfigError(
                 f"cluster.method {name} must return kept that comes back from JSON as it was (tables by "
-                f"text, no tuples), because a run goes on with it after a stop, but keeps {shown(value)} as "
-                f"{shown(key)}; mend it"
+                f"text, no tuples), because a run resumes from it after a stop, but keeps {shown(value)} as "
+                f"{shown(key)}; fix it"
             )
 
 
@@ -372,5 +371,5 @@ def _refuse_what_json_lacks(name: str, what: str, value: Any) -> None:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"cluster.method {name} must return {what} that JSON can hold (numbers and lists of Python), but "
-            f"returned {shown(value)}: {error}; mend it"
+            f"returned {shown(value)}: {error}; fix it"
         ) from error

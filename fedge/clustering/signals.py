@@ -66,7 +66,7 @@ def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
             return matrix
     raise ConfigError(
         f"cluster.signal {name} must return a symmetric ({size}, {size}) matrix of finite numbers, but "
-        f"returned {shown(found)}; mend it"
+        f"returned {shown(found)}; fix it"
     )
 
 

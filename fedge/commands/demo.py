@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 CONFIG = "fedge:demo"
 _PLANTED = """\
 Thirty-six people wear a phone. Six leaf servers know six of them each, and train on four.
-In half of the leaves, drawn by the seed, every sensor is turned round, and nobody is told.
-The data are made up: this shows how Fedge works, not how well it does on people."""
+In half of the leaves, drawn by the seed, every sensor is turned round; the cloud is not told.
+The data are generated: this shows how Fedge works, not how well it does on people."""
 
 
 def add_demo(commands: Any) -> None:

@@ -108,9 +108,9 @@ def _try(register: Register, name: str, compressor: Compressor) -> None:
         if not fits:
             raise ConfigError(
                 f"{register.option} {name} must send {count} finite numbers for as many, but sent "
-                f"{shown(found)}; mend it"
+                f"{shown(found)}; fix it"
             )
         if type(bits) is not int or bits < 0:
             raise ConfigError(
-                f"{register.option} {name} must say a whole number of bits, but says {shown(bits)}; mend it"
+                f"{register.option} {name} must say a whole number of bits, but says {shown(bits)}; fix it"
             )

@@ -254,11 +254,11 @@ def _refuse_personal_layers_that_the_model_lacks(config: RunOptions) -> None:
 _ROUNDS_ONLY: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
     ("scaffold.enabled=false", "control variates are averages over clients of one round",
      lambda config: config.scaffold.enabled),
-    ("cluster.blend=1.0", "a leaf goes on from its group's model",
+    ("cluster.blend=1.0", "a leaf continues from its group's model",
      lambda config: config.cluster.enabled and config.cluster.blend != 1.0),
-    ("cluster.enabled=false", "a single leaf has nobody to be compared with",
+    ("cluster.enabled=false", "a single leaf cannot be compared with others",
      lambda config: config.cluster.enabled and config.hierarchy.num_servers == 1),
-    ('cluster.enabled=false or asynchrony.groups=""', "groups are said, or found",
+    ('cluster.enabled=false or asynchrony.groups=""', "groups are either given or found",
      lambda config: config.cluster.enabled and bool(config.asynchrony.groups)),
     ("evaluate.every=1", "asynchrony.evaluate-every-s says when models are evaluated",
      lambda config: config.evaluate.every != 1),
@@ -303,8 +303,8 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> N
     for each, register in ((rule, parts.SERVER_RULES), *((name, parts.CLOUD_RULES) for name in cloud)):
         if register.has(each, traits.TELLS_CLASSES):
             raise ConfigError(
-                f"privacy.kind {kind} needs another {register.option} than {each}, which is told the shares "
-                f"of classes without noise; use fedbuff"
+                f"privacy.kind {kind} needs another {register.option} than {each}, which learns the "
+                f"shares of classes without noise; use fedbuff"
             )
     if kind != "local" and not parts.SERVER_RULES.has(rule, traits.NOISED):
         raise ConfigError(

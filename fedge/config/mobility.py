@@ -49,10 +49,10 @@ def refuse_association(config: RunOptions) -> None:
     if parts.SCENARIOS.has(config.scenario, traits.FIXED):
         raise ConfigError(
             f"hierarchy.association {hierarchy.association} needs another scenario than {config.scenario}, "
-            f'which says itself what leaves hold; set one of them to "none"'
+            f'which decides what leaves hold; set one of them to "none"'
         )
     if config.asynchrony.is_on and config.devices.pieces:
         raise ConfigError(
             f"hierarchy.association {hierarchy.association} needs devices.pieces=0, because pieces of a user "
-            f"stand together, but it is {config.devices.pieces}; set one of them otherwise"
+            f"stay at one leaf, but it is {config.devices.pieces}; set one of them otherwise"
         )

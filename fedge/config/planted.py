@@ -112,7 +112,7 @@ def _refuse_wrong_files(config: RunOptions) -> None:
         )
     if not parts.PARTITIONS.has(config.partition.kind, traits.WHOLE_USERS):
         raise ConfigError(
-            f"scenario {config.scenario} needs partition.kind to be user, because whole users stand at the "
+            f"scenario {config.scenario} needs partition.kind to be user, because whole users belong to the "
             f'leaves of their file, but it is {config.partition.kind!r}; set partition.kind="user"'
         )
 

@@ -46,7 +46,7 @@ _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
                      and _groups_of_regions(config))),
     ('cluster.tiers="0" or a cluster.method without models of its own',
      "servers above would replace the models that its children train", _models_are_replaced),
-    ("gate.tiers of one tier below which nobody groups, whose servers make two rounds or more in one of the "
+    ("gate.tiers of one tier, without groups below it and with two or more of its rounds per round of the "
      'server above (hierarchy.region-rounds), or gate.rule="published"',
      "an offer taken for a round of trial must still be there after it", _is_judged_too_late),
     ('gate.rule="published" or personal.layers="none"', "a region's own line has no layers of a leaf's own",

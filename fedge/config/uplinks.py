@@ -7,7 +7,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.run_options import RunOptions
 
 _EXACT_MODELS: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
-    ("gate.enabled=false", "a server that keeps its own model would go on from one that nobody above knows",
+    ("gate.enabled=false", "a server that keeps its own model would continue from one unknown above",
      lambda config: config.gate.enabled),
     ("cluster.enabled=false", "evidence on groups, and trials of them, are sent beside the model",
      lambda config: config.cluster.enabled),
@@ -15,7 +15,7 @@ _EXACT_MODELS: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
      lambda config: config.cluster.blend != 1.0),
     ('personal.layers="none"', "layers that a leaf keeps are not known above",
      lambda config: config.personal.layers != "none"),
-    ("cloud.rule-tiers of the root alone", "a rule between regions goes on from exact models",
+    ("cloud.rule-tiers of the root alone", "a rule between regions continues from exact models",
      lambda config: len(config.meeting_tiers) > 1),
     ("scaffold.levels=1", "corrections between servers are sums of exact drifts",
      lambda config: config.scaffold.enabled and config.scaffold.levels > 1),
@@ -30,7 +30,7 @@ def refuse_broken_promises(config: RunOptions) -> None:
     if config.asynchrony.is_on:
         raise ConfigError(
             f"uplink.clients and uplink.servers must be none with asynchrony.rule {config.asynchrony.rule}, "
-            f"whose clock counts models as they are; set them none, or time rounds by devices.time-rounds"
+            f"whose clock counts uncompressed models; set them to none, or time rounds by devices.time-rounds"
         )
     if uplink.clients != parts.UNCOMPRESSED:
         _refuse_at_clients(config, uplink.clients)

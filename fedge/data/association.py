@@ -144,7 +144,7 @@ def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
     option, file = f"{_KEY}-args.delays", Path(str(path))
     header, rows = table_of(file, option)
     if not {"client", "leaf", "delay"} <= set(header):
-        raise ConfigError(f"{option} must have columns client, leaf and delay, but {path} has not; mend it")
+        raise ConfigError(f"{option} must have columns client, leaf and delay, but {path} has not; fix it")
     at = {int(client): row for row, client in enumerate(clients.ids)}
     found = np.full((len(clients.ids), leaves), np.inf)
     for where, row in rows:
@@ -155,7 +155,7 @@ def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
         if client < 0 or not 0 <= leaf < leaves or not 0 <= delay < math.inf:
             raise ConfigError(
                 f"{option} must have client, leaf (0 to {leaves - 1}) and seconds of at least 0, but {where} "
-                f"has {shown(dict(row))}; mend it"
+                f"has {shown(dict(row))}; fix it"
             )
         if client in at:  # others are unseen clients, or not of this run
             found[at[client], leaf] = delay
@@ -290,7 +290,7 @@ def _checked(name: str, given: Any, places: np.ndarray) -> np.ndarray:
     if not fits or np.bincount(leaf, minlength=len(places)).tolist() != places.tolist():
         raise ConfigError(
             f"{_KEY} {name} must return the leaf of each of {int(places.sum())} clients, "
-            f"{shown(places.tolist())} of each leaf, but returned {shown(given)}; mend it"
+            f"{shown(places.tolist())} of each leaf, but returned {shown(given)}; fix it"
         )
     found: np.ndarray = leaf
     return found

@@ -41,8 +41,8 @@ def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[in
     """
     if SCENARIOS.has(config.scenario, FILES):
         raise ConfigError(
-            f"devices.pieces must be 0 with scenario {config.scenario}, which says itself whose windows go "
-            f"where, but is {config.devices.pieces}; set devices.pieces=0"
+            f"devices.pieces must be 0 with scenario {config.scenario}, which decides itself which client "
+            f"gets which windows, but is {config.devices.pieces}; set devices.pieces=0"
         )
     kind = split_kind(windows, config)
     unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)

@@ -259,7 +259,7 @@ def _refuse_other_form(laid: LaidOut, told: WindowsReport) -> None:
     """Raise ValueError unless windows have the form and the numbers that their description says."""
     form = (laid.x.shape[1:], laid.y.shape[1:], laid.y.dtype.name, len(laid.y))
     if form != (told.input_shape, told.y_shape, told.y_dtype, len(laid.x)):
-        raise ValueError("x.npy and y.npy are not of the form that is told")
+        raise ValueError("x.npy and y.npy do not have the form described")
     if laid.x.dtype.name != ("int64" if told.dtype == "int64" else "float32"):
         raise ValueError(f"x.npy is of {laid.x.dtype.name}")
     for bounds in laid.bounds:
@@ -275,7 +275,7 @@ def _refuse_other_form(laid: LaidOut, told: WindowsReport) -> None:
     first = laid.bounds[blocks[0][0]]
     sizes = first.val - first.start, first.test - first.val, first.stop - first.test
     if sizes != tuple(map(told.windows, _SPLITS)):
-        raise ValueError("there are not as many windows as are told")
+        raise ValueError("there are not as many windows as described")
 
 
 def write_share(folder: Path, data: OwnData) -> None:

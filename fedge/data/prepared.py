@@ -130,7 +130,7 @@ def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"data.path {name} cannot be made: {own_error(error)}; mend it, or change data.path-args"
+            f"data.path {name} cannot be made: {own_error(error)}; fix it, or change data.path-args"
         ) from error
     if not isinstance(found, Windows):
         kind = type(found).__name__

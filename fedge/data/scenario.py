@@ -163,7 +163,7 @@ def _refuse_other_changes(scenario: str, changes: Any, groups: int, channels: in
 
 def _other_changes(scenario: str, rule: str, gave: Any) -> ConfigError:
     """An error in one line."""
-    return ConfigError(f"scenario {scenario} {rule}, but gave {shown(gave)}; mend it")
+    return ConfigError(f"scenario {scenario} {rule}, but gave {shown(gave)}; fix it")
 
 
 Groups = tuple[int, ...]

@@ -73,7 +73,7 @@ def _deal_as_asked(
     if not fits or found.min() < NOBODY or found.max() > most:
         raise ConfigError(
             f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "
-            f"-1 for nobody, but returned {shown(found)}; mend it"
+            f"-1 for no client, but returned {shown(found)}; fix it"
         )
     return np.where(split == UNUSED, NOBODY, found)
 

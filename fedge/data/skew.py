@@ -40,7 +40,7 @@ def class_shares(
     owners = owned.sum(axis=1, keepdims=True)
     if not owners.all():
         raise ConfigError(
-            f"{_CLASSES} must let every class have an owner, but nobody of {num_clients} clients with "
+            f"{_CLASSES} must give every class an owner, but none of {num_clients} clients with "
             f"{count} each owns class {int(owners.argmin())}; raise it, or use more clients"
         )
     shares: np.ndarray = owned / owners

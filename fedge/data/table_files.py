@@ -54,7 +54,7 @@ def _rows(
         where, cells = found
         if len(cells) > len(names):
             raise ConfigError(
-                f"{option} must have as many cells in a row as columns, but {where} has more; mend it, and "
+                f"{option} must have as many cells in a row as columns, but {where} has more; fix it, and "
                 f"write numbers with points"
             )
         yield where, dict(zip(names, [*cells, *[None] * (len(names) - len(cells))], strict=True))

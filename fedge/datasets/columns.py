@@ -121,7 +121,7 @@ def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     if len(bad):
         raise HharError(
             f"{name}: values must be finite as float32, {len(bad)} are not, first in row {bad[0]}: "
-            f"{values[bad[0]]}; drop these rows or mend them"
+            f"{values[bad[0]]}; drop these rows or fix them"
         )
     return cast, kind
 
@@ -210,7 +210,7 @@ def refuse_infinite(values: NDArray[Any], name: str) -> None:
     if len(bad):
         raise HharError(
             f"{name}: names must be finite, {len(bad)} are not, first {values[bad[0]]}; drop these rows or "
-            "mend them"
+            "fix them"
         )
 
 
@@ -252,7 +252,7 @@ def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
     if values.dtype.kind in "mM":
         cast = values.astype(f"{values.dtype.kind}8[ns]")
         if (cast.astype(values.dtype) != values).any():  # NumPy lets them run over
-            raise HharError(f"{name}: dates must be from 1678 to 2262, are not; mend them, or give numbers")
+            raise HharError(f"{name}: dates must be from 1678 to 2262, are not; fix them, or give numbers")
         return cast.astype(np.int64)
     if values.dtype.kind not in "fiu":
         is_polars = hasattr(column, "to_pandas")

@@ -214,7 +214,7 @@ def _refuse_times(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> N
         where = places[1 + np.argmax(step < 0)]
         raise HharError(
             f"time: must rise within a user, runs back in {(step < 0).sum()} rows, first in row {where} "
-            f"of {who}; sort by user and time, or name what began anew as session= or device="
+            f"of {who}; sort by user and time, or name the column of recordings as session= or device="
         )
     if (step == 0).any():
         where = places[1 + np.argmax(step == 0)]

@@ -140,12 +140,11 @@ def refuse_nobody_there(who: Population, config: Config, presence: Presence) -> 
         if is_there or until_us < end_us:
             return
         first_us = min(first_us, until_us)
-    comes = (
-        f"the first one comes at {first_us / SECOND_US:g} s" if first_us < FOREVER_US else "none ever comes"
-    )
+    comes = f"the first is at {first_us / SECOND_US:g} s" if first_us < FOREVER_US else "none ever is"
     raise ConfigError(
-        f"devices.availability {config.devices.availability} must have a device there before the run ends, "
-        f"at {end_us / SECOND_US:g} virtual s, but {comes}; lengthen the run, or let devices be there sooner"
+        f"devices.availability {config.devices.availability} must make a device available before "
+        f"the run ends, at {end_us / SECOND_US:g} virtual s, but {comes}; lengthen the run, or let devices "
+        f"come sooner"
     )
 
 
@@ -156,9 +155,9 @@ def nothing_made(procedure: Procedure) -> str | None:
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6
     updates = ledger.total("updates")
     if not procedure.planning.begun:
-        remedy = "see to devices.selection, which gave nobody work, and to who is there"
+        remedy = "change devices.selection, which chose no device, or devices.availability"
     elif not updates:
-        remedy = "lengthen the run, or make devices quicker or more often there"
+        remedy = "lengthen the run, or make devices faster or more often available"
     elif not any(server.number for server in procedure.servers):
         remedy = "lower the buffer in asynchrony.rule-args, or lengthen the run"
     else:

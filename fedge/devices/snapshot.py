@@ -108,7 +108,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     servers = []
     for index, server in enumerate(_servers(procedure)):
         if fault := unkept(server.memory, server.version.vector):
-            raise ConfigError(f"{server.told} {fault}; mend it")
+            raise ConfigError(f"{server.told} {fault}; fix it")
         if server.memory.arrays:
             memory[str(index)] = dict(server.memory.arrays)
         servers.append(_server_facts(server, kept))
@@ -166,8 +166,8 @@ def restore(
     if facts.get("form") != _FORM:
         raise ConfigError(
             f"the checkpoint must be of this version's virtual clock (form {_FORM}), but is "
-            f"{shown(facts.get('form', 1))}: what it holds has changed since; begin the run anew, or "
-            "go on with the version that made it (versions in manifest.json)"
+            f"{shown(facts.get('form', 1))}: its content has changed since; start the run again, or "
+            "resume it with the version that wrote it (versions in manifest.json)"
         )
     refuse_others(procedure, facts)
     groups = {name: groups.get(name, {}) for name in _GROUPS}

@@ -119,13 +119,13 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     for register, name in ((SERVER_RULES, asynchrony.rule), *above_rules):
         if register.has(name, TELLS_CLASSES):
             raise ConfigError(
-                f"{register.option} {name} makes windows from real models, and nobody trains here; time it "
-                f'with the same buffer as {register.option}="fedbuff"'
+                f"{register.option} {name} generates windows from trained models, which are missing here; "
+                f'time the same buffer with {register.option}="fedbuff"'
             )
     refuse_partial_work(devices, asynchrony.rule)
     if asynchrony.is_real or asynchrony.replay:
         raise ConfigError(
-            "fedge clock needs the virtual clock, whose times are made up, but asynchrony.clock is "
+            "fedge clock needs the virtual clock, whose times are simulated, but asynchrony.clock is "
             f"{asynchrony.clock} and asynchrony.replay is {shown(asynchrony.replay)}; leave them out"
         )
     sizes = clients_per_leaf(config.hierarchy, count)

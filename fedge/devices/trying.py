@@ -50,10 +50,10 @@ def _first_model(
         if found is not None and not (isinstance(found, np.ndarray) and found.shape == model.shape):
             raise ConfigError(
                 f"{register.option} {name} must return the new model, an array of the shape of the one "
-                f"it got, or None, but returned {shown(found)}; mend it"
+                f"it got, or None, but returned {shown(found)}; fix it"
             )
         if fault := unkept(memory, model):
-            raise ConfigError(f"{register.option} {name} {fault}; mend it")
+            raise ConfigError(f"{register.option} {name} {fault}; fix it")
         if found is not None:
             break
     return found, memory.arrays
@@ -100,7 +100,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
     if not (isinstance(found, tuple) and len(found) == 2 and type(found[1]) is int and found[1] > 0):
         raise ConfigError(
             f"{AVAILABILITY.option} {name} must say (whether a device is there, until which microsecond), "
-            f"but said {shown(found)} at 0; mend it"
+            f"but said {shown(found)} at 0; fix it"
         )
 
     def times() -> list[Any]:
@@ -125,7 +125,7 @@ def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
     if found is not None and (isinstance(found, bool) or found not in range(_DEVICES)):
         raise ConfigError(
             f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
-            f"{shown(found)} of devices 0 and 1; mend it"
+            f"{shown(found)} of devices 0 and 1; fix it"
         )
     asked_twice(SELECTIONS, name, lambda: [chosen(leaf) for leaf in range(_MANY)], FROM_RNG)
 
@@ -154,5 +154,5 @@ def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
     except OWN_ERRORS as error:
         raise ConfigError(
             f"{register.option} {name} cannot be used: {own_error(error)}; change "
-            f"{register.option}-args, or mend it"
+            f"{register.option}-args, or fix it"
         ) from error

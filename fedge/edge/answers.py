@@ -189,7 +189,7 @@ class Schema:
             client = name.removeprefix(orders.SUMMARY)
             own = {str(each): samples for each, samples in leaf.train_samples.items()}
             if sizes is None or client not in own:
-                raise ToldError("summaries", "that nobody asked for")
+                raise ToldError("summaries", "one that was not requested")
             form = {str(kind): np.empty(size) for kind, size in enumerate(sizes)}
             check_like(state, form)
             windows = float(state[str(len(sizes) - 1)][0])
@@ -236,7 +236,7 @@ class Schema:
             _refuse_trained(self._book(answer.facts["book"], leaf.clients))
             wanted = {orders.MODEL} if truth(answer.facts["moved"], "moved") else set()
             if {name for name in answer.states if not name.startswith(orders.SUMMARY)} != wanted:
-                raise ToldError("states", "other ones")
+                raise ToldError("states", "not the requested ones")
             if wanted:
                 self.check_model(answer.states[orders.MODEL], leaf, start)
             self._check_summaries(answer.states, leaf, updates)
@@ -260,7 +260,7 @@ class Schema:
         with admitted():
             only(answer.facts, {"evaluated", "book", NUMBER})
             if answer.states:
-                raise ToldError("states", "that nobody asked for")
+                raise ToldError("states", "none were requested")
             book = self._book(answer.facts["book"], roles)
             _refuse_trained(book)
             most = sum(len(each) for each in roles.values()) * len(splits)
@@ -320,7 +320,7 @@ class Schema:
 
 def words_told(answer: Packet) -> str:
     """Why an order could not be carried out, as a leaf server says: one printable line."""
-    words = answer.facts.get("words", "it says not why")
+    words = answer.facts.get("words", "no reason given")
     return printable(words[:_LONGEST] if isinstance(words, str) else shown(words))[:_LONGEST]
 
 
@@ -380,7 +380,7 @@ def only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
 def _refuse_trained(book: Mapping[str, Any]) -> None:
     """Raise if a book reports training for an order without training for the leaf."""
     if book["train_loss"] or book["train_seconds"] or book["asked"] or book["kept_model"]:
-        raise ToldError("book", "training that nobody asked for")
+        raise ToldError("book", "training that was not requested")
 
 
 def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None:
@@ -393,4 +393,4 @@ def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None
 def _refuse_others(named: Sequence[Any], clients: Collection[int], what: str) -> None:
     others = [each for each in named if type(each) not in (int, float) or each not in clients]
     if others:
-        raise ToldError(what, f"of client {shown(others[0])}, which it was not to ask")
+        raise ToldError(what, f"client {shown(others[0])} was not to be asked")

@@ -56,7 +56,7 @@ def failed_order(kind: str, error: BaseException) -> Packet:
     """The answer to an order that could not be carried out; the error is logged."""
     if isinstance(error, OrderRefused):
         logger.warning("an order is refused: %s", error)
-        return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
+        return Packet(orders.FAILED, {"words": f"invalid order: {error}"})
     logger.error("order %s failed", shown(kind), exc_info=error)
     words = without_folders(str(error), error) if isinstance(error, ConfigError) else words_of(error)
     words = printable(words[:_LONGEST_FAILED])[:_LONGEST_FAILED]
@@ -114,7 +114,7 @@ def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
     with _read():
         named = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
         if not named or any(type(leaf) is not int or leaf not in leaves for leaf in named):
-            raise ToldError("leaves", "others than are here")
+            raise ToldError("leaves", "not those of this process")
     return sorted(named)
 
 
@@ -151,7 +151,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in values(facts["path"], "path"))
         named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
         if named != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
-            raise ToldError("leaves", "others than stand below the region here")
+            raise ToldError("leaves", "not those below the region in this process")
         every = hierarchy.leaf_rounds_of(len(path) - 1)
         first = whole_number(facts["first"], 1, _MOST_ROUNDS, "first")
         whole_number(facts["last"], first + every - 1, first + every - 1, "last")
@@ -165,7 +165,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         begin = tuple(f"{leaf}/" for leaf in named)
         others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
         if others or orders.MODEL not in packet.states:
-            raise ToldError("states", "other ones")
+            raise ToldError("states", "not the model and those of its leaves")
 
 
 def check_order(packet: Packet, leaf: Leaf) -> None:
@@ -244,7 +244,7 @@ def _check_probe(packet: Packet, leaf: Leaf) -> None:
     _check_round(packet.facts)
     truth(packet.facts["updates"], "updates")
     if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):
-        raise ToldError("states", "other ones than the model")
+        raise ToldError("states", "not the model alone")
     check_like(packet.states[orders.MODEL], leaf.model)
 
 

@@ -216,7 +216,7 @@ class Dispatch:
             begin = Packet(orders.BEGIN, self._begin_facts(link))
             self._carried_out(link, self._gate.ask(link, begin, self._patience_s, None, left_s(), _SMALL))
         raise LeafGone(
-            f"leaf server {link} was told of the run {_MOST_BEGINNINGS} times and knows nothing of it"
+            f"leaf server {link} has forgotten the run {_MOST_BEGINNINGS} times in a row; restart it"
         )
 
     def _most_bytes(self, leaf: int, order: Order) -> tuple[int, int]:
@@ -248,7 +248,7 @@ class Dispatch:
         words = words_told(answer)
         if leaf in self._at_work:
             raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
-        raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
+        raise RunError(f"leaf server {leaf} cannot continue: {words}; its log has more")
 
     def close(self) -> None:
         """Let the threads go."""

@@ -227,8 +227,8 @@ class EdgeLeaves:
             leaf.control is not None for leaf in self._leaves
         ):
             raise RunError(
-                "the clients' control variates of this run are in its checkpoint, not at leaf servers; go on "
-                "without --leaves"
+                "the clients' control variates of this run are in its checkpoint, not at leaf servers; "
+                "resume without --leaves"
             )
         for leaf, version in facts.get("versions", []):
             leaf = whole(leaf, "a leaf server of a checkpoint", below=len(self._leaves))

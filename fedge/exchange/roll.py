@@ -380,7 +380,7 @@ class Roll:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
         told = self.hellos[hello.partition_id].told
         if (told is None) != (hello.told is None):
-            return "it names windows of its own and the others do not, or the other way round"
+            return "of it and the first node, only one has windows of its own"
         if told is not None and hello.told is not None and told.fingerprint != hello.told.fingerprint:
             return "its windows are not those of the start"
         return ""

@@ -226,7 +226,7 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
         _check_range(name, array, task)
     keeps, carries = (task.keeps, False) if not task.carries else (False, task.keeps)
     if (reply.kept is not None) != keeps or (reply.memory is not None) != carries:
-        raise ReplyRejected("other entries", "a memory that is missing, or that nobody asked for")
+        raise ReplyRejected("other entries", "a memory is missing, or was not requested")
 
 
 def _check_range(name: str, array: np.ndarray, task: TrainTask) -> None:
@@ -362,7 +362,7 @@ def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: 
         classes: of the data.
     """
     if (moments is not None) != asked:
-        raise ReplyRejected("other entries", f"{where}: a description that is missing, or nobody asked for")
+        raise ReplyRejected("other entries", f"{where}: a description is missing, or was not requested")
     if moments is None:
         return
     if len(moments) != 2 * (classes + 1) * classes:

@@ -30,7 +30,8 @@ def _tell(over: threading.Event, after_s: float) -> None:
         where = standing()
         if where:
             line = (
-                f"checks before the run have taken {waited_s:g} s: own code stands at {where}; Ctrl-C ends it"
+                f"checks before the run have taken {waited_s:g} s: your own code is at {where}; "
+                "Ctrl-C ends it"
             )
             with suppress(OSError, ValueError):  # the terminal may be closed
                 print(printable(line), file=sys.stderr, flush=True)

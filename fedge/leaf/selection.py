@@ -149,15 +149,15 @@ def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
         f"{_KEY} {name} must return clients of its leaf, each once and at least one, but at leaf {turn.leaf}"
     )
     if not isinstance(found, list) or not found:
-        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; mend it")
+        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; fix it")
     for client in found:
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or int(client) not in there:
             raise ConfigError(
                 f"{said} in leaf round {turn.leaf_round} it returned {shown(client)}, which is none of "
-                f"{shown(sorted(there))}; mend it"
+                f"{shown(sorted(there))}; fix it"
             )
     if len(set(map(int, found))) < len(found):
-        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; mend it")
+        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; fix it")
 
 
 def try_client_selection(config: HierarchyConfig) -> None:

@@ -69,7 +69,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
     except OWN_ERRORS as error:
         raise ConfigError(
             f"train.algorithm {name} fails in a trial of two rounds on a few windows: "
-            f"{own_error(error)}; mend it (docs/own-method.md)"
+            f"{own_error(error)}; fix it (docs/own-method.md)"
         ) from error
 
 
@@ -89,8 +89,8 @@ def _refuse_state_in_part(
     if not alike(model, trial.model):
         raise ConfigError(
             f"leaf of train.algorithm {config.train.algorithm} must keep its state in leaf.memory, but keeps "
-            f"some in its object, which is made anew when a run goes on after a stop, and then combines "
-            f"otherwise; move it there"
+            f"some in its object, which is lost when a run resumes after a stop, so that it then "
+            f"combines differently; move it there"
         )
 
 

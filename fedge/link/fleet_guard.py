@@ -1,4 +1,4 @@
-"""Checks of SuperNodes' replies before Flower's SuperLink stores them, and one mended answer to SuperNodes.
+"""Checks of SuperNodes' replies before Flower's SuperLink stores them, and one fixed answer to SuperNodes.
 
 Flower 1.25 trusts a reply's own metadata: with one key, a node can answer in another's name if it knows the
 question's id. A second reply to one question, or one that names another run, makes the SuperLink fail at the

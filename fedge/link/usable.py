@@ -107,7 +107,7 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
     if name and name not in (there := _names_of(chain[0])):
         raise ConfigError(
             f"{certificate} must be the certificate of {name}, but is that of "
-            f"{printable(', '.join(there))[:_LONGEST] or 'nobody'}; copy {name}.crt and {name}.key"
+            f"{printable(', '.join(there))[:_LONGEST] or 'no server'}; copy {name}.crt and {name}.key"
         )
     try:
         content_of(key)

@@ -84,7 +84,7 @@ DECISIONS = (
         lambda config: config.hierarchy.tiers > 2 and not config.asynchrony.is_on,
     ),
     Decision(
-        CLASS_COUNTS, "by which clients stand under leaves", "hierarchy.association",
+        CLASS_COUNTS, "by which clients are assigned to leaves", "hierarchy.association",
         lambda config: config.hierarchy.associates,
     ),
     Decision(
@@ -130,7 +130,7 @@ DECISIONS = (
         lambda config: config.checkpoint.keeps_best,
     ),
 )  # fmt: skip
-"""All but the grouping of leaves, whose method says itself what clients send for it."""
+"""All decisions but the grouping of leaves, whose method declares what clients send."""
 
 
 def promise(kind: str) -> str:

@@ -15,7 +15,7 @@ from fedge.process.identity import this_process
 from fedge.records.folder import write_whole
 
 PRIVATE = "private.json"
-_ABOUT = "of this machine; what goes on with the run needs it, what is shared should not have it"
+_ABOUT = "of this machine; needed to resume the run, not for sharing"
 _PLACES = ("data.path", "runs-dir", "train.start")  # options with possible local paths
 
 

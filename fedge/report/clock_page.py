@@ -64,7 +64,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
         Panel("All numbers", table(COLUMNS, map(cells, rows)), is_wide=True),
     ]  # fmt: skip
     return Page(
-        title="Virtual clock, nobody trained",
+        title="Virtual clock, without training",
         lead=lead,
         tiles=[
             Tile("Virtual time", seconds_text(last.virtual_s), quantity(len(rows), "evaluation")),

@@ -97,7 +97,7 @@ def _said(text: str, places: Places) -> dict[int, dict[int, int]]:
         if not colon or not re.fullmatch(r"\s*[1-9]\d{0,8}\s*", before) or not all(words):
             raise ConfigError(
                 f'{_KEY}-args.moves must be rounds with clients and leaves as "3: 4>1, 5>0; 6: 4>home", but '
-                f"is {shown(text)}; mend it"
+                f"is {shown(text)}; fix it"
             )
         of_round = found.setdefault(int(before), {})
         for word in words:
@@ -106,7 +106,7 @@ def _said(text: str, places: Places) -> dict[int, dict[int, int]]:
             if client in of_round:
                 raise ConfigError(
                     f"{_KEY}-args.moves must send a client to one leaf in a round, but sends {client} twice "
-                    f"in round {int(before)}; mend it"
+                    f"in round {int(before)}; fix it"
                 )
             of_round[client] = home.get(client, 0) if leaf == _HOME else int(leaf)
     return found
@@ -159,7 +159,7 @@ def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
     if not is_right or not np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=_NEAR):
         raise ConfigError(
             f"{_KEY}-args.matrix must be {leaves} rows of {leaves} chances, each row adding up to 1, but is "
-            f"{shown(matrix)}; mend it"
+            f"{shown(matrix)}; fix it"
         )
     return chances
 
@@ -188,7 +188,7 @@ def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
     rounds = next((name for name in ("round", "global_round") if name in names), None)
     if rounds is None or not {"client", "leaf"} <= set(names):
         raise ConfigError(
-            f"{option} must have columns round, client and leaf, but {path} has {shown(list(names))}; mend it"
+            f"{option} must have columns round, client and leaf, but {path} has {shown(list(names))}; fix it"
         )
     found: dict[int, dict[int, int]] = {}
     for where, row in rows:
@@ -196,13 +196,13 @@ def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
         if not all(cell.isdecimal() and len(cell) < 10 for cell in cells):
             raise ConfigError(
                 f"{option} must have whole numbers of at least 0 as round, client and leaf, but {where} has "
-                f"{shown(cells)}; mend it"
+                f"{shown(cells)}; fix it"
             )
         number, client, leaf = map(int, cells)
         if found.setdefault(number, {}).setdefault(client, leaf) != leaf:
             raise ConfigError(
                 f"{option} must have a client at one leaf in a round, but {where} has client {client} at "
-                f"leaf {leaf}, too; mend it"
+                f"leaf {leaf}, too; fix it"
             )
     return found
 
@@ -296,14 +296,14 @@ class Mover:
         if not isinstance(found, Mapping):
             raise ConfigError(
                 f"{said}, client → leaf, but before global round {global_round} it returned {shown(found)}; "
-                f"mend it"
+                f"fix it"
             )
         for pair in found.items():
             whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
             if not whole or pair[0] not in self.home or not 0 <= pair[1] < self._hierarchy.num_servers:
                 raise ConfigError(
                     f"{said} 0 to {self._hierarchy.num_servers - 1}, but before global round {global_round} "
-                    f"it sends {shown(pair[0])} to {shown(pair[1])}; mend it"
+                    f"it sends {shown(pair[0])} to {shown(pair[1])}; fix it"
                 )
 
 

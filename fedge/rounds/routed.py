@@ -141,7 +141,7 @@ class RoutedLeaves:
         """Refuse to resume a run with clients' control variates elsewhere."""
         if known_facts(facts, {"versions"}).get("versions") and self._has_controls:
             raise RunError(
-                "the clients' control variates of this run are at its leaf servers; go on with --leaves"
+                "the clients' control variates of this run are at its leaf servers; resume with --leaves"
             )
 
 

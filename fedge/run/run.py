@@ -248,6 +248,6 @@ def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> 
         )
     else:
         rounds = quantity(done, "global round")
-        console.say(f"{folder} is complete: {done} of {rounds}; raise num-server-rounds to go on")
+        console.say(f"{folder} is complete: {done} of {rounds}; raise num-server-rounds to continue")
     status = resumption.manifest["status"]
     return Outcome(status, resumption.folder, exit_code=exits.BY_STATUS[status])

@@ -211,7 +211,7 @@ def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
         taken = asked_twice(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
     if not isinstance(taken, bool | np.bool_):
         raise ConfigError(
-            f"gate.rule {config.rule} must return True or False, but returned {shown(taken)}; mend it"
+            f"gate.rule {config.rule} must return True or False, but returned {shown(taken)}; fix it"
         )
     return bool(taken)
 

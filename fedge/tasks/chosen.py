@@ -246,7 +246,7 @@ def refuse_task_that_fails(
         )
     if not bool(torch.isfinite(losses.detach()).all()):
         raise ConfigError(
-            f"{what} must have finite losses, but has {losses.detach().min()} on a few examples; mend it"
+            f"{what} must have finite losses, but has {losses.detach().min()} on a few examples; fix it"
         )
     ended = answers.detach()
     sums = asked_again(whose, lambda: _tried_sums(whose, config, task, ended, true, outputs))
@@ -284,7 +284,7 @@ def _tried_sums(
     if not form or any(array.dtype not in (np.int64, np.float64) or array.any() for array in form.values()):
         raise ConfigError(
             f"{whose}: form must return int64 or float64 arrays of zeros by name, but returned "
-            f"{shown({name: str(array.dtype) for name, array in form.items()})}; mend it"
+            f"{shown({name: str(array.dtype) for name, array in form.items()})}; fix it"
         )
     for part in parts:
         found = {name: (tuple(sum_.shape), sum_.is_floating_point()) for name, sum_ in part.items()}
@@ -293,17 +293,17 @@ def _tried_sums(
             name = min(found.items() ^ wanted.items())[0]
             raise ConfigError(
                 f"{whose}: sums must be of the names, shapes and kinds that form({outputs}) says, but "
-                f"{name} is {_kind(found.get(name))} for {_kind(wanted.get(name))}; mend one of them"
+                f"{name} is {_kind(found.get(name))} for {_kind(wanted.get(name))}; fix one of them"
             )
     if tuple(getattr(values, "shape", ())) != (len(y),):
         raise ConfigError(
             f"{whose}: values must return a number for each of {len(y)} examples, but returned "
-            f"{shown(getattr(values, 'shape', values))}; mend it"
+            f"{shown(getattr(values, 'shape', values))}; fix it"
         )
     sums = {name: value.cpu().numpy().astype(form[name].dtype) for name, value in parts[0].items()}
     wrong = task.impossible(sums, len(y))
     if wrong is not None:
-        raise ConfigError(f"{whose}: its own sums of a few examples cannot be: {': '.join(wrong)}; mend it")
+        raise ConfigError(f"{whose}: its own sums of a few examples cannot be: {': '.join(wrong)}; fix it")
     return sums
 
 
@@ -322,12 +322,12 @@ def _try_score(score: Score, sums: Sums, whose: str) -> None:
     except OWN_ERRORS as error:
         raise ConfigError(
             f"{whose}: score {score.name} failed on {on}: {own_error(error)}; "
-            f"it gets a table with {', '.join(sums)}; mend it"
+            f"it gets a table with {', '.join(sums)}; fix it"
         ) from error
     if not score.lowest <= number <= score.highest:
         raise ConfigError(
-            f"{whose}: score {score.name} must lie in {score.lowest:g}..{score.highest:g}, as it says "
-            f"itself, but is {number:g} on {on}; mend it, or its range"
+            f"{whose}: score {score.name} must lie in {score.lowest:g}..{score.highest:g}, as declared, "
+            f"but is {number:g} on {on}; fix it, or its range"
         )
 
 

@@ -156,7 +156,7 @@ class Tracking:
         if not problem:
             return []
         self._thread = None
-        return [f"tracker {self._kind} failed and the run goes on without it: {problem}; see run.log"]
+        return [f"tracker {self._kind} failed and the run continues without it: {problem}; see run.log"]
 
     def _work(self, params: Mapping[str, Scalar], result: str) -> None:
         """Do the tracker's work, in its own thread."""

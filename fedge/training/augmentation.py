@@ -103,7 +103,7 @@ def _checked(name: str, before: np.ndarray, after: object) -> np.ndarray:
         what = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else shown(after)
         raise ConfigError(
             f"train.augment {name} must return {before.dtype} {before.shape} as it was given, but returned "
-            f"{what}; mend it"
+            f"{what}; fix it"
         )
     return after
 
@@ -148,7 +148,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
             f"train.augment {config.augment} fails: {own_error(error)}; change train.augment-args"
         ) from error
     if made.dtype.kind == "f" and not np.isfinite(made).all():
-        raise ConfigError(f"train.augment {config.augment} must return finite numbers, but does not; mend it")
+        raise ConfigError(f"train.augment {config.augment} must return finite numbers, but does not; fix it")
 
 
 class Batches:

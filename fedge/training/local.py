@@ -163,8 +163,8 @@ def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, taken: int) -
     wrong = np.flatnonzero(~np.isfinite(per_step))
     if len(wrong):
         number = taken + int(wrong[0]) + 1
-        mend = "lower train.lr" if number > 1 else "look at the model's output for this client's windows"
-        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}; {mend}")
+        fix = "lower train.lr" if number > 1 else "look at the model's output for this client's windows"
+        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}; {fix}")
     sizes = np.full(len(per_step), batch_size)
     sizes[-1] = windows - sizes[:-1].sum()
     return float((per_step * sizes).sum() / windows)

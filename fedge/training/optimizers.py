@@ -167,7 +167,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{what} cannot take a step: {own_error(error)}; mend it, or change train.optimizer-args"
+            f"{what} cannot take a step: {own_error(error)}; fix it, or change train.optimizer-args"
         ) from error
     if weight.eq(1).all() or not weight.isfinite().all():
         raise ConfigError(

@@ -126,7 +126,7 @@ def _sound_size(config: TrainConfig, global_round: int) -> float:
     except OWN_ERRORS as error:
         raise ConfigError(
             f"{what} fails in global round {global_round}: {own_error(error)}; "
-            f"mend it, or change train.schedule-args"
+            f"fix it, or change train.schedule-args"
         ) from error
     if not _LEAST <= found < math.inf:
         raise ConfigError(

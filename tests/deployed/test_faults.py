@@ -39,7 +39,7 @@ class Faults:
         self.deployment.start_superlink()
         self.deployment.register(NODES)
 
-    def mend(self, nodes=NODES):
+    def fix(self, nodes=NODES):
         """Start what does not run."""
         if self.deployment.superlink.poll() is not None:
             self.deployment.start_superlink()
@@ -107,7 +107,7 @@ def faults(tmp_path_factory):
 @pytest.fixture
 def run(faults, request):
     """Start a run on a whole deployment; gives the command."""
-    faults.mend()
+    faults.fix()
     name = request.node.name
     command = faults.run(".", "deployed", "-c", f'run-name="{name}"')
     command.folder = faults.deployment.app / "runs" / name
@@ -190,7 +190,7 @@ if "flower-supernode" in sys.orig_argv:
 @pytest.mark.skipif(ONE_PORT, reason="as Flower 1.25 does it")
 def test_replies_come_before_their_times_are_noted(faults, tmp_path):
     """Flower 1.25 drops them: here the first answer, and one to work. Nothing is lost, nothing restarted."""
-    faults.mend()
+    faults.fix()
     faults.deployment.nodes[1].terminate()
     faults.deployment.nodes[1].wait()
     (tmp_path / "sitecustomize.py").write_text(DROPS)
@@ -242,7 +242,7 @@ def test_a_node_is_stopped_for_long(faults, run):
 
 
 def test_a_node_joins_late(faults):
-    faults.mend()
+    faults.fix()
     faults.deployment.nodes[2].terminate()
     faults.deployment.nodes[2].wait()
     command = faults.run(".", "deployed", "-c", 'run-name="late"')
@@ -253,7 +253,7 @@ def test_a_node_joins_late(faults):
 
 
 def test_a_node_that_never_joins_is_named(faults):
-    faults.mend()
+    faults.fix()
     faults.deployment.nodes[2].terminate()
     faults.deployment.nodes[2].wait()
     command = faults.run(".", "deployed", "-c", 'run-name="never" guard.start-timeout=20')
@@ -275,7 +275,7 @@ def test_a_node_comes_back_with_other_windows(faults, run):
 
 
 def test_two_nodes_hold_one_partition(faults):
-    faults.mend(nodes=2)
+    faults.fix(nodes=2)
     if faults.deployment.nodes.get(2) and faults.deployment.nodes[2].poll() is None:
         faults.deployment.nodes[2].terminate()
         faults.deployment.nodes[2].wait()
@@ -348,7 +348,7 @@ def test_the_superlink_is_killed_and_the_run_resumed(faults, run):
     assert code == 4, run.said
     assert "no longer answers; start fedge superlink there again; resume with: fedge resume" in run.said
     time.sleep(2)
-    faults.mend()
+    faults.fix()
     resumed(faults, run.folder)
     assert is_as_if_nothing_had_been(faults, run.folder)
 
@@ -373,7 +373,7 @@ def test_a_run_goes_on_without_a_node_that_is_gone_for_good(faults, run):
 
 
 def test_no_superlink_is_said_in_one_line(faults):
-    faults.mend()
+    faults.fix()
     faults.deployment.superlink.terminate()
     faults.deployment.superlink.wait()
     command = faults.run(".", "deployed", "-c", 'run-name="none"')

@@ -5,7 +5,7 @@ which OSV takes over, as of October 2026. A part of it that can be looked throug
 takes OSV's own archive.
 """
 
-# identifier, other name, package, (introduced, fixed) of each range of versions; None: no version is mended
+# identifier, other name, package, (introduced, fixed) of each range of versions; None: no version is fixed
 OF_THE_PINNED = (
     ("GHSA-q279-jhrf-cc6v", "CVE-2025-62593", "ray", [("0", "2.52.0")]),
     ("GHSA-q5fh-2hc8-f6rq", "CVE-2026-27482", "ray", [("0", "2.54.0")]),

@@ -35,7 +35,7 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[de
             f"{reach.FEWEST_CLIENTS} clients on that train from one start"
         )
     if tests.floor(there) == 1:
-        return "whether there are groups cannot be tested where no client could stand under another leaf"
+        return "whether there are groups cannot be tested if no client can be dealt to another leaf"
     return ClosedTest(tests, there, config.level).chain()
 
 

@@ -111,8 +111,8 @@ _AUGMENT = "fedge.training.augmentation"
 AUGMENTATIONS = Register(
     "train.augment",
     "fedge.augmentations",
-    Entry("crop", "images moved by up to pad pixels", f"{_AUGMENT}:crop"),
-    Entry("flip", "images turned left to right, half of them", f"{_AUGMENT}:flip"),
+    Entry("crop", "images shifted by up to pad pixels", f"{_AUGMENT}:crop"),
+    Entry("flip", "half of the images mirrored left to right", f"{_AUGMENT}:flip"),
 )
 
 
@@ -282,7 +282,7 @@ PARTITIONS = Register(
         having(DRAWN, BY_CLASS),
         arguments=_ALPHAS,
     ),
-    Entry("iid", "windows, all alike", f"{_SHARES}:iid_shares"),
+    Entry("iid", "windows, at random", f"{_SHARES}:iid_shares"),
     Entry(
         "imbalance",
         "windows, more of them at leaf 0",
@@ -291,21 +291,21 @@ PARTITIONS = Register(
     ),
     Entry(
         "classes",
-        "windows, of some classes at each client",
+        "windows of a few classes per client",
         f"{_SKEW}:class_shares",
         having(BY_CLASS),
         arguments={"classes_per_client": option(2, "classes per client", minimum=1)},
     ),
     Entry(
         "quantity",
-        "windows, log-normal numbers of them",
+        "windows, in log-normal numbers",
         f"{_SKEW}:quantity_shares",
         having(DRAWN),
         arguments={"sigma": option(1.0, "std of the log of clients' windows", minimum=0.0, maximum=10.0)},
     ),
     Entry(
         "two-level",
-        "as dirichlet, but small clients stay small: without windows of a split they get one",
+        "as dirichlet, but clients stay small: one without windows of a split gets one",
         f"{_SHARES}:dirichlet_shares",
         having(TOPPED_UP, BY_CLASS),
         arguments=_ALPHAS,
@@ -317,10 +317,10 @@ SCENARIOS = Register(
     "scenario",
     "fedge.scenarios",
     Entry("none", "no planted groups"),
-    Entry("rotate", "sensors turned", f"{_SHIFTS}:rotate"),
+    Entry("rotate", "sensors rotated", f"{_SHIFTS}:rotate"),
     Entry("flip", "axes of sensors mirrored", f"{_SHIFTS}:flip"),
     Entry("gain", "channels scaled", f"{_SHIFTS}:gain"),
-    Entry("rate", "windows of other length", f"{_SHIFTS}:rate"),
+    Entry("rate", "windows of another sampling rate", f"{_SHIFTS}:rate"),
     Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels", having(BY_CLASS)),
     Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels", having(FIXED, BY_CLASS)),
     Entry(
@@ -333,10 +333,10 @@ DATASETS = Register(
     "data.path",
     "fedge.datasets",
     Entry("auto", "data/hhar-windows.npz if it is there, else synthetic"),
-    Entry("synthetic", "made up in the form of HHAR", "hhar:synthetic_windows"),
+    Entry("synthetic", "generated, in the form of HHAR", "hhar:synthetic_windows"),
     Entry("digits", "1,797 images of handwritten digits (scikit-learn's)", "fedge.data.digits:digits"),
-    Entry("diabetes", "numbers to learn, 442 patients (scikit-learn's)", f"{_EXAMPLES}.diabetes:diabetes"),
-    Entry("notes", "made recordings in which several of six notes sound", f"{_EXAMPLES}.notes:notes"),
+    Entry("diabetes", "regression, 442 patients (scikit-learn's)", f"{_EXAMPLES}.diabetes:diabetes"),
+    Entry("notes", "generated recordings of up to six notes", f"{_EXAMPLES}.notes:notes"),
     Entry("sonnets", "twelve of Shakespeare, to learn the next character", f"{_EXAMPLES}.sonnets:sonnets"),
 )
 
@@ -344,7 +344,7 @@ _SERVERS = "fedge.devices.servers.rules"
 SERVER_RULES = Register(
     "asynchrony.rule",
     "fedge.server_rules",
-    Entry("off", "global rounds in which all wait for each other"),
+    Entry("off", "synchronous global rounds"),
     Entry(
         "fedavg",
         "rounds on the virtual clock (McMahan et al. 2017)",
@@ -400,7 +400,7 @@ DEVICES = Register(
     Entry("hierfavg", "the devices of HierFAVG: time and energy of its paper", f"{_PRESETS}:hierfavg"),
     Entry(
         "gaussian",
-        "types of devices, each with means and deviations of its own",
+        "types of devices, each with its means and deviations",
         "fedge.devices.population.gaussian:gaussian",
     ),
     Entry(
@@ -419,11 +419,11 @@ AVAILABILITY = Register(
     "devices.availability",
     "fedge.availability",
     Entry("always", "at any time", f"{_TIMES}:always"),
-    Entry("diurnal", "a part of every day, each its own", f"{_TIMES}:diurnal"),
+    Entry("diurnal", "a part of every day, with a start per device", f"{_TIMES}:diurnal"),
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
     Entry(
         "trace",
-        "when a file says",
+        "as listed in a file",
         "fedge.devices.population.attendance:trace",
         arguments={
             "shuffle": option(True, "devices in random order; false: that of the file"),
@@ -436,11 +436,11 @@ AVAILABILITY = Register(
 
 UNCOMPRESSED = "none"
 _CODES = (
-    Entry(UNCOMPRESSED, "models as they are"),
+    Entry(UNCOMPRESSED, "uncompressed"),
     Entry("float16", "half precision", "fedge.compression.rounding:Float16"),
     Entry(
         "int8",
-        "whole numbers of steps, rounded at random (QSGD, Alistarh et al. 2017)",
+        "stochastically rounded to levels (QSGD, Alistarh et al. 2017)",
         "fedge.compression.rounding:Int8",
         having(UNBIASED),
     ),
@@ -467,12 +467,12 @@ _SELECTIONS = "fedge.devices.population.selection"
 SELECTIONS = Register(
     "devices.selection",
     "fedge.selections",
-    Entry("uniform", "each that is idle and there is as likely", f"{_SELECTIONS}:uniform"),
-    Entry("balanced", "who has had the fewest jobs", f"{_SELECTIONS}:balanced"),
+    Entry("uniform", "any idle present device, equally likely", f"{_SELECTIONS}:uniform"),
+    Entry("balanced", "one of those with the fewest jobs so far", f"{_SELECTIONS}:balanced"),
     Entry("without-reuse", "each a limited number of times", f"{_SELECTIONS}:without_reuse"),
     Entry(
         "oort",
-        "who loses most and is quick, and now and then somebody new (Lai et al. 2021)",
+        "high loss and speed, with some exploration (Lai et al. 2021)",
         f"{_SELECTIONS}:oort",
         having(BY_LOSS),
     ),
@@ -482,18 +482,18 @@ _CHOSEN = "fedge.leaf.selection"
 CLIENT_SELECTIONS = Register(
     "hierarchy.selection",
     "fedge.client_selections",
-    Entry("uniform", "each is as likely", f"{_CHOSEN}:uniform", having(AFRESH, BLIND_TO_DATA)),
-    Entry("by-size", "the likelier, the more windows (Li et al. 2020)", f"{_CHOSEN}:by_size"),
+    Entry("uniform", "each set equally likely", f"{_CHOSEN}:uniform", having(AFRESH, BLIND_TO_DATA)),
+    Entry("by-size", "with probability by windows (Li et al. 2020)", f"{_CHOSEN}:by_size"),
     Entry("round-robin", "in turns, by number", f"{_CHOSEN}:round_robin", having(BLIND_TO_DATA)),
     Entry(
         "without-reuse",
-        "drawn, nobody again before all have trained",
+        "drawn; none again until all have trained",
         f"{_CHOSEN}:without_reuse",
         having(BLIND_TO_DATA),
     ),
     Entry(
         "power-of-choice",
-        "who loses most of some that are drawn (Cho et al. 2020)",
+        "the highest losses among drawn candidates (Cho et al. 2020)",
         f"{_CHOSEN}:power_of_choice",
         having(BY_LOSS),
     ),
@@ -506,13 +506,13 @@ _STANDS_BY = "fedge.data.association"
 ASSOCIATIONS = Register(
     "hierarchy.association",
     "fedge.associations",
-    Entry("none", "clients stand where they were dealt"),
+    Entry("none", "clients stay at the leaf they were dealt to"),
     Entry(
         "label-balance",
-        "leaves with like shares of classes (Mhaisen et al. 2022)",
+        "leaves with similar class shares (Mhaisen et al. 2022)",
         f"{_STANDS_BY}:label_balance",
     ),
-    Entry("share", "short delays and like shares of classes (Deng et al. 2021)", f"{_STANDS_BY}:share"),
+    Entry("share", "short delays and similar class shares (Deng et al. 2021)", f"{_STANDS_BY}:share"),
 )
 
 _MOVES_BY = "fedge.rounds.mobility"
@@ -520,9 +520,9 @@ MOBILITIES = Register(
     "hierarchy.mobility",
     "fedge.mobilities",
     Entry("none", "clients stay under their leaf"),
-    Entry("schedule", "moves that are said", f"{_MOVES_BY}:schedule"),
-    Entry("markov", "a chain of chance for each client", f"{_MOVES_BY}:markov"),
-    Entry("trace", "moves of a file: round, client, leaf", f"{_MOVES_BY}:trace"),
+    Entry("schedule", "listed moves", f"{_MOVES_BY}:schedule"),
+    Entry("markov", "a Markov chain for each client", f"{_MOVES_BY}:markov"),
+    Entry("trace", "moves from a file: round, client, leaf", f"{_MOVES_BY}:trace"),
 )
 
 _TRACKERS = "fedge.trackers"
@@ -539,13 +539,13 @@ _STOPPING = "fedge.callbacks.stopping"
 CALLBACKS = Register(
     "callbacks",
     "fedge.callbacks",
-    Entry("early-stopping", "nothing gets better any more", f"{_STOPPING}:EarlyStopping"),
-    Entry("byte-budget", "so many bytes have passed", f"{_STOPPING}:ByteBudget"),
-    Entry("time-budget", "so many seconds have passed", f"{_STOPPING}:TimeBudget"),
-    Entry("budget", "a column of global_rounds.csv adds up to so much", f"{_STOPPING}:Budget"),
+    Entry("early-stopping", "no further improvement", f"{_STOPPING}:EarlyStopping"),
+    Entry("byte-budget", "a number of bytes is used up", f"{_STOPPING}:ByteBudget"),
+    Entry("time-budget", "a number of seconds is used up", f"{_STOPPING}:TimeBudget"),
+    Entry("budget", "the sum of a column of global_rounds.csv reaches a limit", f"{_STOPPING}:Budget"),
     Entry(
         "floor",
-        "the validation score is below what is said for a round",
+        "the validation score is below the floor of a round",
         f"{_STOPPING}:Floor",
         having(GIVES_UP),
     ),
@@ -572,7 +572,7 @@ def refuse_uncalled(callback: Any, name: str) -> None:
         near = difflib.get_close_matches(word, HOOKS, n=1, cutoff=0.8)
         if near and callable(getattr(callback, word, None)):
             raise ConfigError(
-                f"callbacks {name} has a method {word}, which nobody calls; did you mean {near[0]}?"
+                f"callbacks {name} has a method {word}, which is never called; did you mean {near[0]}?"
             )
     for hook in HOOKS:
         _refuse_other_call(callback, name, hook)
@@ -598,7 +598,7 @@ def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
         signature.bind(*[None] * (2 if is_unbound else 1))
     except TypeError as error:
         raise ConfigError(
-            f"callbacks {name} must take in {hook} one thing, which it is told, but {hook}{signature} does "
+            f"callbacks {name} must take one argument in {hook}, but {hook}{signature} does "
             f"not: {error}; see docs/extend.md"
         ) from error
 

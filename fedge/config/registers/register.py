@@ -223,7 +223,7 @@ class Register:
         except _RunInImport as error:
             raise ConfigError(str(error)) from None
         except OWN_ERRORS as error:
-            step = f"mend it, or start where {module.split('.')[0]} can be found"
+            step = f"fix it, or start where {module.split('.')[0]} can be found"
             if module.endswith(".py"):
                 step = f'name the module, not its file: "{module.removesuffix(".py")}:{path}"'
             raise ConfigError(
@@ -297,7 +297,7 @@ class Register:
         except OWN_ERRORS as error:
             if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
                 raise
-            raise ConfigError(f"{self.option} {name} failed: {own_error(error)}; mend it") from error
+            raise ConfigError(f"{self.option} {name} failed: {own_error(error)}; fix it") from error
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
         """Raise ConfigError when the code behind a name does not take its arguments.

@@ -79,7 +79,7 @@ def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool
         remember([found])
     elif not known:
         raise ConfigError(
-            f"{found}, which would be carried out: look at it, then add {FLAG}, once: it is remembered"
+            f"{found}, which would be executed; read it, then add {FLAG} once (the consent is remembered)"
         )
     return found
 
@@ -118,7 +118,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
     if module.partition(".")[0] in sys.stdlib_module_names or module == _MAIN:
         raise ConfigError(
             f"{register.option} must be code of an own project or an installed package, but {name} is "
-            f"Python's own; a file that names it is not to be used"
+            f"Python's own; do not use a file that names it"
         )
     look_in(Path.cwd())
     extend_path()
@@ -137,7 +137,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(
-            f"{register.option} {name} cannot be imported: {file}: {error.strerror or error}; mend that"
+            f"{register.option} {name} cannot be imported: {file}: {error.strerror or error}; fix that"
         ) from error
     return FoundCode(register.option, name, entry.code, file, digest, entry.origin)
 

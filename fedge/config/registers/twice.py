@@ -17,7 +17,7 @@ from fedge.config.registers.register import Register
 
 Answer = TypeVar("Answer")
 FROM_RNG = "draw from its generator alone, and keep nothing between calls"
-WITHOUT_RNG = "let it follow from what it is given alone"
+WITHOUT_RNG = "compute it from the given arguments alone"
 
 
 def asked_twice(register: Register, name: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -> Answer:
@@ -58,8 +58,8 @@ def asked_again(what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -
             )
     if not alike(first, second):
         raise ConfigError(
-            f"{what} must answer alike from the same start, so that a seed says all, but did otherwise when "
-            f"asked again; {hint}"
+            f"{what} must answer alike from the same start, so that a seed determines the run, but answered "
+            f"differently the second time; {hint}"
         )
     return first
 

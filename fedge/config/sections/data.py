@@ -72,7 +72,7 @@ class PartitionConfig(Section):
     )
     unseen_clients: int = option(
         0,
-        "last clients of each leaf, with whole users held out of training; evaluated every round",
+        "clients at the end of each leaf that hold whole users out of training; evaluated every round",
         minimum=0,
     )
 

@@ -15,8 +15,8 @@ class DevicesConfig(Section):
     SECTION = "devices"
     pieces: int = option(
         0,
-        "users are cut into as many devices as clients, each with so many stretches of its "
-        "user's time (more: more similar classes); 0: partition.kind deals",
+        "stretches of a user's time per device, if users are cut into as many devices as clients "
+        "(more: more similar classes); 0: partition.kind deals",
         minimum=0,
         maximum=1000,
     )
@@ -107,12 +107,14 @@ class AsynchronyConfig(Section):
         minimum=0.001,
         maximum=1e9,
     )
-    end_versions: int = option(0, "end after so many served versions; 0: no limit", minimum=0)
-    end_updates: int = option(0, "end after so many used results; 0: no limit", minimum=0)
+    end_versions: int = option(0, "served versions after which the run ends; 0: no limit", minimum=0)
+    end_updates: int = option(0, "used updates after which the run ends; 0: no limit", minimum=0)
     end_megabytes: float = option(
-        0.0, "end after so many 10^6 bytes of models on both tiers; 0: no limit", minimum=0.0
+        0.0, "10^6 bytes of models, on both tiers, after which the run ends; 0: no limit", minimum=0.0
     )
-    end_joules: float = option(0.0, "end after so many joules of devices' jobs; 0: no limit", minimum=0.0)
+    end_joules: float = option(
+        0.0, "joules of devices' jobs after which the run ends; 0: no limit", minimum=0.0
+    )
     groups: str = option(
         "",
         'leaves that share a model at the cloud, as "0,0,1,1"; empty: all, or found by '
@@ -123,7 +125,7 @@ class AsynchronyConfig(Section):
     cloud_every: int = option(1, "versions of a leaf between exchanges", minimum=1)
     cloud_delay_s: float = option(
         0.5,
-        "virtual seconds from a leaf to the cloud, and back; 0 on the virtual clock: bytes take none either",
+        "virtual seconds from a leaf to the cloud, and back; 0 on the virtual clock: transfers take none",
         minimum=0.0,
         maximum=1e6,
     )

@@ -17,8 +17,8 @@ class EvaluateConfig(Section):
     )
     common: str = option(
         "",
-        "common test set of the mean of all leaves, of each cluster and each leaf: test, all "
-        "known clients' test windows; or a window file (with part: its test windows); empty: "
+        'common test set for the mean of all leaves, each cluster and each leaf: "test" (all '
+        "known clients' test windows) or a window file (with part: its test windows); empty: "
         "none",
     )
 

@@ -16,7 +16,7 @@ class GuardConfig(Section):
     start_clients: int = option(
         0,
         "deployment: clients required after guard.start-timeout, also on resume; others may "
-        "come later, or stay out by a faulty first answer; 0: all",
+        "come later, or stay out after an invalid first answer; 0: all",
         minimum=0,
     )
     client_timeout: float = option(
@@ -72,8 +72,8 @@ class TransferConfig(Section):
     spill_above_mb: float | str = option(
         "auto",
         "10^6 bytes above which idle models and control variates lie in files, in one "
-        'process, and at servers and nodes on several machines; "auto": 50, without a limit '
-        "in rounds without control variates if models fit into free memory 2.5 times",
+        'process, and at servers and nodes on several machines; "auto": 50; without control variates '
+        "no limit, if free memory holds a round's models 2.5 times",
         minimum=0.0,
         words=("auto",),
         kind=float,

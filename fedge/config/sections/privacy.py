@@ -33,7 +33,7 @@ class PrivacyConfig(Section):
     )
     noise_source: str = option(
         "seed",
-        "system: its cryptographic generator, different in every run",
+        "system: the operating system's cryptographic generator, different in every run",
         choices=NOISE_SOURCES,
     )
 

@@ -90,7 +90,7 @@ def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int
         if period_us is not None and periods.setdefault(device, period_us) != period_us:
             raise ConfigError(
                 f"{_OPTION} must have one period_s for all rows of a device, but {where} has another for "
-                f"{shown(device)}; mend it"
+                f"{shown(device)}; fix it"
             )
     if not found:
         raise ConfigError(
@@ -124,14 +124,14 @@ def _periods(
             if own is None or own < int(ends[-1]):
                 raise ConfigError(
                     f"{_OPTION} must have periods at least as long as the times of their devices, but {path} "
-                    f"has {(own or 0) / SECOND_US:g} s with a time until {ends[-1] / SECOND_US:g}; mend it"
+                    f"has {(own or 0) / SECOND_US:g} s with a time until {ends[-1] / SECOND_US:g}; fix it"
                 )
         return [own or last_us for _, own in found]
     period_us = round(period_s * SECOND_US) if period_s else last_us
     if period_us < _LEAST_PERIOD_S * SECOND_US:
         raise ConfigError(
-            f"{_OPTION} must have times until {_LEAST_PERIOD_S:g} s or later, since {path} begins anew after "
-            f"its last, but that is {last_us / SECOND_US:g}; mend it, or set period_s"
+            f"{_OPTION} must have times until {_LEAST_PERIOD_S:g} s or later, since {path} repeats after "
+            f"its last, but that is {last_us / SECOND_US:g}; fix it, or set period_s"
         )
     if not last_us <= period_us <= _MOST_S * SECOND_US:
         raise ConfigError(
@@ -147,7 +147,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
     if header not in (_COLUMNS, _WITH_PERIOD):
         raise ConfigError(
             f"{_OPTION} must have the columns {','.join(_COLUMNS)}, {_WITH_PERIOD[-1]} last or not, but "
-            f"{path} has {shown(','.join(header))}; mend its first line"
+            f"{path} has {shown(','.join(header))}; fix its first line"
         )
     for where, row in rows:
         begins, ends = _seconds(row, "from_s", where), _seconds(row, "until_s", where)
@@ -155,13 +155,13 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
         if not row["device"]:
             raise ConfigError(
                 f"{_OPTION} must have a device and {len(header)} cells in each row, but {where} has not; "
-                f"mend it"
+                f"fix it"
             )
         if not begins < ends or (period is not None and period < _LEAST_PERIOD_S):
             raise ConfigError(
                 f"{_OPTION} must have times that end after they begin, and periods of at least "
                 f"{_LEAST_PERIOD_S:g} s, but {where} has "
-                f"{begins:g} until {ends:g}{'' if period is None else f', period {period:g}'}; mend it"
+                f"{begins:g} until {ends:g}{'' if period is None else f', period {period:g}'}; fix it"
             )
         begins_us = round(begins * SECOND_US)
         ends_us = max(begins_us + 1, round(ends * SECOND_US))
@@ -179,7 +179,7 @@ def _seconds(row: Row, name: str, where: str) -> float:
         raise ConfigError(
             f"{_OPTION} must have seconds of 0 to {_MOST_S:g}, counted from the beginning of the run, but "
             f"{where}, {name} is {shown(text) if text else 'empty'}; "
-            f"{'subtract the earliest time of the file from all' if value > _MOST_S else 'mend it'}"
+            f"{'subtract the earliest time of the file from all' if value > _MOST_S else 'fix it'}"
         )
     return value
 

@@ -80,7 +80,7 @@ class Choosing:
             raise
         except OWN_ERRORS as error:
             raise ConfigError(
-                f"devices.selection raised {own_error(error)} at {turn.now_s:g} virtual s; mend it"
+                f"devices.selection raised {own_error(error)} at {turn.now_s:g} virtual s; fix it"
             ) from error
         if device is None:
             return None
@@ -89,7 +89,7 @@ class Choosing:
         if type(device) is not int or device not in roster.there:
             raise ConfigError(
                 f"devices.selection must return a device that is there, or None, but returned "
-                f"{shown(device)}; mend it"
+                f"{shown(device)}; fix it"
             )
         return device
 

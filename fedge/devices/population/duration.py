@@ -87,11 +87,11 @@ def checked_seconds(duration: Duration, work: Work) -> float:
     except ConfigError:
         raise
     except OWN_ERRORS as error:
-        raise ConfigError(f"devices.duration raised {own_error(error)} {where}; mend it") from error
+        raise ConfigError(f"devices.duration raised {own_error(error)} {where}; fix it") from error
     is_number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
     if not is_number or not math.isfinite(seconds) or not 0 < seconds <= LONGEST_S:
         raise ConfigError(
             f"devices.duration must return seconds above 0, at most {LONGEST_S:g}, but returned "
-            f"{shown(seconds)} {where}; mend it"
+            f"{shown(seconds)} {where}; fix it"
         )
     return float(seconds)

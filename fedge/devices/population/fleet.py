@@ -70,7 +70,7 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
         ConfigError: a time is impossible; `what` names its origin.
     """
     if not isinstance(fleet, Fleet):
-        raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; mend it")
+        raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; fix it")
     for declared in fields(fleet):
         array = getattr(fleet, declared.name)
         if declared.name in ("noise", "sigma") or (declared.name in _OPTIONAL and array is None):

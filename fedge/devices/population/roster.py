@@ -90,7 +90,7 @@ class Roster:
         if until_us <= now_us:
             raise ConfigError(
                 f"devices.availability must say until when a device is there or away, a time to come, but "
-                f"said {shown(until_us)} of device {device} at {now_us} microseconds; mend it"
+                f"said {shown(until_us)} of device {device} at {now_us} microseconds; fix it"
             )
         return is_there, until_us
 

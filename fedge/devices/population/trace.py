@@ -93,7 +93,7 @@ def _refuse_other_columns(
         if ";" in name or "\t" in name:
             raise ConfigError(
                 f"devices.preset-args.path must have commas between its columns, but {path} begins with "
-                f"{shown(name)}; write it anew with commas, and with points in its numbers"
+                f"{shown(name)}; write it with commas, and with decimal points in its numbers"
             )
         if name not in (*known, _IGNORED):
             raise ConfigError(
@@ -124,6 +124,6 @@ def _number(row: Mapping[str | None, str], name: str, default: float, where: str
     if not fits:
         raise ConfigError(
             f"devices.preset-args.path must have {rule}, but {where}, {name} is "
-            f"{shown(text) if text else 'empty'}; mend it"
+            f"{shown(text) if text else 'empty'}; fix it"
         )
     return value

@@ -104,7 +104,7 @@ class DeviceServer:
             raise
         except OWN_ERRORS as error:
             raise ConfigError(
-                f"{self.told} raised {own_error(error)} after version {self.number}; mend it"
+                f"{self.told} raised {own_error(error)} after version {self.number}; fix it"
             ) from error
 
     @property
@@ -131,7 +131,7 @@ class DeviceServer:
         if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
             raise ConfigError(
                 f"{self.told} must return the new model as floats of shape {shape}, or None, but "
-                f"returned {shown(found)}; mend it"
+                f"returned {shown(found)}; fix it"
             )
         return found
 

@@ -56,8 +56,8 @@ def _serve(options: argparse.Namespace) -> int:
     host, port = host_and_port("--control", options.control)
     if host not in _LOOPBACK:
         raise ConfigError(
-            f"--control must be on the loopback interface, e.g. 127.0.0.1:{port}, because whoever reaches it "
-            f"can run code, but is {options.control}; start fedge run on this machine"
+            f"--control must be on the loopback interface, e.g. 127.0.0.1:{port}, because anyone who reaches "
+            f"it can run code, but is {options.control}; start fedge run on this machine"
         )
     from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
     from fedge.link.certificates import SUPERLINK

@@ -90,7 +90,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     """
     flat: dict[str, Scalar] = {}
     if prefix.count(".") > _DEEPEST:
-        raise ConfigError(f"options must be at most {_DEEPEST} tables deep, but {prefix} is deeper; mend it")
+        raise ConfigError(f"options must be at most {_DEEPEST} tables deep, but {prefix} is deeper; fix it")
     for key, value in table.items():
         if not isinstance(key, str):
             raise ConfigError(f"options must be named by text, but {shown(key)} is none; write it in quotes")
@@ -209,7 +209,7 @@ class Project:
         if not is_there and all((app / name).is_file() for name in (MANIFEST, "run.log")):
             raise ConfigError(
                 f"the folder of pyproject.toml cannot be {printable(str(app))}, which is a run's; "
-                f"fedge resume goes on with a run, and its report has the command that repeats it"
+                f"fedge resume continues a run, and its report has the command that repeats it"
             )
         tool = self._tool() if is_there else {}
         self.packaged, self.why_packaged = not tool.keys() & {"flwr", "fedge"}, ""

@@ -99,7 +99,7 @@ def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_
         raise ConfigError(
             f"hierarchy.participation {name} must return a whole number of clients of at least 1, or a share "
             f"above 0 and at most 1, but for leaf {leaf} in global round {global_round} it returned "
-            f"{shown(number)}; mend it"
+            f"{shown(number)}; fix it"
         )
     return int(number) if is_count else float(number)
 

@@ -126,7 +126,7 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
             made = rule(**{**everyone, **given})
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{option} {name} cannot be made: {own_error(error)}; mend it, or change {option}-args"
+            f"{option} {name} cannot be made: {own_error(error)}; fix it, or change {option}-args"
         ) from error
     if not isinstance(made, Strategy):
         raise ConfigError(
@@ -136,8 +136,8 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
     earlier = next((word for word in _EARLIER if hasattr(made, word)), None)
     if earlier:
         raise ConfigError(
-            f"{option} {name} has a method {earlier}, of Flower's earlier strategies, which nobody "
-            f"calls; write it as aggregate_train (docs/extend.md)"
+            f"{option} {name} has a method {earlier}, of Flower's earlier strategies, which is never "
+            f"called; write it as aggregate_train (docs/extend.md)"
         )
     return made
 
@@ -210,9 +210,9 @@ def _refuse_unrestorable(what: str, fresh: Strategy, after: Strategy, model: Sta
         refuse_other(fresh, states_of(after), numbers_of(after), model)
     except ValueError as error:
         raise ConfigError(
-            f"{what} must keep attributes in forms that a run can go on with after a stop, but after a round "
-            f"{error}; begin it with None or in the form that it will have, arrays in those of the model's "
-            f"entries, or of all of them in one vector"
+            f"{what} must keep attributes in forms that a run can resume from after a stop, but after a "
+            f"round {error}; begin it with None or in the form that it will have, arrays in those of the "
+            f"model's entries, or of all of them in one vector"
         ) from error
 
 

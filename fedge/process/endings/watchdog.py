@@ -52,7 +52,7 @@ def _reason(limit_s: float) -> str:
     where = standing()
     return (
         f"stalled: no reply and no finished step for {limit_s:g} s (guard.stall-timeout); "
-        f"{f'own code stands at {where}; ' if where else ''}run.log has the stacks of all threads"
+        f"{f'your own code is at {where}; ' if where else ''}run.log has the stacks of all threads"
     )
 
 

@@ -243,7 +243,9 @@ def family_panels(run: RunData) -> list[Panel]:
         words = "  ".join(text_of(share) for share in own["membership"])
         rows.append((leaf, own["models"][0], own["entropy"][0], words))
     numbers = table(("leaf", "models", "entropy, nats", "memberships in the last round"), rows)
-    caption = "Each bar is what a leaf was offered in a round, a colour per model; models are numbered anew "
+    caption = (
+        "Each bar is what a leaf was offered in a round, a colour per model; models are numbered afresh "
+    )
     caption += "when their number changes. The cluster of a leaf is its largest membership."
     return [Panel("Memberships of the leaves", numbers, figure, caption)]
 

@@ -95,7 +95,7 @@ def _try_part(config: Config, made: "_Made") -> None:
     if not alike(found, _two_steps(config, made, made_anew=True)):
         raise ConfigError(
             f"cluster.method {name} must keep its state in cloud.memory, but keeps some in its object, which "
-            f"is made anew when a run goes on after a stop, and then answers otherwise; move it there"
+            f"is lost when a run resumes after a stop, so that it then answers differently; move it there"
         )
 
 
@@ -118,7 +118,7 @@ def _two_steps(config: Config, made: "_Made", made_anew: bool = False) -> list[t
         try:
             memory = unpacked(packed(seen.memory, "memory of the cloud"))
         except (TypeError, FloatingPointError) as error:
-            raise ConfigError(f"cluster.method {cluster.method}: {error}; mend it") from error
+            raise ConfigError(f"cluster.method {cluster.method}: {error}; fix it") from error
         steps.append((found, copy.deepcopy(memory)))
     return steps
 
@@ -137,7 +137,7 @@ def _asked(name: str, asked: Any, children: int) -> set[str]:
     except TypeError:
         raise ConfigError(
             f"cluster.method {name} must ask with a mapping role → model for each of {children} leaves, but "
-            f"ask returned {shown(asked)}; mend it"
+            f"ask returned {shown(asked)}; fix it"
         ) from None
     return {str(role) for each in asked for role in each}
 

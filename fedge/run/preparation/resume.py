@@ -174,7 +174,7 @@ def open_resumption(folder: Path) -> Resumption:
     gone = frozenset(_misfits(folder, checkpoint, _kept_at(checkpoint)))
     lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
     notes = [f"{error}; resuming from round {checkpoint.global_round}" for error in damaged]
-    notes += [f"{name} is not what was written; it is started anew" for name in sorted(lost)]
+    notes += [f"{name} is not what was written; it is restarted" for name in sorted(lost)]
     notes += [
         f"{name} is not from round {checkpoint.global_round} or before; it is dropped"
         for name in sorted(gone)
@@ -387,14 +387,14 @@ def refuse_other_data(
         )
     before, had_owners = found.run["data"], bool(found.checkpoint.facts.get("told"))
     if fingerprint != before["fingerprint"]:
-        mend = "set data.path to that file"
+        fix = "set data.path to that file"
         if had_owners and not of_owners:
-            mend = "clients had windows of their own: add --federation NAME, or --leaves HOST:PORT --owners"
+            fix = "clients had windows of their own: add --federation NAME, or --leaves HOST:PORT --owners"
         elif of_owners:
-            mend = "start every client with the windows that it had" if had_owners else "add its data.path"
+            fix = "start every client with the windows that it had" if had_owners else "add its data.path"
         raise ConfigError(
             f"resume needs the data of {short(found.folder)}, but their sha256 is "
-            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); {mend}"
+            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); {fix}"
         )
 
 

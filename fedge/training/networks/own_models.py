@@ -87,7 +87,7 @@ def build_own(
                 name,
                 f"cannot be made for {input_shape}, {classes}",
                 error,
-                "mend it, or change train.model-args",
+                "fix it, or change train.model-args",
             ) from error
         try:
             _refuse_what_cannot_train(name, model)
@@ -213,7 +213,7 @@ def takes_num_classes(factory: Callable[..., Any]) -> bool:
 def _refuse_what_cannot_train(name: str, model: Any) -> None:
     """Raise ConfigError for an object other than a network, or with parameters unchangeable by a step."""
     if not isinstance(model, nn.Module):
-        raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "mend it")
+        raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "fix it")
     lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
     if lazy:
         raise _refusal(
@@ -250,13 +250,13 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit:
             logits = model.eval()(inputs)
     except OWN_ERRORS as error:
         what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
-        raise _refusal(name, what, error, "mend its forward, or take another model") from error
+        raise _refusal(name, what, error, "fix its forward, or take another model") from error
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if got != wanted or not logits.is_floating_point():
         turned = isinstance(logits, Tensor) and sorted(got) == sorted(wanted)
         raise _refusal(
             name, f"must return {fit.word} of shape {wanted} for 2 inputs, but returned {got}", None,
-            "turn its axes, for example by .movedim(-1, 1)" if turned else "mend its forward",
+            "turn its axes, for example by .movedim(-1, 1)" if turned else "fix its forward",
         )  # fmt: skip
 
 
@@ -282,13 +282,13 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
             if isinstance(logits, Tensor) and logits.requires_grad:
                 gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
         except OWN_ERRORS as error:
-            raise _refusal(name, "cannot be trained", error, "mend its forward") from error
+            raise _refusal(name, "cannot be trained", error, "fix its forward") from error
     if not isinstance(logits, Tensor):
         what = f"must return logits in training too, but returned {type(logits).__name__}"
-        raise _refusal(name, what, None, "mend its forward, or its arguments (aux_logits=False)")
+        raise _refusal(name, what, None, "fix its forward, or its arguments (aux_logits=False)")
     if not logits.requires_grad:
         what = "must be trainable, but its output depends on no parameter"
-        raise _refusal(name, what, None, "mend its forward: no no_grad() or detach() there")
+        raise _refusal(name, what, None, "fix its forward: no no_grad() or detach() there")
     sparse = [key for key, g in zip(trained, gradients, strict=True) if g is not None and g.is_sparse]
     if sparse:
         what = f"must have dense gradients, but that of {sparse[0]} is sparse"

@@ -84,4 +84,4 @@ def refuse_other_weights(found: State, own: State, config: TrainConfig) -> None:
                 f"{array.shape}; convert it, or leave it out of the file"
             )
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise ConfigError(f"{what} must hold finite numbers, but {name!r} does not; mend the file")
+            raise ConfigError(f"{what} must hold finite numbers, but {name!r} does not; fix the file")

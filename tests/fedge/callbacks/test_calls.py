@@ -170,12 +170,12 @@ class Losing(Callback):
 
 def test_what_would_be_lost_is_said_once(config, caplog):
     run, _ = carry_out(config, Losing())
-    (line,) = [words for words in caplog.messages if "does not come back" in words]
-    assert "Losing changes seen (set), which does not come back when the run goes on" in line
+    (line,) = [words for words in caplog.messages if "is lost when" in words]
+    assert "Losing changes seen (set), which is lost when the run resumes" in line
     assert line in (run.folder / "run.log").read_text()
     caplog.clear()
     carry_out(config, Keeping(), PerClient(), Counting())
-    assert "does not come back" not in caplog.text
+    assert "is lost when" not in caplog.text
 
 
 class Keeping(Callback):
@@ -260,7 +260,7 @@ class Nothing:
 def test_what_is_no_reason_and_what_is_no_callback(config):
     run, _ = carry_out(config, Odd())
     assert "must return None or the reason" in run.reason
-    assert "but in end_round of global round 1 it returned True; mend it" in run.reason
+    assert "but in end_round of global round 1 it returned True; fix it" in run.reason
     with pytest.raises(ConfigError, match=r":Nothing must have one of begin_run, "):
         simulate(config, callbacks=[Nothing()], terminal=io.StringIO())
 

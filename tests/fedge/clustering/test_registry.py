@@ -73,7 +73,7 @@ def test_what_no_file_can_hold_is_refused_by_name(facts, telling, is_family):
         return
     labels = np.array([0, 1, 0])
     found = Family(np.eye(3), **facts) if is_family else Grouping(labels, **{"similarity": None, **facts})
-    with pytest.raises(ConfigError, match=rf"^cluster\.method .* must return a? ?{telling}.*mend it$"):
+    with pytest.raises(ConfigError, match=rf"^cluster\.method .* must return a? ?{telling}.*fix it$"):
         grouped(lambda evidence, config, before: found)
 
 
@@ -112,7 +112,7 @@ def test_what_is_no_comparison_is_refused_by_name(returned):
 def test_code_that_fails_is_named_with_its_line(carry_out, option):
     with pytest.raises(ConfigError) as caught:
         carry_out(fails)
-    said = r"failed: ArithmeticError: one and two \(\S+test_registry\.py, line \d+\); mend it$"
+    said = r"failed: ArithmeticError: one and two \(\S+test_registry\.py, line \d+\); fix it$"
     assert caught.match(rf"^{option} \S+:fails {said}")
 
 

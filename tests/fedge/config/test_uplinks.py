@@ -20,7 +20,7 @@ REFUSED = {
     ),
     "virtual clock": (
         {**OFF, "uplink.clients": "sign", "asynchrony.rule": "fedbuff"},
-        "must be none with asynchrony.rule fedbuff, whose clock counts models as they are",
+        "must be none with asynchrony.rule fedbuff, whose clock counts uncompressed models",
     ),
     "gate": ({**SERVERS, "gate.enabled": True}, "needs gate.enabled=false, because a server that keeps"),
     "groups": ({**SERVERS, "cluster.enabled": True}, "needs cluster.enabled=false, because evidence"),

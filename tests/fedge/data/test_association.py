@@ -253,7 +253,7 @@ def test_one_of_its_own_memory_or_in_other_places_is_refused():
 
 @pytest.mark.parametrize("name", ["too_many", "shares_of_leaves", "too_few", "none", "failing", "elsewhere"])
 def test_one_that_lies_is_refused_in_one_line(name):
-    with pytest.raises(ConfigError, match=r"hierarchy\.association .*mend it") as caught:
+    with pytest.raises(ConfigError, match=r"hierarchy\.association .*fix it") as caught:
         deal(f"{__name__}:{name}")
     assert "\n" not in str(caught.value)
 
@@ -261,7 +261,7 @@ def test_one_that_lies_is_refused_in_one_line(name):
 @pytest.mark.parametrize(
     ("options", "telling"),
     [
-        ({"scenario": "label-skew"}, "which says itself what leaves hold"),
+        ({"scenario": "label-skew"}, "which decides what leaves hold"),
         ({"devices.pieces": 2, "asynchrony.rule": "fedbuff", "scaffold.enabled": False}, "devices.pieces=0"),
     ],
 )  # fmt: skip

@@ -37,7 +37,7 @@ def test_every_client_has_its_classes(clients: int, count: int, seed: int) -> No
 def test_classes_that_cannot_be_dealt_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"must be at most the classes of the data, 5, but is 6"):
         class_shares([7], 5, rng(), 6)
-    with pytest.raises(ConfigError, match=r"nobody of 2 clients with 1 each owns class 2"):
+    with pytest.raises(ConfigError, match=r"none of 2 clients with 1 each owns class 2"):
         class_shares([2], 5, rng(), 1)
 
 

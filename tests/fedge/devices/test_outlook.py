@@ -68,9 +68,9 @@ def test_jobs_below_a_microsecond_are_refused():
 @pytest.mark.parametrize(
     ("presence", "words"),
     [
-        (lambda device, now_us: (False, FOREVER_US), "none ever comes"),
-        (lambda device, now_us: (False, (40 - device) * 10**6), "the first one comes at 38 s"),
-        (lambda device, now_us: (device == 3, FOREVER_US), "none ever comes"),  # it holds nobody who trains
+        (lambda device, now_us: (False, FOREVER_US), "none ever is"),
+        (lambda device, now_us: (False, (40 - device) * 10**6), "the first is at 38 s"),
+        (lambda device, now_us: (device == 3, FOREVER_US), "none ever is"),  # it holds nobody who trains
         (lambda device, now_us: (False, (31 - device) * 10**6), None),
         (lambda device, now_us: (device == 1, FOREVER_US), None),
     ],
@@ -81,7 +81,7 @@ def test_a_fleet_in_which_nobody_is_there_is_refused(presence, words):
     if words is None:
         refuse_nobody_there(WHO, config_of(), presence)
         return
-    told = f"must have a device there before the run ends, at 30 virtual s, but {words}; lengthen"
+    told = f"must make a device available before the run ends, at 30 virtual s, but {words}; lengthen"
     with pytest.raises(ConfigError, match=told):
         refuse_nobody_there(WHO, config_of(), presence)
 
@@ -92,7 +92,7 @@ def test_a_fleet_in_which_nobody_is_there_is_refused(presence, words):
         ({"devices__preset_args": '{"seconds": 1000}'}, "0 jobs ended, 0 of them .*lengthen the run"),
         ({"asynchrony__rule_args": '{"buffer": 9000}'}, "lower the buffer in asynchrony.rule-args"),
         ({"hierarchy__num_servers": 2, "asynchrony__cloud_every": 9000}, r"lower asynchrony\.cloud-every"),
-        ({"devices__selection": f"{__name__}:nobody"}, "0 jobs ended, .*see to devices.selection"),
+        ({"devices__selection": f"{__name__}:nobody"}, "0 jobs ended, .*change devices.selection"),
         ({}, None),
     ],
     ids=["slow", "buffer", "cloud", "selection", "made"],

@@ -94,6 +94,6 @@ def test_a_checkpoint_of_another_form_is_refused_in_one_line(form):
         if form is not None:
             others["form"] = form
         with pytest.raises(
-            ConfigError, match=r"must be of this version's virtual clock .*begin the run anew"
+            ConfigError, match=r"must be of this version's virtual clock .*start the run again"
         ):
             restore(procedure, groups, others)

@@ -72,7 +72,7 @@ def test_it_ends_where_a_run_would():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"asynchrony__rule": "fedrevive"}, "makes windows from real models"),
+        ({"asynchrony__rule": "fedrevive"}, "generates windows from trained models"),
         (
             {"asynchrony__concurrency": 9},
             "and it has 8; set asynchrony.concurrency=8, or more",

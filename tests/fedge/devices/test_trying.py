@@ -99,8 +99,8 @@ def by_number(model, memory, arrival):
     ("part", "words"),
     [
         (in_place, "read-only"),
-        (forgetful, r"arrays of numbers .* as 'seen'; mend it"),
-        (by_number, r"arrays of numbers .* as 0; mend it"),
+        (forgetful, r"arrays of numbers .* as 'seen'; fix it"),
+        (by_number, r"arrays of numbers .* as 0; fix it"),
         (noting, "no attribute 'steps'"),
         (
             keeping(lambda one: (one.delta, one.weight)),
@@ -111,7 +111,7 @@ def by_number(model, memory, arrival):
             r"the end of one is .* and the model float32 \(1,\)",
         ),
         (keeping(lambda one: replace(one, start=one.start[:0])), "the start of one is"),
-        (keeping(lambda one: replace(one, weight=-1.0)), r"the weight of one is -1\.0; mend it"),
+        (keeping(lambda one: replace(one, weight=-1.0)), r"the weight of one is -1\.0; fix it"),
         (keeping(lambda one: replace(one, weight=np.float32(1))), "the weight of one is"),
         (keeping(lambda one: replace(one, share=2.0)), "the share of one is"),
         (keeping(lambda one: replace(one, child=np.int64(1))), "the child of one is"),

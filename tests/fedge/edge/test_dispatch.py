@@ -129,7 +129,7 @@ def test_of_a_bundle_a_false_answer_and_a_failed_order_cost_one_leaf(tmp_path):
 def test_a_leaf_server_whose_first_order_of_a_bundle_fails_ends_the_run(tmp_path):
     with (
         dispatch(tmp_path, failed) as (made, _, _),
-        pytest.raises(RunError, match="leaf server 1 cannot go on: OSError: no space left"),
+        pytest.raises(RunError, match="leaf server 1 cannot continue: OSError: no space left"),
     ):
         ask(made, MODEL)
 

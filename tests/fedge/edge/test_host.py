@@ -83,7 +83,7 @@ def test_a_run_whose_end_fails_here_keeps_out_no_later_one(host, facts):
 def test_what_is_no_order_is_told_to_the_cloud(host, facts):
     host.answer(Packet(orders.BEGIN, facts), no_note)
     answer = host.answer(Packet("dance", {"run": "a run", "global_round": 1}), no_note)
-    assert (answer.kind, answer.facts["words"]) == (orders.FAILED, "an order that cannot be: kind: 'dance'")
+    assert (answer.kind, answer.facts["words"]) == (orders.FAILED, "invalid order: kind: 'dance'")
 
 
 CODE = "import pathlib\npathlib.Path('carried-out').touch()\n\ndef make(*shape):\n    raise SystemExit\n"
@@ -118,7 +118,7 @@ def test_a_cloud_that_lies_writes_nothing_outside_the_folder(host, facts, tmp_pa
     for changes in ({"version": "../../x"}, {"leaf_round": "../../x"}, {"needed": ["../small"]}):
         answer = host.answer(Packet(orders.TRAIN, {**train, **changes}, {"model": model, **states}), no_note)
         assert answer.kind == orders.FAILED
-        assert answer.facts["words"].startswith("an order that cannot be: ")
+        assert answer.facts["words"].startswith("invalid order: ")
     for name in ("../controls/1", "../../../small.npz", "/etc/passwd", "x\0y", "."):
         facts_ = {"known": {"own": [orders.HERE, name]}, "unseen": {}, "phase": "", "splits": ["val"]}
         order = Packet(orders.EVALUATE, {**facts_, "run": "a run", "global_round": 1})

@@ -133,7 +133,7 @@ def test_a_leaf_server_that_is_away_keeps_its_model_and_its_clients_have_failed(
 
 def test_a_leaf_server_that_cannot_go_on_ends_the_run(port):
     leaves, _, made = port(Scripted(0), Scripted(1, fails=True))
-    with pytest.raises(RunError, match="leaf server 1 cannot go on: OSError: no space left"):
+    with pytest.raises(RunError, match="leaf server 1 cannot continue: OSError: no space left"):
         made.train(own_models(leaves), 1)
 
 
@@ -209,5 +209,5 @@ def test_nobody_is_asked_where_there_is_nothing_to_ask(port):
 
 def test_control_variates_of_a_checkpoint_cannot_go_to_leaf_servers(port):
     _, _, made = port(Scripted(0), Scripted(1))
-    with pytest.raises(RunError, match="go on without --leaves"):
+    with pytest.raises(RunError, match="resume without --leaves"):
         made.restore({})

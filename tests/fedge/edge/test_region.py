@@ -96,7 +96,7 @@ def test_a_leaf_server_that_is_alone_is_no_region(hosts, tmp_path):
     assert orders.SUBTREE not in alone.hello().facts
     assert first.hello().facts[orders.SUBTREE]
     answer = alone.answer(an_order(site.model, [leaf]), print)
-    assert answer.facts["words"] == "an order that cannot be: kind: 'region'"
+    assert answer.facts["words"] == "invalid order: kind: 'region'"
     alone.close()
 
 
@@ -109,11 +109,11 @@ def rows(*leaves):
     [
         ({"more": 1}, "facts"),
         ({"path": "0"}, "path"),
-        ({"path": [0, 0]}, "others than stand below"),
-        ({"path": [1]}, "others than stand below"),
+        ({"path": [0, 0]}, "not those below the region"),
+        ({"path": [1]}, "not those below the region"),
         ({"path": [-1]}, "path"),
-        ({"leaves": rows(0)}, "others than stand below"),
-        ({"leaves": rows(1, 0)}, "others than stand below"),
+        ({"leaves": rows(0)}, "not those below the region"),
+        ({"leaves": rows(1, 0)}, "not those below the region"),
         ({"leaves": rows(0, 1, 2)}, "leaves"),
         ({"leaves": [[0, {}, 0], [1, {}, 0]]}, "rows"),
         ({"leaves": [[0, None, 0, []], [1, {}, 0, []]]}, "leaf: None is no table"),
@@ -144,5 +144,5 @@ def test_what_is_no_order_is_refused_in_one_line(changes, telling):
 def test_states_of_others_are_refused(states):
     config = from_run_config({**TREE, "clients": 9})
     facts = {"path": [0], "first": 1, "last": 2, "leaves": rows(0, 1), "run": "r", "global_round": 1}
-    with pytest.raises(OrderRefused, match="states: other ones"):
+    with pytest.raises(OrderRefused, match="states: not the model and those"):
         check_region(Packet(orders.REGION, facts, states), config.hierarchy, [0, 1])

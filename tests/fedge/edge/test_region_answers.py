@@ -97,7 +97,7 @@ def test_an_honest_answer_counts():
         ("rounds__0__0__2", 1, "moved: 1"),
         ("rounds__1__1__2", True, "moved: by 0 replies"),
         ("rounds__0__0__3", None, "book: None is no table"),
-        ("rounds__0__0__3__train_loss", [[5, 0.5]], "of client 5, which it was not to ask"),
+        ("rounds__0__0__3__train_loss", [[5, 0.5]], "client 5 was not to be asked"),
         ("rounds__0__0__3__train_loss", [[4, math.inf]], "train_loss"),
         ("rounds__0__0__3__train_seconds", [[4, 1e9]], "train_seconds"),
         ("rounds__0__0__3__bytes", [-1, 1], "bytes"),

@@ -75,7 +75,7 @@ def test_one_that_fails_fails_alone(hosts):
     assert found[0].kind == orders.DONE
     assert {row[0] for row in found[0].facts["evaluated"]} == {0, 1, 2}
     assert found[1].kind == orders.FAILED
-    assert "an order that cannot be: " in found[1].facts["words"]
+    assert "invalid order: " in found[1].facts["words"]
 
 
 def test_one_that_cannot_begin_the_run_fails_alone(hosts):
@@ -105,7 +105,7 @@ def test_a_leaf_server_that_is_alone_takes_no_bundle(hosts):
     alone = LeafHost(first._opening)
     site, _ = begun(alone, facts)
     answer = alone.answer(bundle({0: to_evaluate(site.model)}), print)
-    assert answer.facts["words"] == "an order that cannot be: kind: 'bundle'"
+    assert answer.facts["words"] == "invalid order: kind: 'bundle'"
     alone.close()
 
 

@@ -122,6 +122,6 @@ def test_no_way_to_another_machine_tells_a_folder_of_this_one():
     wrapped.__cause__ = error
     told += [words_of(wrapped), failed_order("train", wrapped).facts["words"]]
     for words in told:
-        assert "train.model my_part:Net failed: KeyError: 'k' (my_part.py, line 2); mend it" in words
+        assert "train.model my_part:Net failed: KeyError: 'k' (my_part.py, line 2); fix it" in words
         assert words.count("my_part.py") == 1
         assert "/home" not in words

@@ -67,8 +67,8 @@ def test_whoever_waited_in_vain_is_told_what_to_start(come_back, expected):
     script, _ = deployment(total=3)
     engine = FlowerEngine(script, nodes_come_back=come_back)
     answered = "0 of 3 clients" if expected else "no client"
-    mend = "start every client's fedge node" if come_back else "start fewer at once, .*FEDGE_KEEP_RAY_LOGS=1"
-    with pytest.raises(RunError, match=rf"^guard.start-timeout: {answered} answered .*; {mend}.* or raise"):
+    fix = "start every client's fedge node" if come_back else "start fewer at once, .*FEDGE_KEEP_RAY_LOGS=1"
+    with pytest.raises(RunError, match=rf"^guard.start-timeout: {answered} answered .*; {fix}.* or raise"):
         find_clients(engine, 0.05, expected=expected)
 
 

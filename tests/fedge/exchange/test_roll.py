@@ -247,7 +247,7 @@ def test_a_partition_goes_to_who_comes_back_once_the_node_before_is_gone(called)
     [
         (Hello(2, 3), "it counts 3 partitions, this run has 2"),
         (Hello(1, 2, told=replace(TOLD, fingerprint="0" * 64)), "its windows are not those of the start"),
-        (Hello(1, 2), "names windows of its own and the others do not"),
+        (Hello(1, 2), "only one has windows of its own"),
     ],
 )
 def test_who_does_not_fit_stays_out(caplog, hello, words):

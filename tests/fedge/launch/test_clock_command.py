@@ -34,7 +34,7 @@ def test_it_prints_and_writes_what_a_run_would_come_to(tmp_path, capsys):
     assert int(rows[-1]["versions"]) > 0
     html = page.read_text()
     assert html.count("<figure") == 4
-    assert "nobody trained" in html
+    assert "without training" in html
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_it_prints_and_writes_what_a_run_would_come_to(tmp_path, capsys):
                     "asynchrony.timeout-s=0.0000001",
                     "asynchrony.timeout-s must leave the quickest device time",
                 ),
-                (f'devices.availability="{__name__}:never"', "must have a device there before the run"),
+                (f'devices.availability="{__name__}:never"', "must make a device available before the run"),
             )
         ),
     ],

@@ -18,8 +18,8 @@ REGISTERS = {
 OFF = {"scaffold.enabled": False, "gate.enabled": False}
 CLOCK = {"asynchrony.rule": "fedbuff", "cluster.enabled": False}
 BESIDE = {"gate.rule": {"gate.enabled": True}, "hierarchy.selection": {"hierarchy.participation": "2"}}
-# of Python and of authors of parts: a user who has chosen a part of Fedge has nothing to mend in its code
-NOT_PLAIN = ("Error: ", "mend it", "positional", "must take (", "change its parameters")
+# of Python and of authors of parts: a user who has chosen a part of Fedge has nothing to fix in its code
+NOT_PLAIN = ("Error: ", "fix it", "positional", "must take (", "change its parameters")
 
 
 def refusal(config):

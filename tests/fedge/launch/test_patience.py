@@ -26,7 +26,7 @@ def test_own_code_that_stands_still_is_named_once(capsys):
         time.sleep(0.6)
         over.set()
     assert capsys.readouterr().err.splitlines() == [
-        "checks before the run have taken 0.1 s: own code stands at /home/me/my_part.py, line 2; "
+        "checks before the run have taken 0.1 s: your own code is at /home/me/my_part.py, line 2; "
         "Ctrl-C ends it"
     ]
 

@@ -153,13 +153,13 @@ def test_one_of_one_s_own_chooses():
 @pytest.mark.parametrize(
     ("name", "telling"),
     [
-        ("nobody", r"returned \[\]; mend it"),
-        ("none", "returned None; mend it"),
+        ("nobody", r"returned \[\]; fix it"),
+        ("none", "returned None; fix it"),
         ("a_stranger", "returned 99, which is none of"),
-        ("one_twice", r"returned \[4, 4\]; mend it"),
+        ("one_twice", r"returned \[4, 4\]; fix it"),
         ("a_truth", "returned True, which is none of"),
         ("a_share", "returned 0.5, which is none of"),
-        ("failing", "failed: KeyError: 'lost'.*mend it"),
+        ("failing", "failed: KeyError: 'lost'.*fix it"),
         ("one_argument", "failed: TypeError"),
         ("lies_later", "in leaf round 4 it returned 99"),
     ],

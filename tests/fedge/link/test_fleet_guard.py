@@ -169,7 +169,7 @@ def test_an_object_that_is_still_under_way_is_to_be_asked_for_again(announced):
 
 
 def test_flowers_own_answer_is_an_error_and_the_reason_for_the_guard(announced):
-    """Where this fails, Flower has mended it, and the guard may go once no older version is supported."""
+    """Where this fails, Flower has fixed it, and the guard may go once no older version is supported."""
     pull, request, _ = announced
     with pytest.raises(ValueError, match="cannot be zero"):
         pull(request)

@@ -145,7 +145,7 @@ def test_every_register_of_parts_is_decided_by_something_that_is_said():
 
 @pytest.mark.parametrize("name", [*parts.ASSOCIATIONS.names[1:], "mine:stand"])
 def test_who_stands_where_by_classes_is_said(name):
-    said = "numbers of windows of each class by which clients stand under leaves (hierarchy.association)"
+    said = "numbers of windows of each class by which clients are assigned to leaves (hierarchy.association)"
     assert said in not_covered(config(**{"hierarchy.association": name}))
 
 

@@ -35,5 +35,5 @@ def test_two_levels_show_both():
 def test_a_page_is_written(tmp_path):
     write_clock_page([ROW], ["made up"], tmp_path / "clock.html")
     html = (tmp_path / "clock.html").read_text()
-    assert "Virtual clock, nobody trained" in html
+    assert "Virtual clock, without training" in html
     assert "90.0 %" in html

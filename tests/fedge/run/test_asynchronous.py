@@ -352,7 +352,7 @@ def test_its_model_can_be_used_and_says_whom_it_serves(buffered):
         ),
         (
             {"privacy.kind": "local", "train.model": "linear", "asynchrony.rule": "fedrevive"},
-            "another asynchrony.rule than fedrevive, which is told the shares of classes",
+            "another asynchrony.rule than fedrevive, which learns the shares of classes",
         ),
         ({"asynchrony.concurrency": 17}, "gives leaf 0 work for 17 and it has 16"),
         ({"asynchrony.rule-args": '{"bufer": 3}'}, "did you mean buffer"),

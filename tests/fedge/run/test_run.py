@@ -53,12 +53,12 @@ def test_a_complete_run_has_nothing_left_to_do(tmp_path):
     before = (folder / "manifest.json").read_bytes()
     outcome, shown = carry_out({**config, "resume": str(folder)})
     assert outcome.status == "completed"
-    assert "is complete: 2 of 2 global rounds; raise num-server-rounds to go on" in shown
+    assert "is complete: 2 of 2 global rounds; raise num-server-rounds to continue" in shown
     assert (folder / "manifest.json").read_bytes() == before
 
 
 def test_a_log_that_cannot_be_opened_is_one_line(tmp_path, capsys):
-    """And the run that had it can be gone on with once that is mended."""
+    """And the run that had it can be gone on with once that is fixed."""
     config = small_config(tmp_path)
     outcome, _ = carry_out(config)
     log = outcome.folder / "run.log"

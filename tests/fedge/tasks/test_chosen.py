@@ -66,7 +66,7 @@ def test_scores_of_ones_own_come_after_those_of_the_task():
             r"^train\.loss \S+ must be a function of \(answers, y\), but",
         ),
         ({"loss": "my_losses:detached"}, r"^train\.loss \S+ must be differentiable"),
-        ({"loss": "my_losses:fails"}, r"^train\.loss \S+ failed: RuntimeError: no such column .* mend it"),
+        ({"loss": "my_losses:fails"}, r"^train\.loss \S+ failed: RuntimeError: no such column .* fix it"),
         ({"loss": "my_losses:focal", "loss_args": '{"gama": 1}'}, r"did you mean gamma"),
         ({"metrics": "my_losses:no_score"}, r"^train\.metrics must name fedge\.tasks\.Score objects"),
         ({"metrics": "my_losses:directionless"}, r"must say which direction is better, .* set True or False"),
@@ -75,7 +75,7 @@ def test_scores_of_ones_own_come_after_those_of_the_task():
         ({"metrics": "my_losses:broken"}, r"score broken failed on a made-up confusion matrix: KeyError"),
         (
             {"metrics": "my_losses:outside"},
-            r"score outside must lie in 0\.\.inf, as it says itself, but is -1",
+            r"score outside must lie in 0\.\.inf, as declared, but is -1",
         ),
         ({"metrics": "my_losses:no_number"}, r"score no_number must lie in -inf\.\.inf"),
     ],

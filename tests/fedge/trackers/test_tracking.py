@@ -343,7 +343,7 @@ def test_a_tracker_that_fails_in_the_middle_is_said_once(tmp_path, make_result, 
             break
         time.sleep(0.1)
     assert len(said) == 1
-    assert said[0].startswith("tracker mlflow failed and the run goes on without it: ")
+    assert said[0].startswith("tracker mlflow failed and the run continues without it: ")
     assert "\n" not in said[0]
     assert tracking.observe(make_result(global_round=300), 1.0) == []
     assert tracking.finish("completed", 0, 10.0) == []

@@ -267,7 +267,7 @@ def test_a_memory_that_an_owner_lost_behind_a_leaf_server_is_named(
     ("owners", "telling"),
     [
         (True, r"leaf server \d: its clients own no windows; start it with fedge leaf --nodes"),
-        (False, r"leaf server \d cannot go on: its clients own their windows; start the cloud"),
+        (False, r"leaf server \d cannot continue: its clients own their windows; start the cloud"),
     ],
     ids=["no owners", "owners"],
 )

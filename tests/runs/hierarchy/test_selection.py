@@ -62,7 +62,7 @@ def test_a_selection_that_lies_during_a_run_ends_it_in_one_line(tmp_path, monkey
     config = small_config(tmp_path, **{"num-server-rounds": 6, "hierarchy.selection": "my_lie:lie"})
     outcome = simulate({**config, "run-name": "run"})
     assert outcome.status == "failed"
-    assert "it returned 99, which is none of [0, 1, 2]; mend it" in outcome.reason
+    assert "it returned 99, which is none of [0, 1, 2]; fix it" in outcome.reason
     assert "\n" not in outcome.reason
 
 

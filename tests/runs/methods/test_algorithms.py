@@ -643,7 +643,7 @@ def test_a_leaf_part_that_fails_late_is_named(how, words, tmp_path):
     done = simulate(config, terminal=io.StringIO())
     words = ".*".join(map(re.escape, words.format(file=__file__).split(" .* ")))
     assert (done.status, done.exit_code) == ("failed", 4)
-    assert re.match(f"train.algorithm {code} failed: {words}.*; mend it$", done.reason), done.reason
+    assert re.match(f"train.algorithm {code} failed: {words}.*; fix it$", done.reason), done.reason
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_a_run_that_is_complete_says_so_and_is_left_alone(copy, four):
     }
     outcome, shown = carry_out(copy.parent, resume=str(copy))
     assert outcome.status == "completed"
-    assert shown.endswith("copy is complete: 4 of 4 global rounds; raise num-server-rounds to go on\n")
+    assert shown.endswith("copy is complete: 4 of 4 global rounds; raise num-server-rounds to continue\n")
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -399,7 +399,7 @@ def test_other_data_are_refused(copy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("had_owners", "of_owners", "mend"),
+    ("had_owners", "of_owners", "fix"),
     [
         (False, False, "set data.path to that file"),
         (
@@ -411,10 +411,10 @@ def test_other_data_are_refused(copy, tmp_path):
         (False, True, "add its data.path"),
     ],
 )
-def test_whose_the_windows_were_decides_what_mends_other_data(copy, had_owners, of_owners, mend):
+def test_whose_the_windows_were_decides_what_mends_other_data(copy, had_owners, of_owners, fix):
     found = open_resumption(copy)
     found.checkpoint.facts.update({"told": {"0": "windows"} if had_owners else {}})
-    with pytest.raises(ConfigError, match=f"; {re.escape(mend)}$"):
+    with pytest.raises(ConfigError, match=f"; {re.escape(fix)}$"):
         refuse_other_data(found, "0" * 64, found.run["clients_per_leaf"], of_owners)
 
 
@@ -558,7 +558,7 @@ def test_a_lost_optional_table_is_begun_anew(copy, four, name, damage):
     damage(copy / name)
     rest = (copy / name).read_bytes() if (copy / name).exists() else None
     outcome, shown = carry_out(copy.parent, resume=str(copy), num_server_rounds=5)
-    assert f"note: {name} is not what was written; it is started anew" in shown
+    assert f"note: {name} is not what was written; it is restarted" in shown
     assert outcome.status == "completed"
     rows = list(csv.DictReader((copy / name).read_text().splitlines()))
     assert {row["global_round"] for row in rows} == {"5"}

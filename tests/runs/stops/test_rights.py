@@ -114,7 +114,7 @@ def test_a_module_of_one_s_own(tmp_path):
     (tmp_path / "mine.py").write_text("")
     (tmp_path / "mine.py").chmod(0)
     words = ("run", "-c", QUICK.replace("linear", "mine:Net"))
-    _refused(tmp_path, *words, name="mine", rule="cannot be imported", step="mend it")
+    _refused(tmp_path, *words, name="mine", rule="cannot be imported", step="fix it")
     assert not (tmp_path / "runs").exists()
 
 

@@ -127,7 +127,7 @@ WRONG = {
     "counts:NoDirection": r"score deviance must say which direction is better, but higher_is_better is None",
     "counts:NotANumber": r"must have finite losses, but has nan",
     "counts:DoesNotPool": r"sums must be of the names, shapes and kinds that form\(1\) says",
-    "counts:OutOfRange": r"score deviance must lie in 0\.\.inf, as it says itself, but is -1",
+    "counts:OutOfRange": r"score deviance must lie in 0\.\.inf, as declared, but is -1",
     "counts:NoScores": r"must have scores, by the first of which models are compared, but has none",
     "counts:WrongName": r"a score's name must be small letters, digits and underscores",
     "counts:Mean": r"must return a loss for each of \d+ examples, but returned",

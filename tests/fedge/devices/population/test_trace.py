@@ -41,7 +41,7 @@ def test_a_shuffle_follows_from_its_stream(tmp_path):
         ("seconds_per_job\nsoon\n", "is 'soon'"),
         ("seconds_per_job,down_s\n1\n", "line 2, down_s is empty"),
         ("seconds_per_job\n1\n\n\nx\n", "line 5, seconds_per_job is 'x'"),
-        ("seconds_per_job\n0,1\n", "line 2 has more; mend it, and write numbers with points"),
+        ("seconds_per_job\n0,1\n", "line 2 has more; fix it, and write numbers with points"),
         ("seconds_per_job;down_s\n1;2\n", "must have commas between its columns"),
         ("seconds_per_job,seconds_per_job\n1,2\n", "'seconds_per_job' 2 times"),
         ("seconds_per_job\n1e12\n", "numbers of 0 to 1e.09 there, but .*line 2"),

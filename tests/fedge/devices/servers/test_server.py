@@ -66,6 +66,6 @@ def test_a_rule_that_raises_is_named():
     made = server(breaks)
     with pytest.raises(
         ConfigError,
-        match=r"asynchrony\.rule raised KeyError: 'late' \(\S+, line \d+\) after version 0; mend it",
+        match=r"asynchrony\.rule raised KeyError: 'late' \(\S+, line \d+\) after version 0; fix it",
     ):
         made.take(arrival(made, 0, 1))

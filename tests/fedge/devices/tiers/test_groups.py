@@ -89,9 +89,9 @@ def test_the_deal_test_needs_no_rounds():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"asynchrony__groups": "0,1,0,1"}, "groups are said, or found"),
+        ({"asynchrony__groups": "0,1,0,1"}, "groups are either given or found"),
         ({"cluster__blend": 0.5}, r"needs cluster\.blend=1\.0"),
-        ({"hierarchy__num_servers": 1}, "nobody to be compared with"),
+        ({"hierarchy__num_servers": 1}, "cannot be compared with others"),
         ({"asynchrony__cloud_rule_args": '{"buffer": 2}'}, "at most the smallest group"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_run_that_hangs_in_own_code_is_told_its_line(tmp_path):
         assert wait_for(stalled)
         over.set()
         with pytest.raises(
-            StallError, match=r"; own code stands at /home/me/my_part\.py, line 2; run.log has"
+            StallError, match=r"; your own code is at /home/me/my_part\.py, line 2; run.log has"
         ):
             refuse_stalled()
 

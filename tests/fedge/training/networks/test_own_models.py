@@ -318,7 +318,7 @@ class Untrainable(Wrong):
     ("how", "message"),
     [
         ("works", ""),
-        ("fails", r"cannot be trained: RuntimeError: two lines \(\S+, line \d+\); mend its forward"),
+        ("fails", r"cannot be trained: RuntimeError: two lines \(\S+, line \d+\); fix its forward"),
         ("in place", "cannot be trained: RuntimeError: .*modified by an inplace operation"),
         ("sparse", "must have dense gradients, but that of rows is sparse; make its layer with sparse=False"),
         ("detached", "must be trainable, but its output depends on no parameter; "),
