@@ -9,8 +9,7 @@ move.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,23 @@ import numpy as np
 from fedge.clustering.likeness.updates import Updates
 from fedge.config.registers.option import shown
 from fedge.edge.packets import orders
+from fedge.edge.packets.facts import (
+    FactError,
+    finite_number,
+    mapping,
+    only,
+    refusing,
+    rows,
+    text,
+    truth,
+    values,
+    whole_number,
+)
 from fedge.edge.packets.memories import check_memories
-from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, truth, values, whole_number
 from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
-from fedge.exchange.failure import MEMORY_LOST, words_of
+from fedge.exchange.failure import MEMORY_LOST
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
@@ -99,7 +109,7 @@ class Schema:
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
         """An answer to an order to train; AnswerRejected unless consistent with the order."""
-        with admitted():
+        with refusing(AnswerRejected):
             leaf, facts = asked.leaf, answer.facts
             names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
             only(facts, names | {"dispersion"} if asked.dispersion else names)
@@ -108,7 +118,7 @@ class Schema:
             )
             book = facts["book"]
             if asked.dispersion and (facts["dispersion"] is None) != (counted == 0):
-                raise ToldError("dispersion", f"{facts['dispersion']} of {counted} clients")
+                raise FactError("dispersion", f"{facts['dispersion']} of {counted} clients")
             if asked.dispersion and counted:
                 finite_number(facts["dispersion"], 0.0, 1.7e308, "dispersion")
             has_controls = moved and asked.line == LEAF and leaf.control is not None
@@ -129,7 +139,7 @@ class Schema:
     def leaf_round(
         self, leaf: Leaf, line: str, told_counted: Any, told_moved: Any, told_book: Any
     ) -> tuple[int, bool]:
-        """How many replies of a leaf round count, and whether its model has moved; ToldError if impossible.
+        """How many replies of a leaf round count, and whether its model has moved; FactError if impossible.
 
         Args:
             leaf: that trained.
@@ -143,15 +153,15 @@ class Schema:
         trained = {row[0] for row in book["train_seconds"]}
         losses = {row[0] for row in book["train_loss"]}
         if len(trained) != counted or losses != (trained if line == LEAF else set()):
-            raise ToldError("counted", f"{counted} clients, but {len(trained)} are named")
+            raise FactError("counted", f"{counted} clients, but {len(trained)} are named")
         asked_ones = {row[0] for row in book["asked"]}
         if not trained <= asked_ones if line == LEAF else asked_ones:
-            raise ToldError("asked", "others than have trained")
+            raise FactError("asked", "not the clients that trained")
         lost = {row[0] for row in book["failures"] if row[1] == MEMORY_LOST}
         if trained & {row[0] for row in book["failures"]} - lost:
-            raise ToldError("counted", "a client that has failed")
+            raise FactError("counted", "a client that has failed")
         if moved and counted < needed_replies(self.run.config):
-            raise ToldError("moved", f"by {counted} replies")
+            raise FactError("moved", f"with {counted} replies")
         return counted, moved
 
     def _check_states(self, states: Mapping[str, State], asked: Trained, moved: bool) -> None:
@@ -161,7 +171,7 @@ class Schema:
         kept = {name for name in states if name.startswith(orders.STRATEGY)}
         seen = {name for name in states if name.startswith(orders.SUMMARY)}
         if states.keys() - kept - seen != wanted:
-            raise ToldError("states", ", ".join(sorted((states.keys() - kept - seen) ^ wanted)[:3]))
+            raise FactError("states", ", ".join(sorted((states.keys() - kept - seen) ^ wanted)[:3]))
         for name in wanted - {orders.MODEL}:
             check_like(states[name], known[name])
         if moved:
@@ -189,12 +199,12 @@ class Schema:
             client = name.removeprefix(orders.SUMMARY)
             own = {str(each): samples for each, samples in leaf.train_samples.items()}
             if sizes is None or client not in own:
-                raise ToldError("summaries", "one that was not requested")
+                raise FactError("summaries", "one that was not requested")
             form = {str(kind): np.empty(size) for kind, size in enumerate(sizes)}
             check_like(state, form)
             windows = float(state[str(len(sizes) - 1)][0])
             if not 1 <= windows <= own[client] or windows != int(windows):
-                raise ToldError("summaries", f"of {windows:g} windows")
+                raise FactError("summaries", f"of {windows:g} windows")
 
     def check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
         """Raise unless a leaf's state beside its model is possible after one leaf round."""
@@ -218,7 +228,7 @@ class Schema:
         )
         has_grown = least * (1 - _NEAR) <= length <= largest * (1 + _NEAR)
         if not (has_grown and counted) and (moved or length != before):
-            raise ToldError("drift", f"{length:.6g} after {before:.6g}, of {counted} replies")
+            raise FactError("drift", f"{length:.6g} after {before:.6g}, of {counted} replies")
 
     def _check_folds(self, told: Any, asked: Trained) -> None:
         """Raise unless a leaf's kept models have its own names, for its own clients."""
@@ -227,16 +237,16 @@ class Schema:
         found = rows(told, 2, len(clients) if asked.alone else 0, "folds")
         _one_each([client for client, _ in found], clients, "folds")
         if any(type(name) is not str or name not in names for _, name in found):
-            raise ToldError("folds", "other names")
+            raise FactError("folds", "not the names of this leaf round")
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
         """An answer to an order to probe; AnswerRejected unless consistent with the order."""
-        with admitted():
+        with refusing(AnswerRejected):
             only(answer.facts, {"moved", "book", NUMBER})
             _refuse_trained(self._book(answer.facts["book"], leaf.clients))
             wanted = {orders.MODEL} if truth(answer.facts["moved"], "moved") else set()
             if {name for name in answer.states if not name.startswith(orders.SUMMARY)} != wanted:
-                raise ToldError("states", "not the requested ones")
+                raise FactError("states", "not the requested ones")
             if wanted:
                 self.check_model(answer.states[orders.MODEL], leaf, start)
             self._check_summaries(answer.states, leaf, updates)
@@ -257,20 +267,20 @@ class Schema:
         """
         found: dict[int, EvaluateReply] = {}
 
-        with admitted():
+        with refusing(AnswerRejected):
             only(answer.facts, {"evaluated", "book", NUMBER})
             if answer.states:
-                raise ToldError("states", "none were requested")
+                raise FactError("states", "none were requested")
             book = self._book(answer.facts["book"], roles)
             _refuse_trained(book)
             most = sum(len(each) for each in roles.values()) * len(splits)
             told = rows(answer.facts["evaluated"], orders.EVALUATED, most, "evaluated")
             found.update(orders.evaluations_of(told, self.task, self.run.classes))
             if sum(map(len, found.values())) != len(told):
-                raise ToldError("evaluated", "one thing twice")
+                raise FactError("evaluated", "one evaluation twice")
             missing = roles.keys() - {row[0] for row in book["failures"]}
             if not missing <= found.keys() <= roles.keys():
-                raise ToldError("evaluated", "others than were asked")
+                raise FactError("evaluated", "not by the clients that were asked")
             for client, reply in found.items():
                 windows = {split: self.run.held_out[client][split] for split in splits}
                 schema.check_evaluate_reply(reply, roles[client], windows, self.run.classes, self.task)
@@ -339,7 +349,7 @@ def check_note(
     """
     found: list[Any] = []
 
-    with admitted():
+    with refusing(AnswerRejected):
         only(packet.facts, {"kind", "asked", "back", "failed", NUMBER, *(["leaf_round"] if rounds else [])})
         text(packet.facts["kind"], _LONGEST_KIND, "kind")
         for who in ("asked", "back", "failed"):
@@ -351,46 +361,26 @@ def check_note(
     return packet.facts["kind"], back, failed, leaf_round
 
 
-@contextmanager
-def admitted() -> Iterator[None]:
-    """Checks of an answer: on any exception, the answer is refused."""
-    try:
-        yield
-    except schema.ReplyRejected as error:
-        raise AnswerRejected(str(error.failure)) from None
-    except ToldError as error:
-        raise AnswerRejected(str(error)) from None
-    except Exception as error:  # a leaf server can put anything into a packet
-        raise AnswerRejected(f"not readable: {words_of(error)[:_LONGEST]}") from None
-
-
 def check_like(state: State, like: State) -> None:
     """Raise unless a state has the form of another, and all its numbers are finite."""
     schema.check_form(state, like)
     schema.check_sizes(state)
 
 
-def only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
-    """Raise unless facts are the wanted ones; the number of the question need not be among them."""
-    other = (facts.keys() ^ set(wanted)) - {NUMBER}
-    if other:
-        raise ToldError("facts", ", ".join(sorted(map(shown, other))[:3]))
-
-
 def _refuse_trained(book: Mapping[str, Any]) -> None:
     """Raise if a book reports training for an order without training for the leaf."""
     if book["train_loss"] or book["train_seconds"] or book["asked"] or book["kept_model"]:
-        raise ToldError("book", "training that was not requested")
+        raise FactError("book", "training that was not requested")
 
 
 def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None:
     """Raise unless clients are among the asked ones, each once."""
     _refuse_others(named, clients, what)
     if len(set(named)) != len(named):
-        raise ToldError(what, "one client twice")
+        raise FactError(what, "one client twice")
 
 
 def _refuse_others(named: Sequence[Any], clients: Collection[int], what: str) -> None:
     others = [each for each in named if type(each) not in (int, float) or each not in clients]
     if others:
-        raise ToldError(what, f"client {shown(others[0])} was not to be asked")
+        raise FactError(what, f"client {shown(others[0])} was not to be asked")

@@ -6,8 +6,7 @@ server's folder, nor use more memory than a run of this model needs. An invalid 
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from fedge.config.registers.failing import without_folders
@@ -18,17 +17,26 @@ from fedge.config.tree import dotted
 from fedge.edge.answers import check_like
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, unbundled
+from fedge.edge.packets.facts import (
+    FactError,
+    finite_number,
+    mapping,
+    only,
+    refusing,
+    rows,
+    text,
+    truth,
+    values,
+    whole_number,
+)
 from fedge.edge.packets.memories import check_memories, check_needed
-from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, truth, values, whole_number
 from fedge.edge.packets.turns import check_turns
-from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import Line
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
-from fedge.link.gate import NUMBER
 from fedge.process.escape import printable
 from fedge.states.averaging import State
 from fedge.states.restored import MOST
@@ -70,10 +78,10 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
         facts: as a cloud tells them.
         begins: the run is to begin; otherwise clients are to be asked of their windows.
     """
-    with _read():
+    with refusing(OrderRefused):
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
-        perhaps = {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S}
-        _only(facts, wanted, {"parts", *perhaps})
+        optional = {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S}
+        only(facts, wanted, {"parts", *optional})
         clients = whole_number(facts["clients"], 1, _MOST_CLIENTS, "clients")
         whole_number(facts["seed"], 0, _MOST_SEED, "seed")
         whole_number(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
@@ -93,28 +101,28 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
                     finite_number(value, -1e300, 1e300, "scale")
         for client, told in mapping(facts.get("told", {}), "told").items():
             if not client.isdecimal() or len(client) > 9 or int(client) >= clients:
-                raise ToldError("told", f"by client {shown(client)}")
+                raise FactError("told", f"by client {shown(client)}")
             text(told, _LONGEST_TOLD, "told")
 
 
 def _check_options(config: Mapping[str, Any]) -> None:
     """Raise unless options are as Flower hands them over: texts, numbers and truths by name."""
     if len(config) > _MOST_OPTIONS:
-        raise ToldError("config", f"{len(config)} options")
+        raise FactError("config", f"{len(config)} options")
     for key, value in config.items():
         text(key, _LONGEST_NAME, "config")
         if type(value) not in (str, int, float, bool) or len(shown(value)) > _LONGEST_NAME:
-            raise ToldError("config", f"{key} is {shown(value)}")
+            raise FactError("config", f"{key} is {shown(value)}")
         if isinstance(value, str) and len(value) > _LONGEST_OPTION:
-            raise ToldError("config", f"{key} has {len(value)} characters")
+            raise FactError("config", f"{key} has {len(value)} characters")
 
 
 def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
     """Leaves of this process that an order of a region names, ascending; OrderRefused for others."""
-    with _read():
+    with refusing(OrderRefused):
         named = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
         if not named or any(type(leaf) is not int or leaf not in leaves for leaf in named):
-            raise ToldError("leaves", "not those of this process")
+            raise FactError("leaves", "not those of this process")
     return sorted(named)
 
 
@@ -127,13 +135,13 @@ def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
         bundle: of orders.
         leaves: of this process.
     """
-    with _read():
-        _only(bundle.facts, {PARTS, "run"})
+    with refusing(OrderRefused):
+        only(bundle.facts, {PARTS, "run"})
         found = unbundled(bundle, leaves)
         if not found or any(packet.kind not in CARRIED_OUT for packet in found.values()):
-            raise ToldError(PARTS, "other orders, or none")
+            raise FactError(PARTS, "no orders, or of other kinds")
         if any(packet.facts.get("run") != bundle.facts["run"] for packet in found.values()):
-            raise ToldError(PARTS, "of another run")
+            raise FactError(PARTS, "of another run")
     return dict(sorted(found.items()))
 
 
@@ -145,18 +153,18 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         hierarchy: of the run.
         leaves: of this process.
     """
-    with _read():
+    with refusing(OrderRefused):
         facts = packet.facts
-        _only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
+        only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
         path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in values(facts["path"], "path"))
         named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
         if named != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
-            raise ToldError("leaves", "not those below the region in this process")
+            raise FactError("leaves", "not those below the region in this process")
         every = hierarchy.leaf_rounds_of(len(path) - 1)
         first = whole_number(facts["first"], 1, _MOST_ROUNDS, "first")
         whole_number(facts["last"], first + every - 1, first + every - 1, "last")
         if (first - 1) % every:
-            raise ToldError("first", f"{first} begins no round")
+            raise FactError("first", f"{first} begins no round")
         for _, kept, version, needed in facts["leaves"]:
             mapping(kept, "leaf")
             whole_number(version, 0, _MOST_ROUNDS, "version")
@@ -165,7 +173,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         begin = tuple(f"{leaf}/" for leaf in named)
         others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
         if others or orders.MODEL not in packet.states:
-            raise ToldError("states", "not the model and those of its leaves")
+            raise FactError("states", "not the model and those of its leaves")
 
 
 def check_order(packet: Packet, leaf: Leaf) -> None:
@@ -175,7 +183,7 @@ def check_order(packet: Packet, leaf: Leaf) -> None:
         packet: of a supported kind.
         leaf: fresh, of the run.
     """
-    with _read():
+    with refusing(OrderRefused):
         _check_fact(packet.facts, "run", "global_round")
         whole_number(packet.facts["global_round"], 0, _MOST_ROUNDS, "global_round")
         _KINDS[packet.kind](packet, leaf)
@@ -186,20 +194,20 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     truths = ("fork", "updates", "alone", "dispersion")
     names = {"leaf_round", "line", "without", "leaf", "version", "needed", *truths}
     names |= {"memories"} if leaf.algorithm is not None else set()
-    _only(facts, names | {"run", "global_round"})
+    only(facts, names | {"run", "global_round"})
     _check_round(facts)
     for name in truths:
         truth(facts[name], name)
     without = values(facts["without"], "without")
     if any(type(each) is not int or each not in leaf.clients for each in without):
-        raise ToldError("without", f"{shown(without)} are no clients of this leaf")
+        raise FactError("without", f"{shown(without)} are no clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
     for each in values(facts["needed"], "needed", _MOST_KEPT):
         whole_number(each, 0, _MOST_ROUNDS, "needed")
     kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
     further = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}
-    _only(kept, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
+    only(kept, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
     if leaf.turns is not None:
         check_turns(kept["turns"], leaf.clients)
     if leaf.algorithm is not None:
@@ -213,7 +221,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     others -= _check_leaf_part(states, leaf)
     wanted = [set(_CONTROLS)] if leaf.control is not None else [set()]
     if others != {orders.MODEL} or controls not in ([*wanted, set()] if facts["fork"] else wanted):
-        raise ToldError("states", ", ".join(sorted(map(shown, states))[:5]))
+        raise FactError("states", ", ".join(sorted(map(shown, states))[:5]))
     check_like(states[orders.MODEL], leaf.model)
     for name in controls:
         assert leaf.control is not None
@@ -239,34 +247,34 @@ def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
 
 def _check_probe(packet: Packet, leaf: Leaf) -> None:
     known = _check_algorithm(packet, leaf)
-    _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
+    only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
     whole_number(packet.facts.get("most_windows", 0), 0, MOST - 1, "most_windows")
     _check_round(packet.facts)
     truth(packet.facts["updates"], "updates")
     if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):
-        raise ToldError("states", "not the model alone")
+        raise FactError("states", "not the model alone")
     check_like(packet.states[orders.MODEL], leaf.model)
 
 
 def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
     facts, sent = packet.facts, set()
     known = _check_algorithm(packet, leaf)
-    _only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"} | known)
+    only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"} | known)
     for who in ("known", "unseen"):
         for role, named in mapping(facts[who], who).items():
             text(role, _LONGEST_NAME, who)
             where, name = rows([named], 2, 1, who)[0]
             text(name, _LONGEST_NAME, who)
             if where not in (orders.HERE, orders.SENT):
-                raise ToldError(who, shown(where))
+                raise FactError(who, shown(where))
             sent |= {name} if where == orders.SENT else set()
     splits = values(facts["splits"], "splits")
     if not splits or len(set(splits)) != len(splits) or not set(splits) <= set(get_args(SplitName)):
-        raise ToldError("splits", shown(splits))
+        raise FactError("splits", shown(splits))
     if facts["phase"] not in ("", *PHASES):
-        raise ToldError("phase", shown(facts["phase"]))
+        raise FactError("phase", shown(facts["phase"]))
     if packet.states.keys() != sent:
-        raise ToldError("states", "other models than are named")
+        raise FactError("states", "not the models that are named")
     for model in packet.states.values():
         check_like(model, leaf.model)
 
@@ -289,30 +297,10 @@ def most_bytes(model: int, leaves: int) -> tuple[int, int]:
 def _check_round(facts: Mapping[str, Any]) -> None:
     whole_number(facts["leaf_round"], 0, _MOST_ROUNDS, "leaf_round")
     if facts["line"] not in get_args(Line):
-        raise ToldError("line", shown(facts["line"]))
+        raise FactError("line", shown(facts["line"]))
 
 
 def _check_fact(facts: Mapping[str, Any], *names: str) -> None:
     missing = [name for name in names if name not in facts]
     if missing:
-        raise ToldError("facts", f"{missing[0]} is missing")
-
-
-def _only(facts: Mapping[str, Any], wanted: Collection[str], perhaps: Collection[str] = ()) -> None:
-    """Raise unless facts are the wanted ones; a number of the question may be among them."""
-    other = (facts.keys() ^ set(wanted)) - {NUMBER, *perhaps}
-    if other:
-        raise ToldError("facts", ", ".join(sorted(map(shown, other))[:3]))
-
-
-@contextmanager
-def _read() -> Iterator[None]:
-    """Reading of an order: on any exception, the order is refused; a cloud can put anything into a packet."""
-    try:
-        yield
-    except schema.ReplyRejected as error:
-        raise OrderRefused(str(error.failure)) from None
-    except ToldError as error:
-        raise OrderRefused(str(error)) from None
-    except Exception as error:
-        raise OrderRefused(f"not readable: {words_of(error)}") from None
+        raise FactError("facts", f"{missing[0]} is missing")

@@ -15,11 +15,11 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from fedge.config.registers.option import shown
-from fedge.edge.answers import AnswerRejected, Schema, admitted, only, words_told
+from fedge.edge.answers import AnswerRejected, Schema, words_told
 from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, bundled, unbundled
-from fedge.edge.packets.told import ToldError
+from fedge.edge.packets.facts import FactError, only, refusing
 from fedge.edge.progress import Progress
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import Failure
@@ -147,11 +147,11 @@ class Dispatch:
             if len(sent) == 1:
                 return {link: answer}
             done = self._carried_out(link, answer)
-            with admitted():
+            with refusing(AnswerRejected):
                 only(done.facts, {PARTS, NUMBER})
                 parts = unbundled(done, sent)
                 if parts.keys() != sent.keys():
-                    raise ToldError(PARTS, "not of all leaves of the process")
+                    raise FactError(PARTS, "not of all leaves of the process")
             return parts
         except (LeafGone, AnswerRejected) as error:
             return dict.fromkeys(sent, error)

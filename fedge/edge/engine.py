@@ -22,7 +22,7 @@ from fedge.config.topology import leaf_of_clients
 from fedge.data.own import WindowsReport
 from fedge.edge.answers import words_told
 from fedge.edge.packets import orders
-from fedge.edge.packets.told import mapping, text
+from fedge.edge.packets.facts import mapping, text
 from fedge.edge.port import EdgeLeaves
 from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, raised, reason_of, words_of

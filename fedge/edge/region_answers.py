@@ -8,10 +8,10 @@ the region's, or those of the leaves that have moved.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge.answers import Schema, admitted, check_like, only
+from fedge.edge.answers import AnswerRejected, Schema, check_like
 from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
-from fedge.edge.packets.told import ToldError, rows, whole_number
+from fedge.edge.packets.facts import FactError, only, refusing, rows, whole_number
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
@@ -32,11 +32,11 @@ def check_region_answer(
         versions: leaf → version of its clients' control variates before.
         global_round: 1, 2, …
     """
-    with admitted():
+    with refusing(AnswerRejected):
         only(answer.facts, {"rounds", "leaves", NUMBER})
         told = answer.facts["rounds"]
         if not isinstance(told, list) or len(told) != span.rounds:
-            raise ToldError("rounds", f"others than {span.first} to {span.last}")
+            raise FactError("rounds", f"not {span.first} to {span.last}")
         now, moved, counted = dict(versions), set(), 0
         for leaf_round, of_round in enumerate(told, span.first):
             for leaf, row in zip(span.leaves, _of_each(of_round, span, _TOLD, "rounds"), strict=True):
@@ -60,7 +60,7 @@ def _of_each(told: Any, span: RegionSpan, width: int, what: str) -> list[list[An
     """A row for each leaf of a region, in order."""
     found = rows(told, width, len(span.leaves), what)
     if [row[0] for row in found] != [leaf.index for leaf in span.leaves]:
-        raise ToldError(what, "of other leaves")
+        raise FactError(what, "of other leaves")
     return found
 
 
@@ -81,7 +81,7 @@ def _check_states(
             left -= {f"{leaf.index}/control"}
         left -= {name for name in left if name.startswith(f"{leaf.index}/{orders.STRATEGY}")}
     if left:
-        raise ToldError("states", ", ".join(sorted(left)[:3]))
+        raise FactError("states", ", ".join(sorted(left)[:3]))
     if brings_leaves:
         return
     longest = max(span.leaves, key=lambda leaf: max(leaf.train_samples.values(), default=0))

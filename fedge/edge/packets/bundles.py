@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedge.edge.packets import orders
-from fedge.edge.packets.told import ToldError, mapping, rows, text
+from fedge.edge.packets.facts import FactError, mapping, rows, text
 from fedge.link.frames import Packet
 
 PARTS = "parts"  # fact of a bundle: leaf, kind and facts of each of its packets
@@ -37,14 +37,14 @@ def unbundled(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
         leaves: that may have one.
 
     Raises:
-        ToldError: a part is of no such leaf, or of none, or a leaf has two.
+        FactError: a part is of no such leaf, or of none, or a leaf has two.
     """
     found: dict[int, Packet] = {}
     for leaf, kind, facts in rows(bundle.facts[PARTS], 3, len(leaves), PARTS):
         if type(leaf) is not int or leaf not in leaves or leaf in found:
-            raise ToldError(PARTS, "of other leaves")
+            raise FactError(PARTS, "of other leaves")
         states = orders.of_leaf(bundle.states, leaf)
         found[leaf] = Packet(text(kind, _LONGEST_KIND, PARTS), mapping(facts, PARTS), states)
     if sum(len(packet.states) for packet in found.values()) != len(bundle.states):
-        raise ToldError("states", "of other leaves")
+        raise FactError("states", "of other leaves")
     return found

@@ -6,7 +6,7 @@ Reported are a client, the leaf round of its version, a checksum and a number of
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.edge.packets.told import ToldError, mapping, rows, text, whole_number
+from fedge.edge.packets.facts import FactError, mapping, rows, text, whole_number
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, Kept
 
@@ -15,7 +15,7 @@ _DIGITS, _CHECKSUM = frozenset("0123456789abcdef"), 64
 
 
 def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: bool = False) -> None:
-    """Raise ToldError unless versions are possible for a leaf's clients.
+    """Raise FactError unless versions are possible for a leaf's clients.
 
     Args:
         told: client → version, as of `LeafAlgorithm.facts`.
@@ -27,28 +27,28 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
     found = mapping(told, "memories")
     own = {str(client): client for client in leaf.clients}
     if not found.keys() <= own.keys() or (found and not leaf.algorithm.form.keeps):
-        raise ToldError("memories", "of clients that keep none here")
+        raise FactError("memories", "of clients without a memory here")
     for client, version in found.items():
         leaf_round, checksum, size = rows([version], 3, 1, "memories")[0]
         whole_number(leaf_round, 1, _MOST_ROUNDS, "memories")
         whole_number(size, 0, MOST_BYTES, "memories")
         text(checksum, _CHECKSUM, "memories")
         if len(checksum) != _CHECKSUM or not set(checksum) <= _DIGITS:
-            raise ToldError("memories", f"{shown(checksum)} is no checksum")
+            raise FactError("memories", f"{shown(checksum)} is no checksum")
         before = leaf.algorithm.kept.get(own[client])
         if not any_round and Kept(leaf_round, checksum, size) != before and leaf_round != new:
-            raise ToldError("memories", f"of leaf round {leaf_round}")
+            raise FactError("memories", f"of leaf round {leaf_round}")
     if not any_round and not {str(client) for client in leaf.algorithm.kept} <= found.keys():
-        raise ToldError("memories", "that are missing")
+        raise FactError("memories", "some are missing")
 
 
 def check_needed(told: Any, leaf: Leaf) -> None:
-    """Raise ToldError unless an order names leaf rounds of versions to keep, of a leaf's clients."""
+    """Raise FactError unless an order names leaf rounds of versions to keep, of a leaf's clients."""
     found = mapping(told, "memories")
     if not found.keys() <= {str(client) for client in (*leaf.clients, *leaf.unseen_clients)}:
-        raise ToldError("memories", "of others' clients")
+        raise FactError("memories", "of clients of other leaves")
     for needed in found.values():
         if not isinstance(needed, list) or len(needed) > _MOST_NEEDED:
-            raise ToldError("memories", shown(needed))
+            raise FactError("memories", shown(needed))
         for leaf_round in needed:
             whole_number(leaf_round, 0, _MOST_ROUNDS, "memories")

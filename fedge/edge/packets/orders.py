@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import shown
-from fedge.edge.packets.told import ToldError, text, whole_number
+from fedge.edge.packets.facts import FactError, text, whole_number
 from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
@@ -191,13 +191,13 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
         outputs: of its models.
 
     Raises:
-        ToldError: a value is of another type, or there are more or fewer.
+        FactError: a value is of another type, or there are more or fewer.
     """
     form = task.form(outputs)
     found: dict[int, EvaluateReply] = {}
     for client, role, split, sums, loss, windows, pair, moments in told:
         if sums.keys() != form.keys() or type(loss) not in (int, float):
-            raise ToldError("evaluated", "other sums, or no loss")
+            raise FactError("evaluated", "other sums, or no loss")
         evaluation = Evaluation(
             {name: _array(sums[name], zeros).reshape(zeros.shape) for name, zeros in form.items()},
             float(loss),
@@ -216,5 +216,5 @@ def _array(values: Any, like: np.ndarray) -> np.ndarray:
     """A list of numbers as a flat array with size and dtype of another."""
     kinds: set[type] = {int} if like.dtype == np.int64 else {int, float}
     if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != like.size:
-        raise ToldError("evaluated", f"{shown(values)} must be {like.size} numbers")
+        raise FactError("evaluated", f"{shown(values)} must be {like.size} numbers")
     return np.array(values, dtype=like.dtype)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge.packets.told import ToldError, finite_number, rows, whole_number
+from fedge.edge.packets.facts import FactError, finite_number, rows, whole_number
 from fedge.leaf.turns import Turns
 
 _MOST_ROUNDS = 10**9
@@ -16,7 +16,7 @@ def check_turns(
     before: Turns | None = None,
     now: tuple[int, Collection[int], Mapping[int, float]] = (0, (), {}),
 ) -> None:
-    """Raise ToldError unless turns are possible.
+    """Raise FactError unless turns are possible.
 
     Args:
         told: result of `Turns.facts`.
@@ -27,19 +27,19 @@ def check_turns(
     named = rows(told, _WIDTH, len(clients), "turns")
     for client, begun, given_in, updates, loss in named:
         if type(client) is not int or client not in clients:
-            raise ToldError("turns", "of others than the leaf's clients")
+            raise FactError("turns", "not of the leaf's clients")
         whole_number(begun, 0, _MOST_ROUNDS, "turns")
         whole_number(given_in, 0, _MOST_ROUNDS, "turns")
         whole_number(updates, 0, begun, "turns")
         if (loss is None) != (updates == 0):
-            raise ToldError("turns", f"{updates} updates and loss {loss}")
+            raise FactError("turns", f"{updates} updates and loss {loss}")
         if loss is not None:
             finite_number(loss, -1.7e308, 1.7e308, "turns")
     if len({row[0] for row in named}) < len(named):
-        raise ToldError("turns", "one client twice")
+        raise FactError("turns", "one client twice")
     if before is not None:
         expected = Turns.of_facts(before.facts())
         leaf_round, asked, losses = now
         expected.note(asked, losses, leaf_round)
         if expected.facts() != [list(row) for row in named]:
-            raise ToldError("turns", "others than follow from the clients that were asked")
+            raise FactError("turns", "not those that follow from the clients that were asked")

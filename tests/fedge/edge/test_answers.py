@@ -267,7 +267,7 @@ def test_honest_evaluations_count():
 @pytest.mark.parametrize(
     ("changes", "telling"),
     [
-        ({"client": 0}, "others than were asked"),
+        ({"client": 0}, "not by the clients that were asked"),
         ({"client": "3"}, "client"),
         ({"role": "offered"}, "other entries"),
         ({"role": "\x1b[2J"}, "role"),
@@ -294,8 +294,8 @@ def test_an_evaluation_that_cannot_be_is_refused(changes, telling):
 @pytest.mark.parametrize(
     ("answer", "telling"),
     [
-        (evaluated([]), "others than were asked"),
-        (evaluated([row(), row()]), "one thing twice"),
+        (evaluated([]), "not by the clients that were asked"),
+        (evaluated([row(), row()]), "one evaluation twice"),
         (evaluated([row()] * 3), "rows"),
         (evaluated(7), "rows"),
         (evaluated(book=None), "book"),

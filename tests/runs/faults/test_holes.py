@@ -29,7 +29,7 @@ from fedge.client_app import app as client_app
 from fedge.data import own
 from fedge.data.prepared import all_windows
 from fedge.edge import answers
-from fedge.edge.packets import told
+from fedge.edge.packets import facts
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange import algorithm, hello, schema
 from fedge.exchange.algorithm import EXTRA, KEPT
@@ -339,7 +339,7 @@ LEAF_LIES, SHARES = (spoil_fact, spoil_array, spoil_states, sly_answer), (0.3, 0
 
 def leaf_probed(kind, study):
     """Tell lies of a leaf server in a run of a kind; return the prober."""
-    prober, lock = Prober([*holes_of(answers), *holes_of(told)], EACH), Lock()
+    prober, lock = Prober([*holes_of(answers), *holes_of(facts)], EACH), Lock()
     read = {name: getattr(answers.Schema, name) for name in ("trained", "probed", "evaluated")}
 
     def around(name):

@@ -6,7 +6,7 @@ import pytest
 from fedge.edge.asked import OrderRefused, orders_of
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import bundled, unbundled
-from fedge.edge.packets.told import ToldError
+from fedge.edge.packets.facts import FactError
 from fedge.link.frames import Packet, chunks_of, packet_of
 
 
@@ -58,7 +58,7 @@ def test_parts_come_out_as_they_went_in_and_a_shared_model_goes_once():
     ],
 )
 def test_parts_of_others_or_of_no_form_are_refused(parts, states):
-    with pytest.raises(ToldError):
+    with pytest.raises(FactError):
         unbundled(Packet(orders.DONE, {"parts": parts}, states), [0, 1])
 
 
@@ -75,10 +75,10 @@ def test_orders_of_a_bundle_are_in_the_order_of_leaves():
     ("changes", "telling"),
     [
         ({"more": 1}, "facts: 'more'"),
-        ({"parts": []}, "other orders, or none"),
-        ({"parts": [[0, "begin", {"run": "r"}]]}, "other orders, or none"),
-        ({"parts": [[0, "bundle", {"run": "r"}]]}, "other orders, or none"),
-        ({"parts": [[0, "region", {"run": "r"}]]}, "other orders, or none"),
+        ({"parts": []}, "no orders, or of other kinds"),
+        ({"parts": [[0, "begin", {"run": "r"}]]}, "no orders, or of other kinds"),
+        ({"parts": [[0, "bundle", {"run": "r"}]]}, "no orders, or of other kinds"),
+        ({"parts": [[0, "region", {"run": "r"}]]}, "no orders, or of other kinds"),
         ({"parts": [[0, "train", {"run": "s"}]]}, "of another run"),
         ({"parts": [[0, "train", {}]]}, "of another run"),
         ({"parts": [[5, "train", {"run": "r"}]]}, "of other leaves"),

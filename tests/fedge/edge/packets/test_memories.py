@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.algorithm.leaf_part import LeafPart
+from fedge.edge.packets.facts import FactError
 from fedge.edge.packets.memories import check_memories, check_needed
-from fedge.edge.packets.told import ToldError
 from fedge.exchange.algorithm import ReplyForm
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.states.memory import Kept, MemoriesElsewhere, path_of, write_memory
@@ -50,18 +50,18 @@ def test_versions_of_before_and_of_this_round_are_possible():
 )  # fmt: skip
 def test_impossible_versions_are_refused(told):
     """Other clients, other forms, other rounds, and one that counted and is gone."""
-    with pytest.raises(ToldError):
+    with pytest.raises(FactError):
         check_memories(told, Leaf(), new=7)
 
 
 def test_no_version_is_possible_where_nothing_is_kept():
-    with pytest.raises(ToldError):
+    with pytest.raises(FactError):
         check_memories({"3": [7, NEW, 8]}, Leaf(keeps=False), new=7)
 
 
 @pytest.mark.parametrize("told", [None, {"9": []}, {"3": 1}, {"3": [-1]}, {"3": ["1"]}, {"3": [1] * 1001}])
 def test_impossible_needs_are_refused(told):
-    with pytest.raises(ToldError):
+    with pytest.raises(FactError):
         check_needed(told, Leaf())
 
 
@@ -95,7 +95,7 @@ def test_a_version_that_passes_is_taken_in(leaf_round, size):
     told = {"3": [leaf_round, NEW, size]}
     try:
         check_memories(told, leaf, any_round=True)
-    except ToldError:
+    except FactError:
         return
     leaf.algorithm.restore({}, told)
     assert leaf.algorithm.kept == {3: Kept(leaf_round, NEW, size)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.edge.packets.told import ToldError
+from fedge.edge.packets.facts import FactError
 from fedge.edge.packets.turns import check_turns
 from fedge.leaf.turns import Turns
 
@@ -33,7 +33,7 @@ def changed(row, at, value):
     ],
 )  # fmt: skip
 def test_turns_that_cannot_be(told):
-    with pytest.raises(ToldError, match="turns"):
+    with pytest.raises(FactError, match="turns"):
         check_turns(told, [3, 4, 5])
 
 
@@ -41,5 +41,5 @@ def test_turns_that_cannot_be(told):
     "told", [changed(0, 1, 3), changed(0, 2, 4), changed(0, 4, 0.25), ROWS[:1], [*ROWS, [5, 1, 5, 0, None]]]
 )
 def test_turns_that_do_not_follow(told):
-    with pytest.raises(ToldError, match="others than follow"):
+    with pytest.raises(FactError, match="not those that follow"):
         check_turns(told, [3, 4, 5], BEFORE, NOW)

@@ -1,12 +1,16 @@
 """Plain JSON from another machine: numbers, texts and rows, each checked before use."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fedge.config.registers.option import shown
+from fedge.exchange.failure import words_of
+from fedge.exchange.schema import ReplyRejected
+from fedge.link.gate import NUMBER
 
 
-class ToldError(ValueError):
+class FactError(ValueError):
     """An impossible fact in a message: its name and fault. One line."""
 
     def __init__(self, what: str, how: str) -> None:
@@ -21,42 +25,42 @@ def whole_number(value: Any, least: int, most: int, what: str) -> int:
     """
     if type(value) is not int or not least <= value <= most:
         allowed = f"{least}" if least == most else f"{least} to {most}"
-        raise ToldError(what, f"{shown(value)}, but it can be {allowed}")
+        raise FactError(what, f"{shown(value)}, but it can be {allowed}")
     return value
 
 
 def finite_number(value: Any, least: float, most: float, what: str) -> float:
     """A finite number from `least` to `most`; whole ones are numbers, NaN and truths are not."""
     if type(value) not in (int, float) or not least <= value <= most or not abs(value) <= 1.7e308:
-        raise ToldError(what, f"{shown(value)}, but it can be {least:g} to {most:g}")
+        raise FactError(what, f"{shown(value)}, but it can be {least:g} to {most:g}")
     return float(value)
 
 
 def text(value: Any, longest: int, what: str) -> str:
     """A printable text of at most so many characters."""
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
-        raise ToldError(what, f"no printable text of at most {longest} characters: {shown(value)}")
+        raise FactError(what, f"no printable text of at most {longest} characters: {shown(value)}")
     return value
 
 
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
     """A table of names."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ToldError(what, f"{shown(value)} is no table")
+        raise FactError(what, f"{shown(value)} is no table")
     return value
 
 
 def truth(value: Any, what: str) -> bool:
     """A truth."""
     if type(value) is not bool:
-        raise ToldError(what, shown(value))
+        raise FactError(what, shown(value))
     return value
 
 
 def values(value: Any, what: str, most: int | None = None) -> list[Any]:
     """A list of anything, of at most so many values."""
     if not isinstance(value, list):
-        raise ToldError(what, shown(value))
+        raise FactError(what, shown(value))
     rows([[each] for each in value], 1, most, what)
     return value
 
@@ -64,7 +68,30 @@ def values(value: Any, what: str, most: int | None = None) -> list[Any]:
 def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]:
     """At most so many lists of `width` values each."""
     if not isinstance(value, list) or (most is not None and len(value) > most):
-        raise ToldError(what, f"no list of at most {most} rows: {shown(value)}")
+        raise FactError(what, f"no list of at most {most} rows: {shown(value)}")
     if not all(isinstance(row, list | tuple) and len(row) == width for row in value):
-        raise ToldError(what, f"rows must have {width} values")
+        raise FactError(what, f"rows must have {width} values")
     return value
+
+
+def only(facts: Mapping[str, Any], wanted: Collection[str], optional: Collection[str] = ()) -> None:
+    """Raise unless facts are the wanted ones; optional ones and the question's number may be among them."""
+    other = (facts.keys() ^ set(wanted)) - {NUMBER, *optional}
+    if other:
+        raise FactError("facts", ", ".join(sorted(map(shown, other))[:3]))
+
+
+@contextmanager
+def refusing(refusal: Callable[[str], Exception]) -> Iterator[None]:
+    """Checks of a packet: any exception of theirs becomes a refusal of the packet, made from its words.
+
+    Any, because another machine can put anything into a packet.
+    """
+    try:
+        yield
+    except ReplyRejected as error:
+        raise refusal(str(error.failure)) from None
+    except FactError as error:
+        raise refusal(str(error)) from None
+    except Exception as error:
+        raise refusal(f"not readable: {words_of(error)}") from None
