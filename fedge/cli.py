@@ -57,33 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence_grpc()
         exit_despite_channels()
     try:
-        _refuse_lost_folder()
-        parser = _parser()
-        complete(parser)
-        words = sys.argv[1:] if argv is None else argv
-        if not words:
-            parser.print_help()
-            return exits.COMPLETED
-        options = parse_command_line(parser, words)
-        options.owns_process = owns_process
-        if getattr(options, "needs_room", False):
-            refuse_little_room()  # before torch and SciPy are loaded
-        code = int(options.command(options))
-        if owns_process and code == exits.COMPLETED and words[0] not in _HAVE_CODES:
-            sys.stdout.flush()  # a page or table that is lost is no success
-        return code
+        return _command_done(sys.argv[1:] if argv is None else argv, owns_process)
     except BrokenPipeError:  # the reader of the output has gone, as `head` does
         return exits.UNREAD
     except OSError as error:
-        if error.errno in _NO_RIGHTS and error.filename is not None:
-            place = printable(os.fsdecode(error.filename))
-            rule = f"{place} must be accessible to this user, but: {error.strerror or error}"
-            print(f"fedge: {rule}; change its rights (chmod, chown), or name another", file=sys.stderr)
-            return exits.FAILED
-        if error.errno not in _NO_ROOM:
+        rule = _rule_broken_by(error)
+        if rule is None:
             raise
-        why = error.strerror or error
-        print(f"fedge: the output must have room, but: {why}; make room, or write elsewhere", file=sys.stderr)
+        print(f"fedge: {rule}", file=sys.stderr)
         return exits.FAILED
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)
@@ -93,6 +74,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if owns_process:
             forget_unread()
+
+
+def _command_done(words: Sequence[str], owns_process: bool) -> int:
+    """Exit code of a command that is carried out to its end; without one, help is shown."""
+    _refuse_lost_folder()
+    parser = _parser()
+    complete(parser)
+    if not words:
+        parser.print_help()
+        return exits.COMPLETED
+    options = parse_command_line(parser, words)
+    options.owns_process = owns_process
+    if getattr(options, "needs_room", False):
+        refuse_little_room()  # before torch and SciPy are loaded
+    code = int(options.command(options))
+    if owns_process and code == exits.COMPLETED and words[0] not in _HAVE_CODES:
+        sys.stdout.flush()  # a page or table that is lost is no success
+    return code
+
+
+def _rule_broken_by(error: OSError) -> str | None:
+    """Rule, reason and next step for an error of rights or room; None for others."""
+    why = error.strerror or error
+    if error.errno in _NO_RIGHTS and error.filename is not None:
+        rule = f"{printable(os.fsdecode(error.filename))} must be accessible to this user, but: {why}"
+        return f"{rule}; change its rights (chmod, chown), or name another"
+    if error.errno in _NO_ROOM:
+        return f"the output must have room, but: {why}; make room, or write elsewhere"
+    return None
 
 
 def _refuse_lost_folder() -> None:

@@ -112,14 +112,10 @@ def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
                 if path is not None:
                     with possible_path(archive, path):
                         written.append(_write(opened, member, folder.resolve(), path, report))
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        if isinstance(error, HharError):
-            raise
-        raise HharError(
-            f"{archive}: must be a whole tar archive ({str(error)[:200]}); download it again"
-        ) from error
-    except OSError as error:
-        if error.errno is not None:  # the disk's, not the archive's
+    except HharError:
+        raise
+    except (tarfile.TarError, EOFError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
             raise
         raise HharError(
             f"{archive}: must be a whole tar archive ({str(error)[:200]}); download it again"

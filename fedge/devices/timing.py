@@ -4,7 +4,7 @@ Rules are called as usual, with constant models of one number, so training costs
 of the real model. Facts of a model's quality (losses for Oort's selection, found groups) see equal clients.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -101,7 +101,7 @@ class _Unasked:
 
 
 def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow], None]) -> Procedure:
-    """A run on the virtual clock before its first event, in which nobody trains.
+    """A run on the virtual clock without training, before its first event.
 
     Args:
         config: its sections on devices, asynchrony, hierarchy and local epochs are read.
@@ -115,26 +115,12 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     train = replace(config.train, local_steps=local_steps(config.train, [crowd.windows]))
     config = replace(config, train=train)
     count, devices, asynchrony = crowd.devices, config.devices, config.asynchrony
-    above_rules = [(CLOUD_RULES, of.cloud_rule) for of in clock_of_tiers(config)]
-    for register, name in ((SERVER_RULES, asynchrony.rule), *above_rules):
-        if register.has(name, TELLS_CLASSES):
-            raise ConfigError(
-                f"{register.option} {name} generates windows from trained models, which are missing here; "
-                f'time the same buffer with {register.option}="fedbuff"'
-            )
+    _refuse_rules_that_need_models(config)
     refuse_partial_work(devices, asynchrony.rule)
-    if asynchrony.is_real or asynchrony.replay:
-        raise ConfigError(
-            "fedge clock needs the virtual clock, whose times are simulated, but asynchrony.clock is "
-            f"{asynchrony.clock} and asynchrony.replay is {shown(asynchrony.replay)}; leave them out"
-        )
+    _refuse_real_time(config)
     sizes = clients_per_leaf(config.hierarchy, count)
     refuse_more_places_than_devices(asynchrony.concurrency, sizes)
-    ids = range(count)
-    leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
-    who = Population(
-        dict(zip(ids, leaf_of, strict=True)), dict.fromkeys(ids, crowd.windows), frozenset(), len(sizes)
-    )
+    who = _population(sizes, crowd.windows)
     fleet = fleet_of(devices, np.arange(count), seed)
     refuse_vain_times(fleet, who, config, crowd.model_bytes)
     refuse_unknown_power(fleet, config)
@@ -164,6 +150,36 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
         config, servers, [float(size) for size in sizes], lambda place: _server_at(place, start), labels
     )
     return Procedure(world, servers, above, groups)
+
+
+def _refuse_rules_that_need_models(config: Config) -> None:
+    """Raise ConfigError for a server's rule, on any tier, that works on trained models."""
+    above_rules = [(CLOUD_RULES, of.cloud_rule) for of in clock_of_tiers(config)]
+    for register, name in ((SERVER_RULES, config.asynchrony.rule), *above_rules):
+        if register.has(name, TELLS_CLASSES):
+            raise ConfigError(
+                f"{register.option} {name} generates windows from trained models, which are missing here; "
+                f'time the same buffer with {register.option}="fedbuff"'
+            )
+
+
+def _refuse_real_time(config: Config) -> None:
+    """Raise ConfigError unless times are simulated."""
+    asynchrony = config.asynchrony
+    if asynchrony.is_real or asynchrony.replay:
+        raise ConfigError(
+            "fedge clock needs the virtual clock, whose times are simulated, but asynchrony.clock is "
+            f"{asynchrony.clock} and asynchrony.replay is {shown(asynchrony.replay)}; leave them out"
+        )
+
+
+def _population(sizes: Sequence[int], windows: int) -> Population:
+    """Devices 0, 1, … under leaves of the given sizes, all with equally many windows."""
+    ids = range(sum(sizes))
+    leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    return Population(
+        dict(zip(ids, leaf_of, strict=True)), dict.fromkeys(ids, windows), frozenset(), len(sizes)
+    )
 
 
 def _server_at(place: ServerPlace, start: Version) -> DeviceServer:

@@ -90,6 +90,44 @@ class _Lost:
         return time.monotonic() - self._last > self.limit_s
 
 
+class _Outgoing:
+    """Chunks of packets on their way to the cloud, few at a time; gRPC's thread takes them one by one."""
+
+    def __init__(self) -> None:
+        self.stream_ended = threading.Event()
+        self._chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=4)  # None ends them
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield chunks until the end, waiting for each."""
+        while (chunk := self._chunks.get()) is not None:
+            yield chunk
+
+    def put(self, packet: Packet) -> None:
+        """Add a packet's chunks, waiting for room; those left when the stream ends are dropped."""
+        for chunk in chunks_of(packet):
+            while not self.stream_ended.is_set():
+                with suppress(queue.Full):
+                    self._chunks.put(chunk, timeout=_LOOK_S)
+                    break
+
+    def flush(self) -> None:
+        """Let the stream end with the chunks added so far, within seconds."""
+        with suppress(queue.Full):
+            self._chunks.put(None, timeout=_LEAVE_S)
+            self.stream_ended.wait(_LEAVE_S)
+
+    def end(self) -> None:
+        """End gRPC's thread, whatever chunks are left."""
+        self.stream_ended.set()
+        while True:
+            try:
+                self._chunks.put_nowait(None)
+                break
+            except queue.Full:
+                with suppress(queue.Empty):  # gRPC's thread may have emptied the queue
+                    self._chunks.get_nowait()
+
+
 class Link:
     """A leaf server's link to the cloud."""
 
@@ -180,46 +218,24 @@ class Link:
 
     def _attached(self, attach: Any, answering: Answering) -> bool:
         """Serve one stream until it ends; returns whether the cloud welcomed it."""
-        outgoing: queue.Queue[bytes | None] = queue.Queue(maxsize=4)
-        done = threading.Event()
-
-        def put(packet: Packet) -> None:
-            for chunk in chunks_of(packet):
-                while not done.is_set():
-                    try:
-                        outgoing.put(chunk, timeout=_LOOK_S)
-                        break
-                    except queue.Full:
-                        continue
-
-        def chunks() -> Iterator[bytes]:
-            while (chunk := outgoing.get()) is not None:
-                yield chunk
-
-        self._call = attach(chunks())
+        outgoing = _Outgoing()
+        self._call = attach(iter(outgoing))
         if self._stopped.is_set():  # stopped before there was a call to cancel
             self._call.cancel()
-        welcomed = False
+        welcomed = threading.Event()
         silence = threading.Timer(_WELCOME_S, self._give_up, [self._call])
         silence.daemon = True
         silence.start()
+
+        def on_welcome() -> None:
+            welcomed.set()
+            self._told.clear()
+            silence.cancel()
+
         try:
-            if not self._call.add_callback(done.set):  # the call has already ended
-                done.set()
-            hello = answering.hello()
-            put(replace(hello, facts={**hello.facts, **self._said, PROCESS: self._process}))
-            incoming = self._received(self._call)
-            while not self._is_over:
-                if (packet := packet_of(incoming, *self._most(), self._keep)) is None:
-                    break
-                if packet.kind == WELCOME:
-                    answering.welcome(packet)
-                    welcomed = True
-                    self._told.clear()
-                    silence.cancel()
-                else:
-                    put(self._answered(answering, packet, put))
-                    self._is_over = packet.kind == OVER
+            if not self._call.add_callback(outgoing.stream_ended.set):  # the call has already ended
+                outgoing.stream_ended.set()
+            self._exchange(answering, outgoing.put, on_welcome)
         except grpc.RpcError as error:
             self._refuse(error)
         except LinkError as error:
@@ -227,8 +243,29 @@ class Link:
                 logger.warning("the link to the cloud: %s", error)
         finally:
             silence.cancel()
-            self._end(outgoing, done)
-        return welcomed
+            if self._is_over:
+                outgoing.flush()
+            outgoing.end()
+            self._call.cancel()
+        return welcomed.is_set()
+
+    def _exchange(
+        self, answering: Answering, put: Callable[[Packet], None], on_welcome: Callable[[], None]
+    ) -> None:
+        """Say hello over a stream, and answer its questions until it ends or the run is over."""
+        hello = answering.hello()
+        put(replace(hello, facts={**hello.facts, **self._said, PROCESS: self._process}))
+        incoming = self._received(self._call)
+        while not self._is_over:
+            packet = packet_of(incoming, *self._most(), self._keep)
+            if packet is None:
+                return
+            if packet.kind == WELCOME:
+                answering.welcome(packet)
+                on_welcome()
+            else:
+                put(self._answered(answering, packet, put))
+                self._is_over = packet.kind == OVER
 
     def _give_up(self, call: Any) -> None:
         """End a stream that has not been welcomed."""
@@ -273,22 +310,6 @@ class Link:
                     yield item
         finally:
             left.set()
-
-    def _end(self, outgoing: "queue.Queue[bytes | None]", done: threading.Event) -> None:
-        """Flush the last answer if the run is over, and end the sending thread."""
-        if self._is_over:
-            with suppress(queue.Full):
-                outgoing.put(None, timeout=_LEAVE_S)
-                done.wait(_LEAVE_S)
-        done.set()
-        while True:
-            try:
-                outgoing.put_nowait(None)
-                break
-            except queue.Full:
-                with suppress(queue.Empty):  # the sending thread may have emptied the queue
-                    outgoing.get_nowait()
-        self._call.cancel()
 
     def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:
         """Answer to a question; a repeated question gets its earlier answer."""

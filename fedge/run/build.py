@@ -138,11 +138,8 @@ def build_strategy(
     """
     config = plan.config
     model = network_of(plan, shape)
-    (state, frozen), trainable, variances = (
-        start_of(plan, model),
-        parameter_names(model),
-        variance_names(model, shape.input_shape, shape.tokens),
-    )
+    state, frozen = start_of(plan, model)
+    trainable, variances = parameter_names(model), variance_names(model, shape.input_shape, shape.tokens)
     leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variances, algorithm_maker(plan))
     at_clients = len(clients) if make_port is RoutedLeaves else 0  # others' models stay at their leaf servers
     prepare_sharing(plan, clients, leaves, config.transfer.spills_by_memory, at_clients)

@@ -250,22 +250,24 @@ def collect_answers(
     accuracies: dict[str, np.ndarray] = {}
     moments: dict[str, np.ndarray] = {}
     confusions: dict[str, np.ndarray] = {}
+
+    def rows_of(found: dict[str, np.ndarray], role: str, shape: tuple[int, ...], empty: Any) -> np.ndarray:
+        return found.setdefault(role, np.full((len(clients), *shape), empty))
+
     for at, client in enumerate(clients):
         for (role, _), evaluation in evaluated.get(client, {}).items():
-            column = losses.setdefault(role, np.full(len(clients), np.nan))
-            column[at] = evaluation.loss if np.isfinite(evaluation.loss) else np.nan
+            loss, accuracy = rows_of(losses, role, (), np.nan), rows_of(accuracies, role, (), np.nan)
+            counts = None
+            if evaluation.confusion is not None:
+                counts = rows_of(confusions, role, evaluation.confusion.shape, np.int64(0))
             if evaluation.moments is not None:
-                shape = (len(clients), len(evaluation.moments))
-                moments.setdefault(role, np.full(shape, np.nan))[at] = evaluation.moments
-            confusion = evaluation.confusion
-            if confusion is not None:
-                counts = confusions.setdefault(role, np.zeros((len(clients), *confusion.shape), np.int64))
-                if np.isfinite(evaluation.loss):
-                    counts[at] = confusion
-            right = accuracies.setdefault(role, np.full(len(clients), np.nan))
-            right[at] = (
-                evaluation.task.scores[0].merit(evaluation.score) if np.isfinite(evaluation.loss) else np.nan
-            )
+                rows_of(moments, role, (len(evaluation.moments),), np.nan)[at] = evaluation.moments
+            if not np.isfinite(evaluation.loss):  # as without an answer
+                continue
+            loss[at] = evaluation.loss
+            accuracy[at] = evaluation.task.scores[0].merit(evaluation.score)
+            if counts is not None:
+                counts[at] = evaluation.confusion
     return Answers(
         losses,
         np.array([windows[client] for client in clients], dtype=np.int64),

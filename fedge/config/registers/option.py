@@ -7,6 +7,7 @@ checked when the section is made. The sections themselves stand in `fedge.config
 import difflib
 import json
 import math
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
@@ -156,17 +157,9 @@ def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
     if kind is float and type(value) is int:
         value = float(value) if abs(value) <= sys.float_info.max else math.inf
     if type(value) is not kind:
-        step = f"set for example {key}={_toml(default)}"
-        can_be_text = kind is str and not (rule["register"] or rule["choices"])
-        if can_be_text and type(value) in (int, float) and abs(value) < 1e9:  # without its quotes
-            step = f"set for example {key}={_toml(str(value))}"
-        if rule["register"] is not None and callable(value):
-            name = getattr(value, "__name__", type(value).__name__)
-            step = f'name it, as "module:{name}" of a file, or pass it as an argument of fedge.simulate'
-            step += " that takes objects; docs/extend.md"
         raise ConfigError(
             f"{key} must be {' or '.join([_KIND_NAMES[kind], *map(_toml, rule['words'])])}, "
-            f"but is {shown(value)}; {step}"
+            f"but is {shown(value)}; {_step_to_type(key, value, default, rule)}"
         )
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{key} must be a finite number, but is {shown(value)}; its default is {default!r}")
@@ -185,15 +178,32 @@ def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
             f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"
             f"{nearest(value, rule['choices']) or f'; its default is {default!r}'}"
         )
-    for bound, holds, words in (
-        ("minimum", lambda v, b: v >= b, "at least"),
-        ("maximum", lambda v, b: v <= b, "at most"),
-        ("above", lambda v, b: v > b, "above"),
-    ):
+    for bound, holds, words in _BOUNDS:
         limit = rule[bound]
         if limit is not None and not holds(value, limit):
             raise ConfigError(f"{key} must be {words} {limit}, but is {value!r}; its default is {default!r}")
     return value
+
+
+_BOUNDS = (
+    ("minimum", operator.ge, "at least"),
+    ("maximum", operator.le, "at most"),
+    ("above", operator.gt, "above"),
+)
+
+
+def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> str:
+    """Next step for a value of another type than its option's."""
+    if rule["register"] is not None and callable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        return (
+            f'name it, as "module:{name}" of a file, or pass it as an argument of fedge.simulate '
+            f"that takes objects; docs/extend.md"
+        )
+    can_be_text = rule["kind"] is str and not (rule["register"] or rule["choices"])
+    if can_be_text and type(value) in (int, float) and abs(value) < 1e9:  # without its quotes
+        return f"set for example {key}={_toml(str(value))}"
+    return f"set for example {key}={_toml(default)}"
 
 
 def arguments_of(text: str, key: str) -> dict[str, Any]:

@@ -165,14 +165,7 @@ def refuse_strategy_that_fails(
         names: trainable entries.
         clients: training under the smallest leaf, or leaves under the cloud.
     """
-    rng = np.random.default_rng(0)
-    replies = []
-    for _ in range(clients):
-        state = {
-            name: a + (1e-3 * rng.standard_normal(a.shape)).astype(a.dtype) if a.dtype.kind == "f" else a
-            for name, a in model.items()
-        }
-        replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
+    replies = _replies_around(model, clients)
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
 
     def stepped() -> tuple[list[State], list[Strategy]]:
@@ -202,6 +195,19 @@ def refuse_strategy_that_fails(
         )
     for after in kept:
         _refuse_unrestorable(f"{register.option} {name}", strategy, after, model)
+
+
+def _replies_around(model: State, clients: int) -> list[TrainReply]:
+    """Made-up replies of clients: the model with a little noise, the same in every process."""
+    rng = np.random.default_rng(0)
+    replies = []
+    for _ in range(clients):
+        state = {
+            name: a + (1e-3 * rng.standard_normal(a.shape)).astype(a.dtype) if a.dtype.kind == "f" else a
+            for name, a in model.items()
+        }
+        replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
+    return replies
 
 
 def _refuse_unrestorable(what: str, fresh: Strategy, after: Strategy, model: State) -> None:

@@ -47,6 +47,8 @@ from fedge.config.registers.parts import (
 )
 from fedge.config.registers.register import Register, code_facts, refuse_misfit, source_sha256
 from fedge.config.registers.traits import BATCH_NORM, BY_SHARES
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
@@ -106,20 +108,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
 
 def refuse_parts_that_do_not_fit(config: Config) -> None:
     """Raise ConfigError for a part that cannot be imported, or does not take its arguments."""
-    cluster, gate = config.cluster, config.gate
-    SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
-    if inspect.isclass(GROUPINGS.load(cluster.method)):
-        from fedge.clustering.registry import method_named
-
-        method_named(cluster)
-    else:
-        given = cluster.arguments("method") if cluster.method_args else {}
-        GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
-    GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
-    if gate.enabled and GATES.is_own(gate.rule) and not TASKS.is_own(config.train.task):
-        from fedge.serving.gate import refuse_gate_that_fails
-
-        refuse_gate_that_fails(gate, task_of(config.train), 2)
+    _refuse_grouping_that_cannot_be(config.cluster)
+    _refuse_gate_that_cannot_be(config)
     kind, given = config.partition.kind, config.partition.arguments("kind")
     if PARTITIONS.is_own(kind):
         PARTITIONS.refuse_wrong_arguments(kind, given, "windows", "clients_per_leaf", "rng")
@@ -141,20 +131,53 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     if config.asynchrony.is_on:
         refuse_clock_parts_that_do_not_fit(config)
     elif config.devices.time_rounds:
-        from fedge.devices.trying import try_preset
-
-        preset = config.devices.arguments("preset")
-        DEVICES.refuse_wrong_arguments(config.devices.preset, preset, "owner", "rng")
-        try_preset(config.devices.preset, preset)
-        clock_of_tiers(config)
+        _refuse_timing_that_cannot_be(config)
     _refuse_cloud_rule_that_cannot_be(config)
-    if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
+    _refuse_leaf_strategy_that_cannot_be(config)
+
+
+def _refuse_grouping_that_cannot_be(cluster: ClusterConfig) -> None:
+    """Raise ConfigError for a signal or a grouping method with wrong arguments."""
+    SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
+    if inspect.isclass(GROUPINGS.load(cluster.method)):
+        from fedge.clustering.registry import method_named
+
+        method_named(cluster)
+    else:
+        given = cluster.arguments("method") if cluster.method_args else {}
+        GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
+
+
+def _refuse_gate_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a gate with wrong arguments, or one of the user's that fails in a trial."""
+    gate = config.gate
+    GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
+    if gate.enabled and GATES.is_own(gate.rule) and not TASKS.is_own(config.train.task):
+        from fedge.serving.gate import refuse_gate_that_fails
+
+        refuse_gate_that_fails(gate, task_of(config.train), 2)
+
+
+def _refuse_timing_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a preset or for tiers by which rounds cannot be timed."""
+    from fedge.devices.trying import try_preset
+
+    preset = config.devices.arguments("preset")
+    DEVICES.refuse_wrong_arguments(config.devices.preset, preset, "owner", "rng")
+    try_preset(config.devices.preset, preset)
+    clock_of_tiers(config)
+
+
+def _refuse_leaf_strategy_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a leaf strategy that cannot be made, or keys sent to clients that none reads."""
+    is_own = RULES.is_own(config.leaf.strategy)
+    if is_own or config.leaf.strategy_args:
         # slow import of Flower, deferred past cheap checks
         from fedge.leaf.strategies.rules import make_strategy
 
         make_strategy(config, 1)
-        if RULES.is_own(config.leaf.strategy):
-            refuse_unread(config)
+    if is_own:
+        refuse_unread(config)
 
 
 def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
@@ -349,25 +372,38 @@ def refuse_model_that_does_not_fit(
         shape: sizes of the data.
         windows: the run's windows, a few of which are used for the trial; None where clients own them.
     """
-    name = config.train.model
-    refuse_input_shape(name, shape.input_shape)
-    is_plain = is_default_task(config.train)
-    train = config.train
-    if not is_plain and shape.y_dtype == "int64" and not shape.y_shape:
-        refuse_task_that_fails(config.train, shape.classes)
-    elif not is_plain:
-        refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows, train)[1])
-    if config.gate.enabled and GATES.is_own(config.gate.rule) and TASKS.is_own(train.task):
-        from fedge.serving.gate import refuse_gate_that_fails
-
-        refuse_gate_that_fails(config.gate, task_of(train), shape.classes)
-    if train.augment:
+    refuse_input_shape(config.train.model, shape.input_shape)
+    _refuse_task_of_other_data(config, shape, windows)
+    if config.train.augment:
         from fedge.training.augmentation import refuse_augmentation
 
-        refuse_augmentation(train, examples_of(shape, windows, train)[0])
+        refuse_augmentation(config.train, examples_of(shape, windows, config.train)[0])
+    if not _fits_any_data(config.train, shape):
+        _refuse_network(config, shape, windows)
+
+
+def _refuse_task_of_other_data(config: Config, shape: DataShape, windows: "Windows | None") -> None:
+    """Raise ConfigError if the task, or the user's gate on the user's task, fails on the data's targets."""
+    train, gate = config.train, config.gate
+    if not is_default_task(train):
+        is_of_classes = shape.y_dtype == "int64" and not shape.y_shape
+        examples = () if is_of_classes else (examples_of(shape, windows, train)[1],)
+        refuse_task_that_fails(train, shape.classes, *examples)
+    if gate.enabled and GATES.is_own(gate.rule) and TASKS.is_own(train.task):
+        from fedge.serving.gate import refuse_gate_that_fails
+
+        refuse_gate_that_fails(gate, task_of(train), shape.classes)
+
+
+def _fits_any_data(train: TrainConfig, shape: DataShape) -> bool:
+    """Whether a network needs no trial: one of Fedge's at its defaults, for classes, drawn and sent whole."""
+    is_built_in = not MODELS.is_own(train.model) and not train.model_args
     is_drawn = not train.start and train.exchange == "all"
-    if not MODELS.is_own(name) and not train.model_args and not shape.tokens and is_plain and is_drawn:
-        return
+    return is_built_in and is_drawn and is_default_task(train) and not shape.tokens
+
+
+def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None") -> None:
+    """Raise ConfigError if the network cannot be made, trained, or kept and sent as the options say."""
     from torch import Generator, from_numpy  # slow import of PyTorch, needed by few runs
 
     from fedge.run.preparation.starts import refuse_start
@@ -375,11 +411,11 @@ def refuse_model_that_does_not_fit(
     from fedge.training.networks.models import build_model, layer_names, variance_names
     from fedge.training.networks.own_models import refuse_a_step_that_fails, refuse_weights_of_chance
 
-    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+    train, name = config.train, config.train.model
+    fit = fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens)
 
     def build() -> "Module":
-        arguments = config.train.arguments("model")
-        return build_model(name, shape.input_shape, shape.classes, Generator(), arguments, fit)
+        return build_model(name, shape.input_shape, shape.classes, Generator(), train.arguments("model"), fit)
 
     try:
         model = build()
