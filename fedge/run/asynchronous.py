@@ -179,9 +179,7 @@ class AsynchronousSteps(Steps):
         initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
         access = ClientAccess(waiting, clients, config, round_contexts(plan), variances, algorithms)
-        tests = {client: len(test) for client, (_, _, test) in enumerate(dealt.clients)}
-        rule = SERVER_RULES.load(config.asynchrony.rule)
-        arguments = config.asynchrony.arguments("rule")
+        val, test = ({c: len(splits[at]) for c, splits in enumerate(dealt.clients)} for at in (1, 2))
         fleet = fleet_of(config.devices, self._owners, plan.seed)
         refuse_vain_times(fleet, who, config, initial.nbytes)
         refuse_unknown_power(fleet, config)
@@ -191,10 +189,7 @@ class AsynchronousSteps(Steps):
         world = World(
             config, plan.seed, who, fleet, presence,
             LookAhead(access, who.windows),
-            ClockEvaluation(
-                access, tests, shape.classes,
-                {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
-            ),
+            ClockEvaluation(access, test, shape.classes, val),
             frozenset(who.windows) if config.asynchrony.is_real else self._traced(who), plan.clock,
             Listeners(
                 lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(who, row)
@@ -207,14 +202,7 @@ class AsynchronousSteps(Steps):
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
             self._expected = jobs_expected(fleet, who, config, initial.nbytes, presence_anew())
         facts = self._facts(initial, shape)
-        servers = [
-            DeviceServer(
-                initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
-                private_sum(config.privacy, plan.seed, leaf, len(who.leaf_of)),
-                f"{SERVER_RULES.option} {config.asynchrony.rule}",
-            )
-            for leaf in range(who.leaves)
-        ]  # fmt: skip
+        servers = self._leaf_servers(initial, who, facts)
         groups = None
         if has_servers_above_leaves(config.hierarchy):
             groups = ClockGroups(config, trainable, plan.seed, who.truth)
@@ -227,6 +215,19 @@ class AsynchronousSteps(Steps):
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
+
+    def _leaf_servers(self, initial: Version, who: Population, facts: ModelFacts) -> list[DeviceServer]:
+        """A server for each leaf, with the initial model."""
+        asynchrony, seed = self._plan.config.asynchrony, self._plan.seed
+        rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
+        return [
+            DeviceServer(
+                initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
+                private_sum(self._plan.config.privacy, seed, leaf, len(who.leaf_of)),
+                f"{SERVER_RULES.option} {asynchrony.rule}",
+            )
+            for leaf in range(who.leaves)
+        ]  # fmt: skip
 
     def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
         """Store of large models in files; used only where server and clients are one process."""
