@@ -130,7 +130,7 @@ def _at(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
 
 def _gates(result: RoundResult) -> str:
     """Decisions of the gates of a round."""
-    gates = [leaf.gate for leaf in result.leaves]
+    gates = result.gates
     if not any(gate.serves_offer or gate.score_offered is not None for gate in gates):
         return "no offers"  # every leaf is alone in its cluster, or there was no cloud step
     decisions = [gate.decision for gate in gates]

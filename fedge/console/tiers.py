@@ -1,5 +1,8 @@
 """Servers of a tier, in words. Names of tiers may end in a number: nobody says "two region-1s"."""
 
+from collections.abc import Sequence
+
+from fedge.config.tree import Tree
 from hhar.quantity import plural, quantity
 
 
@@ -19,6 +22,21 @@ def several_of(tier: str) -> str:
     ('leaves', 'servers of region-1')
     """
     return f"servers of {tier}" if _is_numbered(tier) else plural(tier)
+
+
+def between(tree: Tree, names: Sequence[str]) -> str:
+    """Servers between leaves and cloud, from the leaves up; empty in two tiers.
+
+    Args:
+        tree: of the servers.
+        names: of the tiers, from the cloud down.
+
+    >>> two_of_two = Tree((Tree((Tree(), Tree())), Tree((Tree(), Tree()))))
+    >>> between(two_of_two, ["cloud", "region", "leaf"])
+    ' under 2 regions'
+    """
+    tiers = range(len(names) - 2, 0, -1)
+    return "".join(f" under {servers_of(sum(1 for _ in tree.servers(tier)), names[tier])}" for tier in tiers)
 
 
 def _is_numbered(tier: str) -> bool:

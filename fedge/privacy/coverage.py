@@ -161,18 +161,20 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
         leaves: quantities leaving its clients.
     """
     kind, option = config.privacy.kind, _grouping_option(config)
-    found = [
-        f"{' '.join(filter(None, (decision.by.words, decision.what)))} ({decision.option})"
-        for decision in DECISIONS
-        if decision.by.mark(kind) is Mark.PLAIN and decision.applies(config)
-    ]
+    acting = [one for one in DECISIONS if one.by.mark(kind) is Mark.PLAIN and one.applies(config)]
+    found = [f"{' '.join(filter(None, (one.by.words, one.what)))} ({one.option})" for one in acting]
     if _has_cloud(config):
         found += [
             f"{what}, by which leaves are grouped ({option})"
             for what, quantity in leaves.grouping.items()
             if quantity.mark(kind) is Mark.PLAIN
         ]
-    plain = [q.words for q in leaves.quantities if q.mark(kind) is Mark.PLAIN and not q.refused]
+    named = {one.by.words for one in acting}
+    plain = [
+        q.words
+        for q in leaves.quantities
+        if q.mark(kind) is Mark.PLAIN and not q.refused and q.words not in named
+    ]
     return [*found, f"all else that clients tell: {', '.join(plain)}"]
 
 

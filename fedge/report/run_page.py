@@ -1,12 +1,15 @@
 """Report of one run, ``report.html``, from its run folder alone, in any state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from fedge.config.registers.option import ConfigError
+from fedge.config.tree import names_of_tiers, parse_tree
+from fedge.console.tiers import between
 from fedge.records.outputs import damaged_tables
 from fedge.records.reading.costs import virtual_seconds
 from fedge.records.reading.reader import RunData, load_run
@@ -15,12 +18,12 @@ from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import bytes_text, seconds_text, text_of, total
 from fedge.report.intact import intact_tables
 from fedge.report.sections.accuracy import accuracy_section
-from fedge.report.sections.clients import clients_section, last_clients, users_of, worst_first
+from fedge.report.sections.clients import clients_section, last_clients, sole_users_of, worst_first
 from fedge.report.sections.clustering import clustering_section
 from fedge.report.sections.costs import cost_sections
 from fedge.report.sections.data import windows_section
 from fedge.report.sections.devices import device_sections, device_tiles
-from fedge.report.sections.gate import gate_section
+from fedge.report.sections.gate import decisions, gate_section
 from fedge.report.sections.memory import memory_section, peak_text
 from fedge.report.sections.privacy import privacy_sections
 from fedge.report.sections.setup import reproduce_section, setup_section
@@ -80,7 +83,8 @@ def lead(run: RunData) -> list[str]:
     """Lead of the page: run, data and dates."""
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
-    who = f"{quantity(sum(sizes), 'client')} under {quantity(len(sizes), 'leaf')}, " if sizes else ""
+    under = f"{quantity(len(sizes), 'leaf')}{_between(config)}"
+    who = f"{quantity(sum(sizes), 'client')} under {under}, " if sizes else ""
     if manifest.get("unseen_clients"):
         who += f"{quantity(len(manifest['unseen_clients']), 'unseen client')} among them, "
     planned = config.get("num-server-rounds", "?")
@@ -91,6 +95,15 @@ def lead(run: RunData) -> list[str]:
         f"(from {manifest.get('seed_source', '?')}).{_kernel(run)}",
         f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",
     ]
+
+
+def _between(config: Mapping[str, Any]) -> str:
+    """Servers between leaves and cloud in words; empty in two tiers, and for a record of no tree."""
+    try:
+        tree = parse_tree(str(config.get("hierarchy.tree", "")))
+        return between(tree, names_of_tiers(str(config.get("hierarchy.names", "")), tree.tiers))
+    except ConfigError:
+        return ""
 
 
 def _kernel(run: RunData) -> str:
@@ -231,10 +244,8 @@ def _worst_tile(run: RunData) -> Tile:
     if scored.is_empty():
         return Tile("Worst client", text_of(None))
     row = scored.row(0, named=True)
-    user = users_of(run).get(row["client"], "")
-    detail = f"client {row['client']}, leaf {row['leaf']}" + (
-        f", user {user}" if user and "," not in user else ""
-    )
+    user = sole_users_of(run).get(row["client"])
+    detail = f"client {row['client']}, leaf {row['leaf']}" + (f", user {user}" if user else "")
     return Tile("Worst client", text_of(row[f"test_{run.score.name}"]), detail)
 
 
@@ -248,7 +259,7 @@ def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
 
 def _gate_tile(run: RunData) -> Tile:
     """Number of accepted offers."""
-    taken, kept = (int(run.rounds[c].sum()) for c in ("gate_accepted", "gate_rejected"))
+    taken, kept = decisions(run)
     if taken + kept == 0:
         return Tile("Gate", "off" if not run.config.get("gate.enabled", True) else "no offer")
     return Tile("Gate", f"{taken} of {taken + kept}", "offers taken")

@@ -14,7 +14,7 @@ from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.registers.traits import AFRESH
 from fedge.config.topology import known_per_leaf, sizes_of_branches
 from fedge.console.lines import Console, final_table
-from fedge.console.tiers import servers_of
+from fedge.console.tiers import between
 from fedge.data.composition import class_gap
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
@@ -98,13 +98,6 @@ class Announcer:
             self._console.say(f"note: {line}")
             logger.warning("%s", line)
 
-    def _between(self) -> str:
-        """Servers between leaves and cloud, in words: " under 2 regions"; empty in two tiers."""
-        hierarchy = self._plan.config.hierarchy
-        tiers = range(hierarchy.tiers - 2, 0, -1)
-        counts = {hierarchy.tier_names[tier]: sum(1 for _ in hierarchy.shape.servers(tier)) for tier in tiers}
-        return "".join(f" under {servers_of(count, name)}" for name, count in counts.items())
-
     def data(self, facts: DataFacts, seed_source: str) -> None:
         """Print and record the data set: its size, split, clients and planted groups."""
         source, dealt, sizes, order = facts.source, facts.partition, facts.clients_per_leaf, facts.order
@@ -117,10 +110,11 @@ class Announcer:
         held = facts.holdings
         self._recorder.write_partition(held)
         config = self._plan.config
+        above = between(config.hierarchy.shape, config.hierarchy.tier_names)
         self._console.say(
             f"Fedge: {quantity(config.num_server_rounds, 'global round')}, "
             f"{quantity(sum(sizes), 'client')} under {quantity(len(sizes), 'leaf')} "
-            f"({','.join(map(str, sizes))}){self._between()}, model {config.train.model}, "
+            f"({','.join(map(str, sizes))}){above}, model {config.train.model}, "
             f"seed {self._plan.seed} (from {seed_source})"
         )
         self._console.say(

@@ -54,7 +54,7 @@ class Remarks:
 
     def observe(self, result: RoundResult) -> None:
         """Take in one global round."""
-        decisions = [leaf.gate.decision for leaf in result.leaves]
+        decisions = [gate.decision for gate in result.gates]
         self._accepted += decisions.count("accepted")
         self._rejected += decisions.count("rejected")
         for client, failure in result.failures.items():

@@ -48,7 +48,8 @@ def _offer(w: ScoreWords) -> list[Column]:
             "gate",
             TEXT,
             "",
-            "`accepted`, `rejected`, or `off` without a decision",
+            "`accepted`, `rejected`, or `off` without a decision; where a region above chooses, its scores, "
+            "evidence and decision stand at all its leaves",
             at("leaf.gate.decision"),
         ),
     ]

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -55,7 +56,10 @@ _STYLE: Any = {
 @contextmanager
 def figure_style() -> Iterator[None]:
     """Context with the figure style of reports."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing from font"
+        )  # text stays text: the browser has fonts
         yield
 
 

@@ -56,6 +56,12 @@ def users_of(run: RunData) -> dict[int, str]:
     return {client: _few(users) for client, users in grouped.iter_rows()}
 
 
+def sole_users_of(run: RunData) -> dict[int, str]:
+    """Client → the user of all its windows, for clients of one user; a name may have commas."""
+    grouped = run.partition.group_by("client").agg(pl.col("user").unique().sort())
+    return {client: users[0] for client, users in grouped.iter_rows() if len(users) == 1 and users[0]}
+
+
 def _few(names: Sequence[str | None]) -> str:
     """Names, or the first two and the number of others."""
     known = [name for name in names if name]
@@ -64,7 +70,7 @@ def _few(names: Sequence[str | None]) -> str:
 
 def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
     """Sentences on the worst and best client, for seen and unseen users."""
-    users, text, test = users_of(run), [], f"test_{run.score.name}"
+    users, text, test = sole_users_of(run), [], f"test_{run.score.name}"
     for flag, what in ((0, "client"), (1, "unseen client")):
         mine = last.filter(pl.col("unseen_client").fill_null(0) == flag)
         scored = worst_first(run, mine)
@@ -72,10 +78,12 @@ def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
             text += [] if mine.is_empty() else [f"No {what} was evaluated."]
             continue
         worst, best = scored.row(0, named=True), scored.row(-1, named=True)
-        text.append(
-            f"After round {worst['global_round']}, the worst {what} is {_named(worst, users, test)}; "
-            f"the best is {_named(best, users, test)}."
-        )
+        ends = f"the worst {what} is {_named(worst, users, test)}; the best is {_named(best, users, test)}"
+        if len(scored) == 1:
+            ends = f"the only {what} is {_named(worst, users, test)}"
+        elif worst[test] == best[test]:
+            ends = f"all {quantity(len(scored), what)} have {text_of(worst[test])}"
+        text.append(f"After round {worst['global_round']}, {ends}.")
     return text or ["No client was evaluated."]
 
 
@@ -89,7 +97,7 @@ def worst_first(run: RunData, clients: pl.DataFrame) -> pl.DataFrame:
 def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
     """Text such as "client 3 (user d, leaf 1) with 0.9123 on 92 test windows"."""
     user = users.get(int(row["client"]))
-    who = f"user {user}, " if user and "," not in user else ""
+    who = f"user {user}, " if user else ""
     return (
         f"client {row['client']} ({who}leaf {row['leaf']}) with {text_of(row[test])} "
         f"on {quantity(row['test_samples'], 'test window')}"

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
+from fedge.config.registers.traits import BY_SIGNAL
 from fedge.console.palette import INK, PAPER, colour
 from fedge.console.tiers import several_of
 from fedge.records.reading.reader import RunData
@@ -79,8 +80,9 @@ def _nobody_compared(run: RunData) -> str:
 
 
 def _told(method: str) -> str:
-    """Words on a method that uses other criteria than similarity; empty for others."""
-    return GROUPINGS.told(method) or (f"Groups are those of {method}" if GROUPINGS.is_own(method) else "")
+    """Words on a method that uses other criteria than a similarity of leaves; empty for others."""
+    by_signal = GROUPINGS.has(method, BY_SIGNAL)
+    return GROUPINGS.told(method) or ("" if by_signal else f"Groups are those of {method}")
 
 
 def _by_tau(run: RunData) -> bool:
@@ -92,6 +94,8 @@ def _by_tau(run: RunData) -> bool:
 def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list[str]:
     """Sentences on the number of clusters and the similarities."""
     steps, method = run.clusters, str(run.config.get("cluster.method"))
+    if len(steps["labels"][0]) == 1 and steps["signal"][0] != "off":
+        return [f"There is a single {children.one}, and nothing to compare it with."]
     if compared.is_empty() and (not _told(method) or steps["signal"][0] == "off"):
         if steps["signal"][0] == "off":
             return [f"Clustering is off: the cloud averages all {children.several} into one model."]

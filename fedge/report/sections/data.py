@@ -33,11 +33,13 @@ def _sentences(run: RunData) -> list[str]:
     if run.eras[1:]:
         rounds = ", ".join(str(first) for first, _ in run.eras[1:])
         planted = planted[:-1] + f", as it is in round 1; leaves change theirs in round {rounds}."
+    has_classes = any(_classes(run))
     split = {
-        "session": "whole sessions", "blocks": "contiguous blocks of time per class",
+        "session": "whole sessions",
+        "blocks": "contiguous blocks of time" + " per class" * has_classes,
         "given": "the split that the data bring",
-    }  # fmt: skip
-    named = "class" if any(_classes(run)) else "output"
+    }
+    named = "class" if has_classes else "output"
     return [
         f"Source: {data['name']}, {quantity(data['windows'], 'window', separated=True)} of "
         f"{quantity(len(data['classes']), named)}, {quantity(len(data['channels']), 'channel')} "

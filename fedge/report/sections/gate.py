@@ -1,4 +1,4 @@
-"""Section on the gate: each leaf's offers, both models' validation scores, and the decisions."""
+"""Section on the gate: offers to leaves or regions, both models' validation scores, and the decisions."""
 
 import polars as pl
 
@@ -12,35 +12,102 @@ from fedge.report.html.tables import frame_table, table
 from fedge.report.sections.accuracy import MANY_LEAVES
 from hhar.quantity import quantity
 
-_MANY_PANELS = 4  # leaves above which only the gain is drawn
+_MANY_PANELS = 4  # servers above which only the gain is drawn
+_BY_GAIN = ("published", "after-round")  # rules that take an offer by gate.min-gain alone
 
 
 def gate_section(run: RunData) -> PageSection:
     """The gate's decisions."""
-    offers = run.leaves.drop_nulls(f"val_{run.score.name}_offered")
+    offers = _offers(run)
     tuned = personal_panels(run)
     if offers.is_empty():
-        off = not run.config.get("gate.enabled", True)
-        said = "The gate is off: every offer is taken." if off else "No leaf got an offer."
-        return PageSection("Gate", [said], tuned)
-    leaves = offers["leaf"].unique().sort().to_list()
+        return PageSection("Gate", [_without_rows(run)], tuned)
+    deciders = offers["decider"].unique(maintain_order=True).to_list()
     panels = [gain_panel(run, offers)]
-    if len(leaves) <= _MANY_PANELS:
+    if len(deciders) <= _MANY_PANELS:
         last = run.rounds["global_round"][-1]
-        panels += [leaf_panel(run, offers.filter(pl.col("leaf") == leaf), leaf, last) for leaf in leaves]
-    return PageSection("Gate", _sentences(run, offers), [*panels, *evidence_panels(offers), *tuned])
+        panels += [decider_panel(run, offers.filter(pl.col("decider") == who), last) for who in deciders]
+    return PageSection("Gate", _sentences(run, offers), [*panels, *evidence_panels(run, offers), *tuned])
+
+
+def _without_rows(run: RunData) -> str:
+    """Sentence for a run in which no offer was compared next to the clients."""
+    if not run.config.get("gate.enabled", True):
+        return "The gate is off: every offer is taken."
+    taken, kept = decisions(run)
+    if not taken + kept:
+        return "No leaf got an offer."
+    return f"{_taken(taken, kept)} They were to servers above others: metrics/servers.csv."
+
+
+def _taken(taken: int, kept: int) -> str:
+    """Sentence on the number of accepted offers."""
+    return f"{taken} of {quantity(taken + kept, 'offer')} {'was' if taken == 1 else 'were'} taken."
+
+
+def decisions(run: RunData) -> tuple[int, int]:
+    """Numbers of accepted and of rejected offers, those of regions included."""
+    made = run.servers["gate"] if _is_deep(run) else run.leaves["gate"]
+    return int((made == "accepted").sum()), int((made == "rejected").sum())
+
+
+def _is_deep(run: RunData) -> bool:
+    """Whether there are servers between cloud and leaves."""
+    return not run.servers.is_empty() and int(run.servers["tier"].max()) > 1  # type: ignore[arg-type]
+
+
+def _offers(run: RunData) -> pl.DataFrame:
+    """Rows of leaf_rounds.csv with both scores, one per `decider`, a leaf or region, numbered by `place`."""
+    offers = run.leaves.drop_nulls(f"val_{run.score.name}_offered").sort("global_round", "leaf")
+    deciders = _deciders(run.servers) if _is_deep(run) else {}
+    known = [deciders.get(leaf, (f"leaf {leaf}", leaf)) for leaf in offers["leaf"]]
+    offers = offers.with_columns(
+        pl.Series("decider", [who for who, _ in known], pl.String),
+        pl.Series("place", [place for _, place in known], pl.Int64),
+    )
+    return offers.unique(["global_round", "decider"], keep="first", maintain_order=True)
+
+
+def _deciders(servers: pl.DataFrame) -> dict[int, tuple[str, int]]:
+    """Leaf → name and place of the lowest server with a choice, from the leaf upwards."""
+    own = servers.drop_nulls("gate").unique("path", maintain_order=True)
+    lowest = own.filter(pl.col("tier") == pl.col("tier").max()).select("path", "name").rows()
+    leaves = servers.filter(pl.col("tier") == servers["tier"].max())["path"].unique(maintain_order=True)
+    found = {}
+    for leaf, path in enumerate(leaves):
+        for place, (above, name) in enumerate(lowest):
+            if path == above or path.startswith(f"{above}/"):
+                found[leaf] = (f"leaf {leaf}" if path == above else f"{name} {above[1:]}", place)
+    return found
 
 
 def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
     """Sentences on the number of accepted offers and the rule."""
-    taken = (offers["gate"] == "accepted").sum()
-    if (offers["gate"] == "off").all():
-        every = "the one offer was" if len(offers) == 1 else f"all {len(offers)} offers were"
-        return [f"The gate is off: {every} taken. {_plural(run)} are of validation windows."]
-    return [
-        f"{taken} of {quantity(len(offers), 'offer')} {'was' if taken == 1 else 'were'} taken. {_rule(run)} "
-        f"{_plural(run)} are of the validation windows of the leaf's own clients."
-    ]
+    if _is_off(offers):
+        compared = f"{quantity(len(offers), 'offer')} {'was' if len(offers) == 1 else 'were'} compared"
+        return [
+            f"The gate is off: every offer is taken. {compared}. {_plural(run)} are of validation windows."
+        ]
+    taken, kept = decisions(run)
+    who = _who(offers)
+    said = (
+        f"{_taken(taken, kept)} {_rule(run, who)} "
+        f"{_plural(run)} are of the validation windows of the {who}'s own clients."
+    )
+    return [said, *([] if taken + kept == len(offers) else [_OTHERS])]
+
+
+_OTHERS = "Figures and tables have the gates next to the clients; metrics/servers.csv has those above, too."
+
+
+def _is_off(offers: pl.DataFrame) -> bool:
+    """Whether offers were compared, but nobody had a choice."""
+    return bool((offers["gate"] == "off").all())
+
+
+def _who(offers: pl.DataFrame) -> str:
+    """Word for a server with a choice."""
+    return str(offers["decider"][0]).rpartition(" ")[0]
 
 
 def _is_counted(run: RunData) -> bool:
@@ -71,80 +138,84 @@ def _level(run: RunData) -> float:
     return float(level) if isinstance(level, int | float) else float(usual)
 
 
-def _rule(run: RunData) -> str:
+def _rule(run: RunData, who: str) -> str:
     """Sentence on when an offer is accepted."""
     gain, level = run.config.get("gate.min-gain", 0.0), _level(run)
     rules = {
-        "after-round": f"An offer is trained for a global round beside the leaf's own model, and taken if it "
-        f"is then {_better(run)} by {gain:g} or more; the row is of the round in which that is decided.",
-        "one-standard-error": f"A leaf takes an offer unless it misses a gain of {gain:g} by more than one "
+        "after-round": f"An offer is trained for a global round beside the {who}'s own model, and taken if "
+        f"it is then {_better(run)} by {gain:g} or more; the row is of the round in which that is decided.",
+        "one-standard-error": f"A {who} takes an offer unless it misses a gain of {gain:g} by more than one "
         f"standard error of the paired difference.",
-        "paired": f"A leaf takes an offer unless {_test(run)} one-sided test says at level {level:g} that "
+        "paired": f"A {who} takes an offer unless {_test(run)} one-sided test says at level {level:g} that "
         f"it is worse.",
     }
     rule = str(run.config.get("gate.rule"))
     if GATES.is_own(rule):
-        return f"A leaf takes an offer where the rule {rule} says so."
-    published = f"A leaf takes an offer if it is {_better(run)} by {gain:g} or more."
+        return f"A {who} takes an offer where the rule {rule} says so."
+    published = f"A {who} takes an offer if it is {_better(run)} by {gain:g} or more."
     return rules.get(rule, published)
 
 
 def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
-    """Validation gain of each offer, and whether it was accepted."""
+    """Validation gain of each offer, positive for a better model, and whether it was accepted."""
     figure, axes = new_figure()
-    num_leaves = int(offers["leaf"].max()) + 1  # type: ignore[arg-type]
-    for (leaf,), own in offers.group_by("leaf", maintain_order=True):
-        gain = (own[f"val_{run.score.name}_offered"] - own[f"val_{run.score.name}_own"]).to_numpy()
-        few = num_leaves <= MANY_LEAVES
-        shade = colour(int(leaf)) if few else colour(0)
+    few = int(offers["place"].max()) + 1 <= MANY_LEAVES  # type: ignore[arg-type]
+    sign = 1 if run.score.higher_is_better else -1
+    for (who, place), own in offers.group_by("decider", "place", maintain_order=True):
+        gain = sign * (own[f"val_{run.score.name}_offered"] - own[f"val_{run.score.name}_own"]).to_numpy()
+        shade = colour(int(place)) if few else colour(0)
         taken = (own["gate"] != "rejected").to_numpy()
         rounds = own["global_round"].to_numpy()
         axes.scatter(rounds[taken], gain[taken], s=18, color=shade)
         axes.scatter(rounds[~taken], gain[~taken], s=18, facecolors="none", edgecolors=shade, linewidths=1)
         if few:
-            axes.scatter([], [], s=18, color=shade, label=f"leaf {leaf}")
-    axes.axhline(
-        run.config.get("gate.min-gain", 0.0), color=INK, linewidth=1, linestyle="dashed", label="needed"
-    )
+            axes.scatter([], [], s=18, color=shade, label=str(who))
+    height, label = _line(run, offers)
+    axes.axhline(height, color=INK, linewidth=1, linestyle="dashed", label=label)
     axes.set_xlim(0.5, run.rounds["global_round"][-1] + 0.5)
     axes.set_xlabel("global round")
-    axes.set_ylabel("offered − own")
+    axes.set_ylabel("offered − own" if sign > 0 else "own − offered")
     whole_ticks(axes)
     legend_below(figure, axes, columns=4)
-    numbers = table(
-        ("round", "leaf", "own", "offered", "decision"),
-        offers.select(
-            "global_round", "leaf", f"val_{run.score.name}_own", f"val_{run.score.name}_offered", "gate"
-        ).iter_rows(),
-    )
-    return Panel(
-        "Gain of every offer",
-        numbers,
-        figure,
-        f"In validation {run.score.said}. Filled: taken; hollow: turned down.",
-    )
+    scores = (f"val_{run.score.name}_own", f"val_{run.score.name}_offered")
+    rows = offers.with_columns(who=_number(offers)).select("global_round", "who", *scores, "gate")
+    numbers = table(("round", _who(offers), "own", "offered", "decision"), rows.iter_rows())
+    lower = "" if sign > 0 else " A lower one is better: above 0 the offer is."
+    caption = f"In validation {run.score.said}.{lower} Filled: taken; hollow: turned down."
+    return Panel("Gain of every offer", numbers, figure, caption)
 
 
-def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
+def _number(offers: pl.DataFrame) -> pl.Expr:
+    """Number, or path, of the server with a choice."""
+    return pl.col("decider").str.strip_prefix(f"{_who(offers)} ")
+
+
+def _line(run: RunData, offers: pl.DataFrame) -> tuple[float, str]:
+    """Height and name of the line in the figure of gains: the gain needed, for rules of a gain alone."""
+    if str(run.config.get("gate.rule", "published")) in _BY_GAIN and not _is_off(offers):
+        return float(run.config.get("gate.min-gain", 0.0)), "needed"
+    return 0.0, "equally good"
+
+
+def evidence_panels(run: RunData, offers: pl.DataFrame) -> list[Panel]:
     """Evidence for each decision, if recorded."""
-    headers = {
-        "global_round": "round", "leaf": "leaf", "blend": "λ", "val_windows": "windows",
-        "val_only_own": "only own right", "val_only_offered": "only offered right",
-        "val_standard_error": "standard error", "val_p_value": "p, offer is worse", "gate": "decision",
-    }  # fmt: skip
     if "val_windows" not in offers.columns:
         return []
-    counts = pl.col("val_windows", "val_only_own", "val_only_offered").cast(pl.Int64)
-    numbers = frame_table(offers.with_columns(counts), **headers)
-    return [
-        Panel(
-            "What each decision rests on",
-            numbers,
-            caption="Windows that only one of the two models has right; the standard error is that of "
-            "offered − own; p is McNemar's. Both take windows for independent.",
-            is_wide=True,
-        )
-    ]
+    only = {"val_only_own": "only own right", "val_only_offered": "only offered right"}
+    headers = {
+        "global_round": "round", "who": _who(offers), "blend": "λ", "val_windows": "windows",
+        **(only if _is_counted(run) else {}),
+        "val_standard_error": "standard error", "val_p_value": "p, offer is worse", "gate": "decision",
+    }  # fmt: skip
+    counts = pl.col("val_windows", *only).cast(pl.Int64)
+    numbers = frame_table(offers.with_columns(counts, who=_number(offers)), **headers)
+    seen = "Windows that only one of the two models has right; the" if _is_counted(run) else "The"
+    caption = (
+        f"{seen} standard error is that of offered − own {run.score.said}; p is that of {_test(run)} "
+        "one-sided test. Both take windows for independent."
+    )
+    title = "How both models compare" if _is_off(offers) else "What each decision rests on"
+    return [Panel(title, numbers, caption=caption, is_wide=True)]
 
 
 def personal_panels(run: RunData) -> list[Panel]:
@@ -164,13 +235,14 @@ def personal_panels(run: RunData) -> list[Panel]:
     return [Panel("Personal models", frame_table(tuned, **headers), caption=caption)]
 
 
-def leaf_panel(run: RunData, own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
-    """Both validation scores of one leaf."""
+def decider_panel(run: RunData, own: pl.DataFrame, last_round: int) -> Panel:
+    """Both validation scores of one leaf or region."""
+    who, shade = str(own["decider"][0]), colour(int(own["place"][0]))
     figure, axes = new_figure(2.4)
     rounds = own["global_round"].to_numpy()
     taken = (own["gate"] != "rejected").to_numpy()
     offered = own[f"val_{run.score.name}_offered"].to_numpy()
-    axes.plot(rounds, own[f"val_{run.score.name}_own"], color=colour(leaf), marker=".", label="own")
+    axes.plot(rounds, own[f"val_{run.score.name}_own"], color=shade, marker=".", label="own")
     axes.plot(rounds, offered, color=INK, linewidth=0.9, linestyle="dotted", label="offered")
     axes.scatter(rounds[taken], offered[taken], s=20, color=INK, label="taken", zorder=3)
     axes.scatter(
@@ -188,4 +260,4 @@ def leaf_panel(run: RunData, own: pl.DataFrame, leaf: int, last_round: int) -> P
             "global_round", f"val_{run.score.name}_own", f"val_{run.score.name}_offered", "gate"
         ).iter_rows(),
     )
-    return Panel(f"Leaf {leaf}: own and offered model", numbers, figure)
+    return Panel(f"{who[:1].upper()}{who[1:]}: own and offered model", numbers, figure)

@@ -13,7 +13,9 @@ def privacy_sections(run: RunData) -> list[PageSection]:
     if kind == "off":
         return []
     known = run.manifest.get("privacy", {})
-    text = [f"{kind}: {known.get('promise', 'see docs/privacy.md')}. Unit: a client with all its windows."]
+    promise = str(known.get("promise", "see docs/privacy.md"))
+    named = "" if promise.startswith(f"{kind}:") else f"{kind}: "
+    text = [f"{named}{promise}. Unit: a client with all its windows."]
     if run.config.get("privacy.noise-multiplier") == 0 and kind != "local":
         text = ["Updates were clipped, but no noise was added: nothing is promised."]
     if known.get("not_covered"):

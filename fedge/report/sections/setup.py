@@ -63,7 +63,7 @@ def reproduce_section(run: RunData) -> PageSection:
         "engine and any number of workers."
     ]
     if data and not data["synthetic"]:
-        text.append(f"The window file must have the fingerprint {data['fingerprint']}.")
+        text.append(f"The data must have the fingerprint {data['fingerprint']}.")
     return PageSection("How to reproduce", text, code=command(run.manifest))
 
 

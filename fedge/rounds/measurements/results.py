@@ -296,6 +296,14 @@ class RoundResult:
         return score_spread(values, higher_is_better=not falls) if values else None
 
     @property
+    def gates(self) -> list[GateResult]:
+        """Decisions on offers of all servers with a choice; in a tree a region's counts once."""
+        deep = max((len(server.path) for server in self.servers), default=1) > 1
+        if not deep:
+            return [leaf.gate for leaf in self.leaves]
+        return [server.gate for server in self.servers if server.gate is not None]
+
+    @property
     def labels(self) -> list[int]:
         """The cluster of each leaf after the round."""
         return [leaf.cluster for leaf in self.leaves]

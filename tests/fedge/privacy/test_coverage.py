@@ -14,7 +14,7 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.leaving import quantities
 from fedge.privacy import coverage
 from fedge.privacy.coverage import DECISIONS, Decision, Leaves, promise, refuse
-from fedge.privacy.marks import ARRAYS_BESIDE, LOSSES, MODELS, SINGLE_MODELS, Quantity
+from fedge.privacy.marks import ARRAYS_BESIDE, LOSSES, MODELS, SINGLE_MODELS, Mark, Quantity
 
 LEAVES = Leaves(quantities())
 
@@ -58,9 +58,21 @@ def test_little_leaves_where_all_is_closed():
     ],
 )
 def test_each_leak_is_said_with_its_option(changes, said):
-    first, *_, last = not_covered(config(**changes))
-    assert f"({said})" in first
-    assert last == not_covered(config())[-1]
+    told = not_covered(config(**changes))
+    assert f"({said})" in told[0]
+    assert told[-1].startswith("all else that clients tell: ")
+
+
+@pytest.mark.parametrize("kind", ["server-fixed", "client-fixed", "local"])
+@pytest.mark.parametrize("open_", [False, True])
+def test_each_quantity_is_said_where_it_acts_or_at_the_end_never_twice(kind, open_):
+    changes = {"data.normalize": True, "gate.enabled": True, "callbacks": "early-stopping"} if open_ else {}
+    *acting, rest = not_covered(config(**{**changes, "privacy.kind": kind}))
+    ways = {line.rpartition(" (")[0] for line in acting}
+    named = {one.by.words for one in DECISIONS if " ".join(filter(None, (one.by.words, one.what))) in ways}
+    assert len(named) >= (4 if open_ else 2)
+    plain = [q.words for q in quantities() if q.mark(kind) is Mark.PLAIN and not q.refused]
+    assert rest == f"all else that clients tell: {', '.join(q for q in plain if q not in named)}"
 
 
 GROUPED = {"cluster.enabled": True, "cluster.method": "agglomerative", "cluster.count": "2"}
@@ -219,7 +231,10 @@ def test_weights_that_a_method_chooses_are_said_where_they_weigh():
 
 def test_one_leaf_has_no_cloud_that_could_learn():
     alone = {"hierarchy.num-servers": 1, "gate.enabled": True, "cluster.blend": "auto"}
-    assert not_covered(config(**alone)) == not_covered(config())[1:]
+    told, open_ = not_covered(config(**alone)), not_covered(config())
+    assert told[:-1] == open_[1:-1]
+    assert "numbers of windows, " in told[-1]  # by which nobody weighs anything
+    assert "numbers of windows, " not in open_[-1]
 
 
 def test_what_is_said():
