@@ -337,7 +337,7 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: RunOptions) -> None
         raise ConfigError(
             f"asynchrony.rule {rule} needs {', '.join(remedies)}, because {'; '.join(w for _, w in found)} "
             f"(asynchrony.concurrency, {places}, must be at most the devices that train); "
-            f"add -c '{' '.join(remedies)}'"
+            f"add -c '{' '.join(dict.fromkeys(remedy.split(' or ')[0] for remedy in remedies))}'"
         )
     _refuse_buffers_that_are_never_full(config)
 
