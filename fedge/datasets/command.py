@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,7 +182,8 @@ def _prepare(options: argparse.Namespace) -> int:
     if _has_lone_sessions(windows):
         print("note: some users do everything once, so no session of theirs can be held out: split by blocks")
         more = ' data.split="blocks"'
-    print(f"""next: fedge run -c 'data.path="{out}"{more}'""")
+    proposed = f"data.path={json.dumps(str(out), ensure_ascii=False)}{more}"
+    print(f"next: fedge run -c {shlex.quote(proposed)}")
     return 0
 
 

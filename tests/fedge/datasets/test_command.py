@@ -1,6 +1,7 @@
 """``fedge datasets``, as typed."""
 
 import os
+import shlex
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from published import write_motionsense
 
 from fedge.cli import main
 from fedge.datasets.catalog import NAMES
+from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from hhar.windows.window_file import load_windows
 
@@ -36,6 +38,17 @@ def test_info_of_a_data_set_and_of_a_file(tmp_path, capsys):
     assert main(["datasets", "info", str(out)]) == 0
     assert "licence      MIT" in capsys.readouterr().out
     assert load_windows(out).about["citation"].startswith("Malekzadeh")
+
+
+@pytest.mark.parametrize("folder", ["plain", "two words", "Anna's", "走"])
+def test_the_next_command_can_be_pasted_whatever_the_files_name(tmp_path, capsys, folder):
+    write_motionsense(tmp_path / "raw")
+    out = tmp_path / folder / "m.npz"
+    out.parent.mkdir()
+    assert main(["datasets", "prepare", "motionsense", str(tmp_path / "raw"), str(out)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: ")]
+    *_, option = shlex.split(line)
+    assert Project(tmp_path).run_config([option])["data.path"] == str(out)
 
 
 def test_people_who_do_everything_once_are_split_by_blocks(tmp_path, capsys):
