@@ -428,7 +428,7 @@ AVAILABILITY = Register(
         arguments={
             "shuffle": option(True, "devices in random order; false: that of the file"),
             "period_s": option(
-                0.0, "virtual seconds after which the file begins anew; 0: at its end", minimum=0.0
+                0.0, "virtual seconds after which the file repeats; 0: at its end", minimum=0.0
             ),
         },
     ),

@@ -127,10 +127,15 @@ def test_a_closed_terminal_ends_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("variables", "size", "live"),
     [
-        ({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "NO_COLOR": "1"}, (44, 12), True),
-        ({"TERM": "dumb"}, (80, 24), False),
+        pytest.param(
+            {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "NO_COLOR": "1"},
+            (44, 12),
+            True,
+            id="narrow, no colour, no unicode",
+            marks=pytest.mark.extended,
+        ),
+        pytest.param({"TERM": "dumb"}, (80, 24), False, id="dumb"),
     ],
-    ids=["narrow, no colour, no unicode", "dumb"],
 )
 def test_a_run_on_all_sorts_of_terminals(tmp_path, variables, size, live):
     """The screen ends with the lines of a plain run, whatever was drawn meanwhile."""
@@ -182,8 +187,8 @@ def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path, capfd):
 @pytest.mark.parametrize(
     "where",
     [
-        "| head -1",
         ">&-",
+        pytest.param("| head -1", marks=pytest.mark.extended),
         pytest.param("> /dev/full", marks=pytest.mark.extended),
         pytest.param("2>&1 > /dev/full", marks=pytest.mark.extended),
     ],

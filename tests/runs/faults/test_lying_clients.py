@@ -180,6 +180,7 @@ def test_five_hundred_error_replies(carry_out, tmp_path, capsys):
     assert min(sum(told[:-1]), told[-1]) >= 250
 
 
+@pytest.mark.extended
 def test_a_check_of_error_replies_that_is_missing_is_found(carry_out, monkeypatch):
     """Seconds of a limit are read as any float, as once: a run ends."""
     monkeypatch.setattr(inprocess, "limit_in", float)

@@ -112,6 +112,7 @@ def test_large_models_of_cloud_leaf_servers_and_nodes_lie_in_files_with_the_same
     assert list(tmp_path.rglob("fedge-states-*")) == []
 
 
+@pytest.mark.extended
 def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, address):
     config, of_cloud, make = owned(tmp_path, num_server_rounds=3, checkpoint__every=1)
     wanted = carry_out(config, "here")

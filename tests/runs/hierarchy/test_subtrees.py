@@ -278,9 +278,10 @@ def test_a_region_that_lies_is_one_that_is_gone(tmp_path, certificates, address,
     assert "leaf server gone" in (gone.folder / "run.log").read_text()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("tree", [
     pytest.param(TREE, id="round by round"),
-    pytest.param(ALONE, id="regions by themselves", marks=pytest.mark.extended),
+    pytest.param(ALONE, id="regions by themselves"),
 ])  # fmt: skip
 def test_a_subtree_is_killed_in_mid_run_and_comes_back_and_the_cloud_stops_and_resumes(
     tmp_path, certificates, address, tree

@@ -51,7 +51,10 @@ MOMENTS = ("start", "hello", "train", "evaluate", "cloud", "checkpoint", "report
 @pytest.mark.parametrize(
     ("victim", "phase"),
     # all others with make soak
-    [("flwr", "start"), pytest.param("flower-simulati", "train", marks=pytest.mark.extended)],
+    [
+        pytest.param(*it, marks=pytest.mark.extended)
+        for it in (("flwr", "start"), ("flower-simulati", "train"))
+    ],
 )
 def test_a_killed_process_leaves_nothing_behind(tmp_path, ray_home, victim, phase):
     kill_one(tmp_path, ray_home, victim, phase, gone_s=60.0)

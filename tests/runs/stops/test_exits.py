@@ -129,6 +129,7 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
         assert f"reason: {reason}\nnext: fedge resume {(tmp_path / 'latest').resolve()}\n" in text
 
 
+@pytest.mark.extended
 def test_ctrl_c_while_flower_starts(tmp_path):
     """The run folder is there, Ray is not yet: exit code 130, nothing is left."""
     command = fedge("run", "--engine", "flower", "-c", f"{endless()} runs-dir='{tmp_path}'")
@@ -203,8 +204,9 @@ HANGING_CLIENT = "import fedge.client_app as c; c.train = lambda *a, **k: time.s
 HANGING_SERVER = "import fedge.cloud.step as c; c.OpenStep.finish = lambda *a: time.sleep(600)"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fault", [
-    pytest.param(HANGING_CLIENT, id="client", marks=pytest.mark.extended),
+    pytest.param(HANGING_CLIENT, id="client"),
     pytest.param(HANGING_SERVER, id="server"),
 ])  # fmt: skip
 def test_a_run_in_which_nothing_happens_ends_as_stalled(tmp_path, fault):

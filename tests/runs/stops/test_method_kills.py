@@ -105,7 +105,7 @@ def goes_on_exactly(method, choose, folder, monkeypatch):
         assert carried_out(again) == whole, f"{method} killed at point {point}, in round {rounds[point]}"
 
 
-@pytest.mark.parametrize("method", daily(METHODS, ["ditto", "soft-family"]))
+@pytest.mark.parametrize("method", daily(METHODS, ["ditto"]))
 def test_a_kill_in_each_round(method, tmp_path, monkeypatch):
     def one_of_each(rounds):
         draw = random.Random(method)

@@ -139,7 +139,7 @@ def certs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("words", "lost"), each_day(OF_LINKS, 2), ids=lambda value: value[0] if len(value[0]) > 1 else value
+    ("words", "lost"), each_day(OF_LINKS, 5), ids=lambda value: value[0] if len(value[0]) > 1 else value
 )
 def test_certificates_and_keys(tmp_path, certs, words, lost):
     """Nothing listens, and nobody waits, before they can be read."""

@@ -18,6 +18,7 @@ from fedge.native.plan import Plan, plan_of
 from hhar.windows.window_file import load_windows
 
 
+@pytest.mark.extended
 def test_clients_that_do_not_train_are_believed(tmp_path):
     """Two epochs of three windows, one a step: every reply counts, or `carry_out` refuses the run."""
     data = tmp_path / "windows.npz"
