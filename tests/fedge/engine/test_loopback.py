@@ -88,6 +88,7 @@ def test_without_ray_nothing_is_done(monkeypatch):
 
 
 @pytest.mark.whole_runs  # starts Ray
+@pytest.mark.extended
 def test_the_client_app_sees_to_it_before_flower_starts_ray():
     """Flower loads the ClientApp, then calls ray.init with what the federation says."""
     code = (

@@ -26,7 +26,7 @@ COMMAND = (
 
 
 @pytest.mark.parametrize("start", [SIMULATE, COMMAND], ids=["simulate", "command"])
-@pytest.mark.parametrize("name", daily(PARTS, ["loss", "group"]))
+@pytest.mark.parametrize("name", daily(PARTS, ["group"]))
 def test_script_without_a_guard_is_refused(name, start, tmp_path):
     option, arguments = PARTS[name]
     script = f"print('imported', flush=True)\ndef {name}({arguments}): pass\n"

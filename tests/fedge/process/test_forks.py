@@ -40,6 +40,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.extended
 def test_a_fork_of_a_process_that_had_a_run_is_refused(tmp_path):
     """Without the refusal, PyTorch crashes in the child, or Polars waits forever."""
     (tmp_path / "forks.py").write_text(SCRIPT)

@@ -330,6 +330,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path, cap
         assert (whole.folder / name).read_bytes() == (folder / "s-seed1" / name).read_bytes()
 
 
+@pytest.mark.extended
 def test_runs_end_when_the_command_is_killed(write, tmp_path):
     """Nothing trains on unseen: the run notices that nobody waits for it and ends as SIGTERM ends it."""
     path = write("", seeds=[1], toy=TOY.replace("rounds = 2", "rounds = 5000"))
@@ -447,6 +448,7 @@ def test_a_run_that_was_ended_is_not_one_of_fewer_rounds(write, capsys):
     assert "another configuration: num-server-rounds is 1, was 4; give" in printed.err
 
 
+@pytest.mark.extended
 def test_a_complete_run_of_other_code_is_named(write, tmp_path, capsys, monkeypatch):
     """Its model's file was edited since: the same command does not repeat it, and does not hide that."""
     monkeypatch.chdir(tmp_path)

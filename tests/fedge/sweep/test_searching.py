@@ -92,6 +92,7 @@ def test_poor_trials_end_early_and_are_not_the_best(tmp_path, capsys):
     assert f"{len(pruned)} pruned" in capsys.readouterr().out
 
 
+@pytest.mark.extended
 def test_trials_that_stop_early_are_complete(tmp_path, capsys):
     """No round is better than the first by 0.9, so a patience of one ends the run in round 2 of 4."""
     arguments = "callbacks-args.early-stopping"

@@ -193,10 +193,7 @@ def test_a_run_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certific
             {**config, "num-server-rounds": 5}, address, certificates, resume=str(tmp_path / "runs" / "there")
         )
     assert outcome.status == "failed"
-    assert (
-        "leaf server 2 cannot go on: FileNotFoundError: the control variates of leaf round 4"
-        in outcome.reason
-    )
+    assert "FileNotFoundError: the control variates of leaf round 4" in outcome.reason
 
 
 def test_a_method_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certificates, address):

@@ -110,6 +110,7 @@ def test_options(tmp_path, words):
     _refused(tmp_path, *words, "o.toml", name="o.toml", rule="must be a readable file", step="chmod")
 
 
+@pytest.mark.extended
 def test_a_module_of_one_s_own(tmp_path):
     (tmp_path / "mine.py").write_text("")
     (tmp_path / "mine.py").chmod(0)
@@ -139,7 +140,7 @@ def certs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("words", "lost"), each_day(OF_LINKS, 5), ids=lambda value: value[0] if len(value[0]) > 1 else value
+    ("words", "lost"), each_day(OF_LINKS, 10), ids=lambda value: value[0] if len(value[0]) > 1 else value
 )
 def test_certificates_and_keys(tmp_path, certs, words, lost):
     """Nothing listens, and nobody waits, before they can be read."""

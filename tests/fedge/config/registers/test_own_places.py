@@ -61,6 +61,7 @@ sys.exit(main())
 
 
 @pytest.mark.whole_runs
+@pytest.mark.extended
 def test_no_command_trips_over_an_account_without_a_home(tmp_path):
     """As in a container that is started with any user id: OpenShift does so."""
     (tmp_path / "project").mkdir()

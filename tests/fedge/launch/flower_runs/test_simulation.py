@@ -3,9 +3,12 @@
 import os
 import sys
 
+import pytest
+
 from fedge.launch.flower_runs.simulation import Simulation
 
 
+@pytest.mark.extended
 def test_a_clock_that_is_set_back_is_no_stall(tmp_path):
     """The manifest is of tomorrow, the log grows today: the run is waited for until it ends by itself."""
     (tmp_path / "manifest.json").touch()
