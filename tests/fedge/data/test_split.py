@@ -163,6 +163,7 @@ def test_groups_are_those_of_a_mask_per_value(values):
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_a_hundred_thousand_users_are_split_in_one_pass():
     """A mask per user would look at 10¹¹ windows: minutes instead of seconds."""
     user = np.repeat(np.arange(100_000), 6)

@@ -75,9 +75,11 @@ def test_shares_become_a_table():
 @pytest.mark.parametrize(
     ("usable", "of_ray", "told"),
     [
-        (0.5, 0, 1),
         (3.5, 3, 0),
-        *(pytest.param(*case, marks=pytest.mark.extended) for case in ((1.0, 8, 1), (8.0, 8, 0))),
+        *(
+            pytest.param(*case, marks=pytest.mark.extended)
+            for case in ((0.5, 0, 1), (1.0, 8, 1), (8.0, 8, 0))
+        ),
     ],
 )
 def test_the_table_gives_as_many_clients_at_a_time_as_are_said(

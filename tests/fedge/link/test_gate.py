@@ -379,6 +379,7 @@ class Chatting(Doubling):
         return self.found or super().answer(packet, note)
 
 
+@pytest.mark.extended
 def test_notes_for_ever_without_getting_on_end_the_wait(certificates, attached):
     """The same leaf may take as long as it gets on; where nobody asked for notes they break no silence."""
     with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:

@@ -437,6 +437,7 @@ def test_a_complete_run_is_not_one_of_other_callbacks_or_files(write, tmp_path, 
         assert said in error
 
 
+@pytest.mark.extended
 def test_a_run_that_was_ended_is_not_one_of_fewer_rounds(write, capsys):
     """Ended after round 2 of 4: planned for 3 it ends there, too, but planned for 1 it would not."""
     calls = STOPPING.format(1) + "early-stopping.min-delta = 0.9\n"
@@ -561,6 +562,7 @@ def start_in_thread(work):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+@pytest.mark.extended
 def test_ctrl_c_while_the_processes_of_runs_load_is_told_of_without_a_traceback(write):
     """A terminal sends it to all processes of its group, those too that are about to load torch."""
     path = write("", seeds=[1])

@@ -123,6 +123,7 @@ class Watch:
 """
 
 
+@pytest.mark.extended
 def test_the_best_options_repeat_the_best_run(tmp_path, monkeypatch, capsys):
     """With the clients that it had, and arguments under names and of texts that TOML must quote."""
     monkeypatch.chdir(tmp_path)

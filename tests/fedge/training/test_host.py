@@ -37,6 +37,7 @@ for begin in (keep_freed_memory, thresholds):  # each in a process of its own
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+@pytest.mark.extended
 def test_a_thread_keeps_what_it_has_freed():
     """Pages of 4 KiB that two passes of 46,080 fault in; with thresholds alone, heaps are handed back."""
     done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)

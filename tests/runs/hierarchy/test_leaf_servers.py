@@ -299,6 +299,7 @@ def test_a_run_whose_leaf_server_is_gone_goes_on_without_it(tmp_path, certificat
     assert [loss is None for loss in trained] == [False] * 6 + [True] * 3
 
 
+@pytest.mark.extended
 def test_a_run_begins_without_a_leaf_server_that_is_not_there(tmp_path, certificates, address):
     """The cloud has the data: it knows the leaf's weight, and who comes later takes part."""
     config = small_config(

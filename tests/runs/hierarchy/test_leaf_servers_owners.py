@@ -122,6 +122,7 @@ def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, addr
     assert comparable(outcome.folder)["models"] == wanted["models"]
 
 
+@pytest.mark.extended
 def test_a_run_with_owners_goes_on_without_a_leaf_server_that_is_gone(tmp_path, certificates, address):
     """The checkpoint knows what its clients told: the scale, and the data's fingerprint, are as before."""
     _config, of_cloud, make = owned(

@@ -371,6 +371,7 @@ def test_a_table_that_cannot_be_written_ends_the_run(tmp_path):
     assert "next: see " in text
 
 
+@pytest.mark.extended
 def test_a_log_on_a_full_device_ends_the_run(tmp_path):
     """run.log leads to /dev/full: a run whose warnings are lost does not go on, and says so once."""
     if not Path("/dev/full").exists():

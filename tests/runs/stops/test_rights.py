@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from daily import daily
 
 from fedge.cli import main
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
@@ -172,7 +171,8 @@ def test_a_working_folder_that_cannot_be_written_to(tmp_path, finished, words, n
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", daily([0, 0o555], [0]))
+@pytest.mark.parametrize("mode", [0, 0o555])
+@pytest.mark.extended
 def test_a_run_needs_no_folder_of_the_user_s_but_that_of_its_runs(tmp_path, mode):
     """Neither a home, nor its parts for caches and settings, nor one for temporary files."""
     home = tmp_path / "home"

@@ -156,6 +156,7 @@ def test_the_log_of_a_run_repeats_it(tmp_path, leaves, private):
 
 
 @pytest.mark.whole_runs
+@pytest.mark.extended
 def test_a_run_that_goes_on_has_one_log(tmp_path):
     """Three evaluations, then three more: what is under way at the checkpoint ends when it does anew."""
     real, config = real_run_of_jobs({**RUN, "hierarchy.num-servers": 1, "runs-dir": str(tmp_path)})

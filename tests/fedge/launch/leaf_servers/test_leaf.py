@@ -69,6 +69,7 @@ class Stop(Callback):
         assert round_.global_round < 2, "stopped here"
 
 
+@pytest.mark.extended
 def test_the_end_of_a_failed_run_has_the_command_that_goes_on(tmp_path, certificates):
     """It is carried out as it stands, and the run ends."""
     address, config = f"127.0.0.1:{free_port()}", small_config(tmp_path, **{"hierarchy.num-servers": 1})
