@@ -43,7 +43,7 @@ class _RunLog(logging.FileHandler):
         """Write a record; keeps Flower's first error, for `first_engine_error`."""
         if record.name == "flwr" and record.levelno >= logging.ERROR and not self.engine_error:
             self.engine_error = _first_words(record.getMessage())
-        if self._is_told(record):
+        if self._is_repetition(record):
             return
         try:
             text = _shortened(self.format(record))
@@ -56,7 +56,7 @@ class _RunLog(logging.FileHandler):
         except Exception:
             self.handleError(record)
 
-    def _is_told(self, record: logging.LogRecord) -> bool:
+    def _is_repetition(self, record: logging.LogRecord) -> bool:
         """Whether a record of Flower's engine on a client's failure has nothing new.
 
         Three come with every failure, the last of which, a traceback, holds the others. Fedge tells each
