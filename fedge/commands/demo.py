@@ -29,7 +29,9 @@ The data are generated: this shows how Fedge works, not how well it does on peop
 def add_demo(commands: Any) -> None:
     """Add the subcommand ``demo``."""
     demo = commands.add_parser(
-        "demo", help="demonstrate planted and found groups, and the gain for unseen people: a minute or two"
+        "demo",
+        help="demonstrate planted and found groups, and the gain for unseen people: a minute or two",
+        also=("tutorial", "example", "quickstart"),
     )
     demo.add_argument("--seed", type=int, help="root of every random stream (default: SEED, or 42)")
     demo.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")

@@ -15,7 +15,11 @@ _HOME = "index"  # the start page, which is README
 
 def add_docs(commands: Any) -> None:
     """Add the subcommand ``docs``."""
-    docs = commands.add_parser("docs", help="open the documentation, offline, or print one of its pages")
+    docs = commands.add_parser(
+        "docs",
+        help="open the documentation, offline, or print one of its pages",
+        also=("documentation", "manual", "man"),
+    )
     docs.add_argument("page", nargs="?", help="name of a page, as clustering or docs/clustering.md")
     docs.add_argument("--list", action="store_true", help="list all pages with their titles")
     docs.add_argument(

@@ -11,7 +11,9 @@ from fedge.records.folder import find_run
 def add_sweep(commands: Any) -> None:
     """Add the subcommand ``sweep``."""
     sweep = commands.add_parser(
-        "sweep", help="run and compare many runs, several at a time; repeated: continue"
+        "sweep",
+        help="run and compare many runs, several at a time; repeated: continue",
+        also=("search", "tune", "grid"),
     )
     sweep.add_argument(
         "files", nargs="+", type=Path, metavar="FILE.toml", help="sweep files; see docs/sweeps.md"
@@ -42,7 +44,9 @@ def add_sweep(commands: Any) -> None:
 
 def add_status(commands: Any) -> None:
     """Add the subcommand ``status``."""
-    status = commands.add_parser("status", help="print a run's state; the exit code is the run's")
+    status = commands.add_parser(
+        "status", help="print a run's state; the exit code is the run's", also=("ps",)
+    )
     status.add_argument("run", nargs="?", default="latest", help="run folder or its name (default: latest)")
     status.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
     status.set_defaults(command=_print_status)
@@ -72,6 +76,7 @@ def add_doctor(commands: Any) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="check this machine for a run or, as doctor deployment, as one of several machines",
+        also=("check", "env"),
     )
     add_run_arguments(doctor)
     doctor.add_argument(

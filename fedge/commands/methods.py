@@ -21,7 +21,9 @@ _WINDOW, _CLASSES = (3, 32), 4  # of the trial that determines a method's tiers
 def add_methods(commands: Any) -> None:
     """Add the subcommand ``methods``."""
     methods = commands.add_parser(
-        "methods", help="list methods by name, or show the state and messages of each tier of one"
+        "methods",
+        help="list methods by name, or show the state and messages of each tier of one",
+        also=("algorithms",),
     )
     methods.add_argument("name", nargs="?", help='a listed method, or "module:Name"')
     methods.set_defaults(command=_methods, needs_room=True)

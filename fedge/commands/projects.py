@@ -16,7 +16,11 @@ from fedge.launch.projects.packaged import packaged_configurations
 
 def add_new(commands: Any) -> None:
     """Add the subcommand ``new``."""
-    new = commands.add_parser("new", help="write a small project with its own model, options and federations")
+    new = commands.add_parser(
+        "new",
+        help="write a small project with its own model, options and federations",
+        also=("init", "create"),
+    )
     new.add_argument("folder", type=Path, help="its folder, new or empty, and its name: my-study")
     new.add_argument("--method", action="store_true", help="with its own client method as a start")
     new.set_defaults(command=_new)
@@ -32,7 +36,9 @@ def add_lists(commands: Any) -> None:
     completion.add_argument("shell", choices=SHELLS)
     completion.set_defaults(command=_print_completion)
     options = commands.add_parser(
-        "options", help="explain an option, a section or all options, or find those with a word"
+        "options",
+        help="explain an option, a section or all options, or find those with a word",
+        also=("config", "settings"),
     )
     options.add_argument(
         "word", nargs="?",

@@ -25,11 +25,17 @@ if TYPE_CHECKING:
 
 def add_run(commands: Any) -> None:
     """Add the subcommands ``run`` and ``resume``."""
-    run = commands.add_parser("run", help="execute a run, like `flwr run`, with a reliable exit code")
+    run = commands.add_parser(
+        "run",
+        help="execute a run, like `flwr run`, with a reliable exit code",
+        also=("train", "start", "simulate", "launch"),
+    )
     add_run_arguments(run)
     add_leaves(run)
     run.set_defaults(command=_run, needs_room=True)
-    resume = commands.add_parser("resume", help="resume a stopped run with its original settings")
+    resume = commands.add_parser(
+        "resume", help="resume a stopped run with its original settings", also=("continue", "restart")
+    )
     resume.add_argument(
         "run", nargs="?", default="latest", help="its folder, as runs/NAME (default: latest, the newest)"
     )

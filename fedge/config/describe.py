@@ -8,15 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from fedge.config.config import SECTIONS
-from fedge.config.flat import options
+from fedge.config.flat import MOST_USED, options
 from fedge.config.registers.option import KEYWORDS, ConfigError, Scalar, nearest, shown
 
-MOST_USED = (
-    "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
-    "hierarchy.leaf-rounds", "partition.kind", "partition.unseen-clients", "train.model", "train.lr",
-    "train.local-epochs", "scaffold.enabled", "cluster.enabled", "cluster.method", "cluster.count",
-    "cluster.tau", "gate.enabled", "tracker",
-)  # fmt: skip
 _CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _HEADER = ("| key | default; limits | meaning |", "|---|---|---|")
@@ -132,7 +126,7 @@ def lines_on(wanted: str, width: int) -> list[str]:
     searches = (
         {wanted, f"{wanted}-args"} if wanted in known else set(),
         {key for key in known if key.startswith(f"{wanted}.")},
-        {key for key in known if wanted in key},
+        {key for key, (_, rule) in known.items() if wanted in key or wanted in rule["also"]},
         {key for key, (_, rule) in known.items() if wanted.lower() in rule["doc"].lower()},
     )
     found = next(filter(None, searches), None)

@@ -15,6 +15,13 @@ from typing import Any, TypeVar, cast
 from fedge.config.config import SECTIONS, Config
 from fedge.config.registers.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest, shown
 
+MOST_USED = (
+    "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
+    "hierarchy.leaf-rounds", "partition.kind", "partition.unseen-clients", "train.model", "train.lr",
+    "train.local-epochs", "scaffold.enabled", "cluster.enabled", "cluster.method", "cluster.count",
+    "cluster.tau", "gate.enabled", "tracker",
+)  # fmt: skip
+
 
 @cache
 def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
@@ -37,7 +44,7 @@ def check_keys(keys: list[str]) -> None:
         if key not in known and _table_of(key) is None:
             raise ConfigError(
                 f"{key} is not a configuration key"
-                f"{_longer(key, known) or _argument(key) or nearest(key, known) or _ALL}"
+                f"{_longer(key, known) or _named(key) or _argument(key) or nearest(key, known) or _ALL}"
             )
 
 
@@ -48,6 +55,38 @@ def _longer(key: str, known: list[str]) -> str:
     """
     found = next((name for name in known if name.startswith((f"{key}-", f"{key}."))), None)
     return f"; did you mean {found}?" if found else ""
+
+
+def _named(key: str) -> str:
+    """Words on the option that a key means by another name, as train.epochs for train.local-epochs, or ""."""
+    dashed = key.replace("_", "-")
+    section, _, name = dashed.rpartition(".")
+    beside = [known for known in options() if section and known.startswith(f"{section}.")]
+    ends = [known for known in beside if known == dashed or known.endswith(f"-{name}")]
+    meant = (dashed if dashed in ends else next(iter(ends), None)) or _also(name)
+    meant = meant or (None if section else option_meant(name))
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def _also(word: str) -> str | None:
+    """The option with another name in the field, or None."""
+    return next((key for key, (_, rule) in options().items() if word in rule["also"]), None)
+
+
+def option_meant(word: str) -> str | None:
+    """The option that a word means, by its name, a part of it ("lr" is train.lr) or another name; or None.
+
+    Of several, the most used option comes first, then one that ends with the word or belongs to no section.
+    """
+    word = word.replace("_", "-").lower()
+    if word in options():
+        return word
+    for meant in (f"{word}s", word):  # --round means --rounds
+        named = [key for key in options() if f"-{meant}-" in f"-{key.replace('.', '-')}-"]
+        named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(meant), "." in key))
+        if named and (meant == word or named[0] in MOST_USED):
+            return named[0]
+    return _also(word)
 
 
 def _argument(key: str) -> str:
@@ -65,7 +104,7 @@ def _argument(key: str) -> str:
     return ""
 
 
-_ALL = "; pyproject.toml lists all of them"
+_ALL = "; fedge options lists all of them"
 _GONE = {"cluster.test": "the deal test alone tells groups from chance (docs/clustering.md)"}
 """Key that was an option once → why it is none."""
 

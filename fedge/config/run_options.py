@@ -20,14 +20,20 @@ from fedge.config.sections.uplink import UplinkConfig
 class RunOptions(Section):
     """Options of a whole run, each allowed by itself; `fedge.config.config.Config` checks them together."""
 
-    num_server_rounds: int = option(100, "global rounds", minimum=1)
-    seed: int = option(42, "root of every random stream; SEED in the environment wins", minimum=0)
+    num_server_rounds: int = option(100, "global rounds", minimum=1, also=("num-rounds", "global-rounds"))
+    seed: int = option(
+        42,
+        "root of every random stream; SEED in the environment wins",
+        minimum=0,
+        also=("random-seed", "random-state"),
+    )
     clients: int | str = option(
         "auto",
         "auto: one per user if users are dealt and the data have several, else the federation's number",
         minimum=1,
         words=("auto",),
         kind=int,
+        also=("num-clients", "n-clients", "num-supernodes"),
     )
     run_name: str = option("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = option("runs", "folder of all run folders")

@@ -23,7 +23,11 @@ _OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices", "si", "user
 
 def add_datasets(commands: Any) -> None:
     """Add ``datasets`` and its subcommands to the parsers of `fedge`."""
-    parser = commands.add_parser("datasets", help="public data sets: list, download, prepare as window files")
+    parser = commands.add_parser(
+        "datasets",
+        help="public data sets: list, download, prepare as window files",
+        also=("data", "download"),
+    )
     parser.set_defaults(command=_one_line(_list))
     under = parser.add_subparsers(metavar="ACTION")
     listing = under.add_parser("list", help="name, users, classes, rate, size, licence (the default)")

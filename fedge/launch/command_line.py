@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import Any, NoReturn
 
-from fedge.config.describe import MOST_USED, help_lines
-from fedge.config.flat import options
+from fedge.config.describe import help_lines
+from fedge.config.flat import option_meant, options
 from fedge.config.registers.option import ALIKE, ConfigError, nearest, shown
 from fedge.launch.projects.packaged import is_packaged
 
@@ -33,6 +33,7 @@ class Parser(argparse.ArgumentParser):
     """Parser with one-line errors, whose help may end with further sections."""
 
     more: Callable[[int], Iterable[str]] | None = None
+    also: Sequence[str] = ()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         """Parser of argparse, whose subcommands describe themselves."""
@@ -99,10 +100,18 @@ class CommandGroup:
         self.commands: list[tuple[str, str]] = []
         self._under = under
 
-    def add_parser(self, name: str, *, help: str, **options: Any) -> Parser:
-        """Parser of a new command; arguments as of argparse's ``add_parser``."""
+    def add_parser(self, name: str, *, help: str, also: Sequence[str] = (), **options: Any) -> Parser:
+        """Parser of a new command; further arguments as of argparse's ``add_parser``.
+
+        Args:
+            name: of the command.
+            help: its line in the list of commands.
+            also: names that other tools have for such a command; a message on one leads to this command.
+            options: of the parser.
+        """
         self.commands.append((name, help))
         parser: Parser = self._under.add_parser(name, help=help, **options)
+        parser.also = also
         return parser
 
 
@@ -126,9 +135,12 @@ def show_options(parser: Parser) -> None:
 def parse_command_line(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     """Parsed command line; an invalid one ends the process with one line."""
     commands = _commands(parser)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     if words and not words[0].startswith("-") and words[0] not in commands:
-        meant = f"--{words[0]}" if f"--{words[0]}" in parser._option_string_actions else ""
-        near = f"; did you mean {meant}?" if meant else nearest(words[0], list(commands))
+        flags = [f"--{words[0]}"] if f"--{words[0]}" in parser._option_string_actions else []
+        meant = [*flags, *(name for name, command in commands.items() if words[0] in command.also)]
+        near = f"; did you mean {' or '.join(meant)}?" if meant else nearest(words[0], list(commands))
         near = near or f"; it is one of {', '.join(commands)}"
         parser.error(f"there is no command {shown(words[0])}{near}")
     if words and not any(known.startswith(words[0]) for known in [*parser._option_string_actions, *commands]):
@@ -158,7 +170,7 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str
     key = name.lstrip("-")
     known = {text.lstrip("-"): text for action in command._actions for text in action.option_strings}
     is_option = word.startswith("-") or "=" in word
-    if is_option and "run-config" in known and (meant := _option_meant(key)):
+    if is_option and "run-config" in known and (meant := option_meant(key)):
         after = next((text for text in words[words.index(word) + 1 :] if not text.startswith("-")), None)
         told = value or after or json.dumps(options()[meant][0])
         command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={told}')}")
@@ -167,21 +179,6 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str
     if name in _FLOWERS and "--clients" in known.values():
         near = f"; {_FLOWERS[name]}"
     command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{near}")
-
-
-def _option_meant(word: str) -> str | None:
-    """The run option that a word means, by its name or a part of it ("lr" is train.lr); None without one.
-
-    Of several, the most used option comes first, then one that ends with the word or belongs to no section.
-    """
-    if word in options():
-        return word
-    for meant in (f"{word}s", word):  # --round means --rounds
-        named = [key for key in options() if meant in key.replace(".", "-").split("-")]
-        named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(meant), "." in key))
-        if named and (meant == word or named[0] in MOST_USED):
-            return named[0]
-    return None
 
 
 def refuse_misplaced(word: str | None, what: str) -> None:

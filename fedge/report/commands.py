@@ -23,11 +23,17 @@ _RUNS = Path("runs")
 
 def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], int]) -> None:
     """Add the subcommands; `compare_command` carries out ``compare``."""
-    report = commands.add_parser("report", help="write a run's report.html, also of a running or failed run")
+    report = commands.add_parser(
+        "report",
+        help="write a run's report.html, also of a running or failed run",
+        also=("show", "plot", "view", "open", "results"),
+    )
     report.add_argument("run", nargs="?", default="latest", help="run folder, or its name (default: latest)")
     report.add_argument("-o", "--output", type=Path, help="output file (default: report.html in the folder)")
     report.set_defaults(command=_report, needs_room=True)
-    compare = commands.add_parser("compare", help="write one page on several runs; repetitions are averaged")
+    compare = commands.add_parser(
+        "compare", help="write one page on several runs; repetitions are averaged", also=("diff",)
+    )
     compare.add_argument(
         "runs", nargs="+", metavar="RUN",
         help="run folder, or its name; the first is the reference. A sweep alone is compared by its own "
@@ -59,7 +65,11 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
         "target", metavar="DEST", type=Path, help="new folder, or archive: .zip, .tar, .tar.gz, .tgz"
     )
     export.set_defaults(command=_export)
-    runs = commands.add_parser("runs", help="list runs with status and result, newest first")
+    runs = commands.add_parser(
+        "runs",
+        help="list runs with status and result, newest first",
+        also=("list", "ls", "history", "results"),
+    )
     runs.set_defaults(command=_runs)
     for parser in (report, compare, export, runs):
         parser.add_argument("--runs-dir", type=Path, default=_RUNS, help="folder of all runs (default: runs)")

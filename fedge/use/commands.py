@@ -26,7 +26,9 @@ _HALF = 0.5  # probability from which a class is said to be there
 
 def add_commands(commands: Any) -> None:
     """Add the subcommands to the parser's subparsers."""
-    predict = commands.add_parser("predict", help="classify windows with a run's models, as CSV")
+    predict = commands.add_parser(
+        "predict", help="classify windows with a run's models, as CSV", also=("infer",)
+    )
     predict.add_argument("run", metavar="RUN", help="run folder, or its name; latest is the newest")
     predict.add_argument(
         "data", metavar="DATA", type=Path, help="window file (.npz) with raw windows x; no labels needed"

@@ -57,6 +57,7 @@ def option(
     register: "PartNames | None" = None,
     table: bool = False,
     many: bool = False,
+    also: tuple[str, ...] = (),
 ) -> Any:
     """Declare one option: its default (which fixes its type), meaning with unit, and allowed values.
 
@@ -72,12 +73,14 @@ def option(
         register: of the possible parts; its names are the choices, and there may be more.
         table: a table of keyword arguments, as JSON text; "" is an empty one.
         many: any number of the register's parts, separated by commas; "" is none.
+        also: other names of it in the field; a message on such a word leads to the option.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     if register is not None:
         choices = register.names
-    rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register, "table": table}
-    return field(default=default, metadata={**rule, "kind": kind or type(default), "many": many})
+    allowed = {**bounds, "choices": choices, "words": words, "register": register}
+    of_kind = {"kind": kind or type(default), "table": table, "many": many}
+    return field(default=default, metadata={"doc": doc, "also": also, **allowed, **of_kind})
 
 
 class PartNames(Protocol):

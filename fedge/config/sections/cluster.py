@@ -27,7 +27,9 @@ class ClusterConfig(Section):
         "cloud steps between comparisons of leaves, after five without change; clusters stay in between",
         minimum=1,
     )
-    tau: float = option(0.7, "similarity from which leaves are joined; above 1 none are", minimum=-1.0)
+    tau: float = option(
+        0.7, "similarity from which leaves are joined; above 1 none are", minimum=-1.0, also=("threshold",)
+    )
     signal: str = option(
         "weights",
         "compared quantity: last layers, updates, or losses at each other's clients; see docs/clustering.md",
@@ -43,6 +45,7 @@ class ClusterConfig(Section):
     count: str = option(
         BY_THRESHOLD,
         'clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or a number, as "3"',
+        also=("k", "num-clusters", "n-clusters", "num-groups"),
     )
     level: float | str = option(
         0.01,

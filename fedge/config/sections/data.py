@@ -22,6 +22,7 @@ class DataConfig(Section):
         'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits" (images), '
         '"diabetes" (regression), "notes" (several classes), "sonnets" (characters); "auto": '
         "data/hhar-windows.npz if present, else synthetic",
+        also=("dataset",),
     )
     path_args: str = option(
         "",
@@ -62,7 +63,10 @@ class PartitionConfig(Section):
 
     SECTION = "partition"
     kind: str = option(
-        "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
+        "user",
+        "what is dealt: whole users, whole devices, or windows",
+        register=parts.PARTITIONS,
+        also=("partitioner",),
     )
     kind_args: str = option("", KEYWORDS, table=True)
     deal: str = option(

@@ -20,11 +20,22 @@ class HierarchyConfig(Section):
     """The tree of servers and clients, and how often its tiers exchange models."""
 
     SECTION = "hierarchy"
-    num_servers: int = option(_SERVERS, "leaf servers", minimum=1)
+    num_servers: int = option(
+        _SERVERS,
+        "leaf servers",
+        minimum=1,
+        also=("leaves", "edges", "num-leaves", "num-edges", "num-edge-servers"),
+    )
     clients_per_server: str = option("auto", 'clients of each leaf, as "4,3,2"; "auto": spread evenly')
-    leaf_rounds: int = option(1, "leaf rounds (exchanges with clients) per global round", minimum=1)
+    leaf_rounds: int = option(
+        1, "leaf rounds (exchanges with clients) per global round", minimum=1, also=("edge-rounds",)
+    )
     fraction_train: float = option(
-        1.0, "share of a leaf's clients that train in a leaf round", above=0.0, maximum=1.0
+        1.0,
+        "share of a leaf's clients that train in a leaf round",
+        above=0.0,
+        maximum=1.0,
+        also=("fraction-fit", "client-fraction", "sample-fraction", "join-ratio"),
     )
     participation: str = option(
         "auto",

@@ -15,6 +15,7 @@ class PrivacyConfig(Section):
         "off",
         "clipping by the leaf or by each client; local: with noise at the client",
         choices=PRIVACY_KINDS,
+        also=("dp",),
     )
     clip_norm: float = option(1.0, "largest L2 norm of a client's update; adaptive: the first one", above=0.0)
     noise_multiplier: float = option(

@@ -52,7 +52,9 @@ class TrainConfig(Section):
         register=parts.OPTIMIZERS,
     )
     optimizer_args: str = option("", "its keyword arguments beside lr and weight-decay", table=True)
-    lr: float = option(0.05, "step size in global round 1", above=0.0, maximum=1e6)
+    lr: float = option(
+        0.05, "step size in global round 1", above=0.0, maximum=1e6, also=("learning-rate", "step-size")
+    )
     schedule: str = option(
         "exponential",
         "factor on lr by round; see docs/extend.md",
@@ -74,9 +76,13 @@ class TrainConfig(Section):
         minimum=0,
         words=("auto",),
     )
-    batch_size: int = option(32, "windows per step", minimum=1)
+    batch_size: int = option(32, "windows per step", minimum=1, also=("bs",))
     prox_mu: float = option(
-        0.0, "FedProx: pull of a client to its leaf's model; 0: off", minimum=0.0, maximum=1e6
+        0.0,
+        "FedProx: pull of a client to its leaf's model; 0: off",
+        minimum=0.0,
+        maximum=1e6,
+        also=("mu", "proximal-mu"),
     )
     threads: int = option(
         1, "torch threads per client; another number gives other last bits", minimum=1, maximum=1024
@@ -97,6 +103,7 @@ class TrainConfig(Section):
         "auto",
         "auto: a GPU if the federation gives one; in process, the faster of cores and GPU; see docs/gpu.md",
         choices=("auto", "cpu", "cuda"),
+        also=("gpu", "gpus"),
     )
     precision: str = option(
         "float32",

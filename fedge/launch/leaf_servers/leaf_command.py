@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.engines import engine_kind
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.tree import refuse_no_path
 from fedge.flower import refuse_untested_flower
 from fedge.link.reach import host_and_port
@@ -75,6 +75,11 @@ def refuse_with_leaves(address: str, engine: str, workers: int | None, client_ap
     if engine_kind(engine).on_ray:
         raise ConfigError(
             "--leaves and --engine flower exclude each other: leaf servers have the clients; remove one"
+        )
+    if address.isdecimal():
+        raise ConfigError(
+            f"--leaves is the address at which separate leaf servers connect, but is {shown(address)}; "
+            f"for a number of leaf servers use -c 'hierarchy.num-servers={address}'"
         )
     host_and_port("--leaves", address, least=0)
     if workers is not None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odd_names import odd_names
 
 from fedge.config.config import Config
-from fedge.config.flat import fold_tables, from_run_config, options, to_run_config
+from fedge.config.flat import fold_tables, from_run_config, option_meant, options, to_run_config
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.traits import TRUTH
@@ -252,10 +252,34 @@ def test_an_argument_that_is_taken_for_an_option_is_named(key, known):
         from_run_config({key: 1})
 
 
+ALSO = [(word, key) for key, (_, rule) in options().items() for word in rule["also"]]
+
+
+@pytest.mark.parametrize(("word", "key"), ALSO)
+def test_another_name_of_an_option_leads_to_it(word, key):
+    section = key.rpartition(".")[0]
+    refused_with_the_right_one(key, {word, f"{section}.{word}".lstrip("."), word.replace("-", "_")})
+    assert option_meant(word) == key
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ("train.epochs", "train.local-epochs"),
+        ("epochs", "train.local-epochs"),
+        ("rounds", "num-server-rounds"),
+        ("cluster.gain", "cluster.min-gain"),
+        ("train.decay", "train.lr-decay"),
+    ],
+)
+def test_the_end_of_a_name_leads_to_it(wrong, key):
+    refused_with_the_right_one(key, [wrong])
+
+
 def test_a_key_without_its_section_and_one_that_resembles_nothing():
     with pytest.raises(ConfigError, match=r"^lr is not a configuration key; did you mean train\.lr\?"):
         from_run_config({"lr": 0.1})
-    with pytest.raises(ConfigError, match=r"pyproject.toml lists all of them"):
+    with pytest.raises(ConfigError, match=r"fedge options lists all of them"):
         from_run_config({"%%%%": 0.1})
 
 

@@ -173,8 +173,8 @@ def test_no_other_message_names_the_option_beside_a_tree():
     }
     assert naming == {
         "config/sections/hierarchy.py": 2, "config/participation.py": 1, "config/topology.py": 1,
-        "config/effects.py": 1, "config/describe.py": 1, "clustering/deal_test/reach.py": 1,
-        "privacy/coverage.py": 1,
+        "config/effects.py": 1, "config/flat.py": 1, "clustering/deal_test/reach.py": 1,
+        "privacy/coverage.py": 1, "launch/leaf_servers/leaf_command.py": 1,
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -28,7 +30,9 @@ def refused(words, capsys, code=2):
     [
         ("rnu", "there is no command 'rnu'; did you mean run?"),
         ("fly", "there is no command 'fly'; it is one of demo, new, run, "),
-        ("help", "there is no command 'help'; did you mean --help?"),
+        ("help fly", "there is no command 'fly'; it is one of demo, new, run, "),
+        ("train", "there is no command 'train'; did you mean run?"),
+        ("results", "there is no command 'results'; did you mean report or runs?"),
         ("version", "there is no command 'version'; did you mean --version?"),
         ("-v", "there is no '-v'; see fedge --help"),
         ("--verbose run", "there is no '--verbose'; see fedge --help"),
@@ -53,6 +57,8 @@ def refused(words, capsys, code=2):
         ("run --rounds 5", "as -c 'num-server-rounds=5'"),
         ("run --round 5", "as -c 'num-server-rounds=5'"),
         ("run --lr=0.1", "as -c 'train.lr=0.1'"),
+        ("run --dataset=mnist", "as -c 'data.path=mnist'"),
+        ("run --local_epochs 2", "as -c 'train.local-epochs=2'"),
         ("run . local-simulation third", "too many words: 'third'; see fedge run --help"),
         ("compare", "the following arguments are required: RUN; see fedge compare --help"),
         ("sweep x.toml --jobs many", "argument --jobs: invalid int value: 'many'"),
@@ -61,6 +67,30 @@ def refused(words, capsys, code=2):
 )
 def test_one_line_that_says_what_is_near(words, telling, capsys):
     assert telling in refused(words.split(), capsys)
+
+
+ALSO = sorted((word, name) for name, command in _commands(_parser()).items() for word in command.also)
+
+
+@pytest.mark.parametrize(("word", "name"), ALSO)
+def test_a_name_that_other_tools_have_for_a_command_leads_to_it(word, name, capsys):
+    assert re.search(rf"did you mean ([a-z]+ or )?{name}( or [a-z]+)?\?$", refused([word], capsys).strip())
+
+
+@pytest.mark.parametrize("words", [["help"], ["help", "run"]])
+def test_help_is_a_command_too(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: fedge", *words[1:]]))
+
+
+def test_fedge_is_a_module_too():
+    """Where scripts are not on the path."""
+    found = subprocess.run(
+        [sys.executable, "-m", "fedge", "--version"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith("fedge ")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from fedge.cli import main
         (["run", "--leaves", "127.0.0.1:0", "--workers", "2"], "--workers belongs to fedge leaf"),
         (["run", "--leaves", "127.0.0.1:0"], "cloud.crt must exist for TLS"),
         (["run", "--leaves", "localhost"], "--leaves must be HOST:PORT"),
+        (["run", "--leaves", "4"], "use -c 'hierarchy.num-servers=4'"),
         (["run", "--leaves", "0.0.0.0:99999"], "--leaves must be HOST:PORT"),
         (["run", "--leaves", "::1:9555"], "--leaves must be HOST:PORT"),
     ],
