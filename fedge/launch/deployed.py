@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from fedge.launch.projects.project import Project, read_toml
 from fedge.launch.projects.writable import writable_project
 from fedge.link.reach import is_there, refuse_other_authority
 from fedge.process.endings import exits
+from fedge.records.folder import dated_name
 
 _FLWR = (
     sys.executable, "-c", "from fedge.process.endings.channels import exit_despite_channels; "
@@ -106,7 +106,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     _refuse_unreachable(project, federation, address)
     config = prepared.config
     told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED belongs to this process
-    told["run-name"] = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    told["run-name"] = config.run_name or dated_name(prepared.seed, alone=True)
     if here:
         told["runs-dir"] = str(Path(config.runs_dir).absolute())
     app = [str(project.folder), federation]

@@ -40,10 +40,16 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
                 refuse_taken_name(runs_dir, name)
                 raise
         else:
-            folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
+            folder = _fresh_folder(parent, dated_name(seed))
         sync(parent)
     point_latest(folder)
     return folder.absolute()
+
+
+def dated_name(seed: int, *, alone: bool = False) -> str:
+    """Name of a run by date, time and seed; `alone`, with microseconds, where no folder is made at once."""
+    now = datetime.now()
+    return f"{now:%Y%m%d-%H%M%S}-seed{seed}" + (f"-{now:%f}" if alone else "")
 
 
 @contextmanager

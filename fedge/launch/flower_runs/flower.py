@@ -24,8 +24,9 @@ from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.endings.reaper import remove_at_end, start_reaper
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
-from fedge.records.folder import find_run, short
+from fedge.records.folder import dated_name, find_run, short
 from fedge.records.manifest import read_manifest, write_manifest
+from fedge.seeding import resolve_seed
 
 
 def run_on_flower(
@@ -44,7 +45,7 @@ def run_on_flower(
         config: the same options, checked.
         there: the federation, with the run's number of clients.
     """
-    name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    name = config.run_name or dated_name(resolve_seed(config.seed)[0], alone=True)
     folder = (
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )

@@ -13,6 +13,7 @@ from fedge.records.folder import (
     client_data_folder,
     create_run_folder,
     data_folders,
+    dated_name,
     refuse_taken_name,
     remove_client_data,
     written_at,
@@ -145,3 +146,8 @@ def test_a_file_was_written_at_some_time_whatever_its_file_system_says(zone, sec
     assert abs(local.astimezone(timezone.utc) - universal).total_seconds() <= 3600
     if 31_536_000 <= seconds < 253_339_228_800:
         assert abs(universal.timestamp() - seconds) < 1e-3
+
+
+def test_a_name_says_date_time_and_seed():
+    assert re.fullmatch(r"\d{8}-\d{6}-seed7", dated_name(7))
+    assert re.fullmatch(r"\d{8}-\d{6}-seed7-\d{6}", dated_name(7, alone=True))
