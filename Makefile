@@ -79,7 +79,9 @@ check: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# the first line compiles the modules of tests once, beside mypy, where otherwise each of the processes would
 tests: $(STAMP)
+	$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 || true
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE)
 
 # what is the second of its kind on Ray, or long: minutes in all
