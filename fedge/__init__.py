@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader as lazy
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedge.report.compare import compare as compare
 
 # loaded on first use: torch takes seconds, and most commands do not need it
-__getattr__, __dir__, __all__ = lazy.attach(
+_on_first_use, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "config.registers.option": ["ConfigError"],
@@ -28,6 +28,16 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "report.compare": ["compare"],
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    """A part of the package, or its version, on first use."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version(__name__)
+    return _on_first_use(name)
+
 
 if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's allocations from here on
     from fedge.process.capture import begin_capture

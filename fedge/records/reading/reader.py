@@ -296,11 +296,16 @@ class RunData:
 def _folder_of(path: Any) -> Path:
     """A path without links, as "latest" is one: its target has the run's name.
 
+    A name that is no folder here is looked up in runs/, as in commands.
+
     Raises:
         RunFolderError: not a path.
     """
     try:
-        return Path(path).resolve()
+        found = Path(path)
+        if path == found.name and not found.is_dir() and Path("runs", path).is_dir():
+            found = Path("runs", path)
+        return found.resolve()
     except (TypeError, ValueError, OSError, RuntimeError) as error:  # NUL, surrogates, links in a circle
         raise RunFolderError(
             f"a run must be the path of its folder, but is {shown(path)} ({error}); give one, e.g. runs/NAME"
@@ -308,7 +313,7 @@ def _folder_of(path: Any) -> Path:
 
 
 def load_run(path: str | Path) -> RunData:
-    """Read a run folder, ``runs/NAME``, in any state of the run.
+    """Read a run folder, ``runs/NAME`` or a NAME in runs/, in any state of the run.
 
     Raises:
         RunFolderError: no run, an unreadable manifest, or an entry other than a file.

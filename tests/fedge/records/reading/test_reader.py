@@ -6,6 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -123,6 +125,25 @@ def test_simulate_returns_a_failed_run_and_raises_for_a_refused_one(tmp_path):
 def test_the_link_to_the_newest_run_has_the_name_of_the_run(folder):
     (folder.parent / "latest").symlink_to(folder.name)
     assert load_run(folder.parent / "latest").name == "mine"
+
+
+def test_a_name_is_that_of_a_run_in_runs(folder, monkeypatch):
+    """As for commands; a folder here comes first."""
+    (folder.parent / "work" / "runs").mkdir(parents=True)
+    monkeypatch.chdir(folder.parent / "work")
+    Path("runs", "one").symlink_to(folder)
+    assert load_run("one").folder == folder.resolve()
+    Path("one").mkdir()
+    with pytest.raises(RunFolderError, match="no manifest"):
+        load_run("one")
+    with pytest.raises(RunFolderError, match="no manifest"):
+        load_run("other")
+
+
+def test_the_package_says_its_version():
+    assert fedge.__version__ == version("fedge")
+    with pytest.raises(AttributeError, match="attribute versions"):
+        _ = fedge.versions
 
 
 def test_frames_have_the_types_of_the_catalog(folder):
