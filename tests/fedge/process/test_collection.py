@@ -79,12 +79,12 @@ def test_what_a_run_imports_is_searched_no_more():
     assert done.stdout.strip() == "True"
 
 
-@pytest.mark.parametrize(("clients", "objects"), [(9, 700), (1000, 25_000), (10_000, 250_000)])
+@pytest.mark.parametrize(("clients", "objects"), [(9, 0), (1000, 25_000), (10_000, 250_000)])
 def test_the_more_clients_the_less_often_a_search_however_the_body_ends(clients, objects):
     usual = gc.get_threshold()
-    assert usual[0] == 700
+    assert 0 < usual[0] <= 2000  # 700 up to Python 3.12
     with searched_seldom(clients):
-        assert gc.get_threshold() == (objects, *usual[1:])
+        assert gc.get_threshold() == (objects or usual[0], *usual[1:])
     assert gc.get_threshold() == usual
     with pytest.raises(ImportError), searched_seldom(clients):
         raise ImportError
