@@ -32,7 +32,8 @@ def searched_seldom(clients: int) -> Iterator[None]:
     """Let garbage be searched for less often in the body, the more clients a run has.
 
     Messages and replies of thousands of clients live until the end of an exchange. Searching all of them
-    every 700 objects (2,000 from Python 3.13), Python's habit, takes a fifth of the round. With few clients nothing changes.
+    every 700 objects (2,000 from Python 3.13), Python's habit, takes a fifth of the round. With few clients
+    nothing changes.
     """
     usual = gc.get_threshold()
     gc.set_threshold(max(usual[0], _PER_CLIENT * clients) if usual[0] else 0, *usual[1:])
