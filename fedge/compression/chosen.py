@@ -18,6 +18,8 @@ from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.sections.uplink import UplinkConfig
 from fedge.config.uplinks import without_feedback
 from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State
+from fedge.states.files import state_bytes
 
 _TRIED = (1, 2, 100)  # entries of arrays
 
@@ -38,6 +40,27 @@ def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | 
 def uplink_of_servers(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
     """Uplink from every server to the one above it; see `uplink_of_clients`."""
     return _uplink(SERVER_UPLINKS, config, "servers", Purpose.SERVER_UPLINK, names)
+
+
+def upload_sizes(
+    config: UplinkConfig, model: State, names: Collection[str], have_servers: bool
+) -> dict[str, dict[str, int]]:
+    """Bytes of a model's upload on each compressed tier, as {"clients": {"model_bytes": …, "sent_bytes": …}}.
+
+    Args:
+        config: of the run.
+        model: any model of the run, without frozen entries.
+        names: of the compressed entries.
+        have_servers: whether servers send models to one above: a single leaf does not.
+    """
+    tiers = {"clients": uplink_of_clients(config, names)}
+    if have_servers:
+        tiers["servers"] = uplink_of_servers(config, names)
+    return {
+        tier: {"model_bytes": state_bytes(model), "sent_bytes": uplink.sent_bytes(model)}
+        for tier, uplink in tiers.items()
+        if uplink is not None
+    }
 
 
 def _uplink(

@@ -181,6 +181,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "remarks": _list_of(_is_text),
     "stopped": _with(by=_is_text, after_round=_is_count, reason=_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),
+    "uplink": _table_of(_with(model_bytes=_is_count, sent_bytes=_is_count)),
     "parts": _table_of(_with(name=_is_text)),
     "outputs": _table_of(_is_text),
     "traces": _table_of(_is_text),

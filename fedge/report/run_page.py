@@ -20,11 +20,13 @@ from fedge.report.intact import intact_tables
 from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, sole_users_of, worst_first
 from fedge.report.sections.clustering import clustering_section
+from fedge.report.sections.compression import compression_sections
 from fedge.report.sections.costs import cost_sections
 from fedge.report.sections.data import windows_section
 from fedge.report.sections.devices import device_sections, device_tiles
 from fedge.report.sections.gate import decisions, gate_section
 from fedge.report.sections.memory import memory_section, peak_text
+from fedge.report.sections.mobility import mobility_sections
 from fedge.report.sections.privacy import privacy_sections
 from fedge.report.sections.setup import reproduce_section, setup_section
 from fedge.report.sections.time import time_section
@@ -62,7 +64,11 @@ def run_page(run: RunData) -> Page:
         makers = [*_NEED_ROUNDS, *makers]
     sections = [make(run) for make in makers]
     if not run.rounds.is_empty():
-        sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
+        sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = [
+            *mobility_sections(run),
+            *compression_sections(run),
+            *privacy_sections(run),
+        ]
         sections[1:1] = tree_sections(run)  # after the scores
         sections[0:0] = device_sections(run)  # the main results on the virtual clock
         sections[1:1] = cost_sections(run)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
+from fedge.compression.chosen import upload_sizes
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.config.registers.register import looked_in
@@ -142,6 +143,10 @@ class Steps:
             plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(clients)
         )
         self._strategy = strategy
+        if config.uplink.is_on:
+            leaf = strategy.leaves[0]
+            sizes_up = upload_sizes(config.uplink, initial[0], leaf.parameter_names, leaf.sending is not None)
+            self._recorder.update_manifest(uplink=sizes_up)
         done = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin(
             [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, done

@@ -131,7 +131,8 @@ class HierarchyConfig(Section):
         """The option that says how many children servers of a tier have, for messages."""
         if not self.tree or self.tiers == 2:
             return self.leaves_said
-        return f"the children of a {self.tier_names[tier]} (hierarchy.tree)"
+        parent = f"a {self.tier_names[tier]}" if tier else f"the {self.tier_names[tier]}"
+        return f"the children of {parent} (hierarchy.tree)"
 
     @property
     def branches(self) -> int:

@@ -138,7 +138,7 @@ MANY = {"scenario": "rotate", "scenario-groups": 2}
         ("3x3", {**MANY, "scenario-moves": "2:2"}, "or raise the number of leaves in"),
         ("3x3", {"hierarchy.participation": "1,2"}, "has 2; change it, or the number of leaves in"),
         ("3x3", {"cluster.method": "kmeans", "cluster.count": "4"}, "at most the number of leaves in"),
-        ("2x2x3", {"cluster.method": "kmeans", "cluster.count": "3"}, "at most the children of a cloud ("),
+        ("2x2x3", {"cluster.method": "kmeans", "cluster.count": "3"}, "at most the children of the cloud ("),
         (
             "4x2x3", {"cluster.method": "kmeans", "cluster.count": "3", "cluster.tiers": "0,1"},
             "at most the children of a region (",
