@@ -24,7 +24,7 @@ from fedge.devices.tiers.parent import Parent, ParentLink
 from fedge.devices.timeline.clock import Clock
 from fedge.devices.timeline.line import Line
 from fedge.devices.timeline.real import RealClock
-from fedge.devices.work.jobs import restored
+from fedge.devices.work.jobs import Job, restored
 from fedge.devices.work.routes import OpenRound, Route
 from fedge.states.averaging import State
 from fedge.states.restored import listed, number, refuse_other_states, refuse_unlike, whole
@@ -103,21 +103,14 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     Raises:
         ConfigError: a rule of the user's keeps something that would not come back.
     """
-    kept = _Kept()
-    memory: dict[str, State] = {}
-    servers = []
-    for index, server in enumerate(_servers(procedure)):
-        if fault := unkept(server.memory, server.version.vector):
-            raise ConfigError(f"{server.told} {fault}; fix it")
-        if server.memory.arrays:
-            memory[str(index)] = dict(server.memory.arrays)
-        servers.append(_server_facts(server, kept))
+    memories, kept = _server_memories(procedure), _Kept()  # memories first: they may be refused
+    servers = [_server_facts(server, kept) for server in _servers(procedure)]
     facts = {
         "form": _FORM,
         "clock": procedure.clock.facts(),
-        "jobs": [[job.facts(), kept.version(job.start)] for job in procedure.jobs.values()],
+        "jobs": [_job_facts(job, kept) for job in procedure.jobs.values()],
         "lines": [
-            [[[job.facts(), kept.version(job.start)] for job in line.waiting], line.busy_us, line.until_us]
+            [[_job_facts(job, kept) for job in line.waiting], line.busy_us, line.until_us]
             for line in procedure.lines
         ],
         "servers": servers,
@@ -135,23 +128,47 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "between_before": procedure.between_before.tolist(),
         "ledger": procedure.ledger.facts(),
     }
-    algorithms, extra = procedure.algorithms, dict[str, State]()
-    if algorithms is not None:
-        facts["algorithms"] = algorithms.facts()
-        facts["waiting"] = [
-            [[*_arrival_facts(one.arrival, kept, whole=True), _numbered(extra, one.extra)] for one in waiting]
-            for waiting in algorithms.waiting
-        ]
     groups: Groups = {
         _VECTORS: kept.vectors,
         _COUNTERS: kept.counters,
-        _MEMORY: memory,
+        _MEMORY: memories,
         _COUNTS: {_COUNTS: dict(procedure.ledger.counts)},
         _CHOOSING: procedure.choosing.arrays(),
-        _PARTS: {} if algorithms is None else algorithms.memories(),
-        _EXTRA: extra,
+        _PARTS: {},
+        _EXTRA: {},
     }
+    algorithms = procedure.algorithms
+    if algorithms is not None:
+        facts["algorithms"] = algorithms.facts()
+        facts["waiting"] = [
+            [
+                [*_arrival_facts(one.arrival, kept, whole=True), _numbered(groups[_EXTRA], one.extra)]
+                for one in waiting
+            ]
+            for waiting in algorithms.waiting
+        ]
+        groups[_PARTS] = algorithms.memories()
     return groups, facts
+
+
+def _job_facts(job: Job, kept: _Kept) -> list[Any]:
+    """A job under way as JSON; its starting model is kept."""
+    return [job.facts(), kept.version(job.start)]
+
+
+def _server_memories(procedure: Procedure) -> dict[str, State]:
+    """Number of a server → arrays kept by its rule.
+
+    Raises:
+        ConfigError: a rule of the user's keeps something that would not come back.
+    """
+    found: dict[str, State] = {}
+    for index, server in enumerate(_servers(procedure)):
+        if fault := unkept(server.memory, server.version.vector):
+            raise ConfigError(f"{server.told} {fault}; fix it")
+        if server.memory.arrays:
+            found[str(index)] = dict(server.memory.arrays)
+    return found
 
 
 def restore(

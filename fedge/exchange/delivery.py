@@ -113,9 +113,7 @@ def _pull(
         if beside is not None:
             lost, more, is_awaited = beside(pending)
             is_awaited |= bool(got)  # the awaited clients may be among these
-            for question, _ in lost:
-                del pending[question.metadata.message_id]
-            got += lost
+            got += _matched(pending, (reply for _, reply in lost))
             pending.update(stamps.push(engine, more))
         collected.extend(got)
         if got:

@@ -51,7 +51,7 @@ _LOOK_S = 0.1  # seconds between a waiting thread's checks of its stream
 _LEAVE_S = 2.0
 _ABSENT_S = 1.0  # wait for a leaf server marked as absent
 _MOST_OUTDATED = 1000  # per leaf: a leaf may attach as often as it likes
-_MOST_TOLD = 5  # logged breaks of the link per question
+_MOST_LOGGED = 5  # logged breaks of the link per question
 
 
 class LeafGone(RuntimeError):
@@ -63,7 +63,7 @@ class LeafRefused(LeafGone):
 
 
 OnNote = Callable[[Packet], bool]
-"""Takes what a leaf server tells meanwhile; tells whether it has got on. ValueError: that cannot be."""
+"""Takes a note of a leaf server; returns whether it reports progress. ValueError: an impossible note."""
 
 
 @dataclass
@@ -147,6 +147,40 @@ class _Stream:
                 if found.kind != NOTE:
                     question.answer = found
                     question.answered.set()
+
+
+class _Patience:
+    """How long to wait for the answer to a question, through reconnections."""
+
+    def __init__(self, timeout_s: float, limit_s: float, on_note: OnNote | None) -> None:
+        """Wait at most for a silence of `timeout_s`, and for `limit_s` without progress."""
+        self._timeout_s, self._limit_s, self._on_note = timeout_s, limit_s, on_note
+        self._heard = self._progressed = time.monotonic()
+
+    def hear(self) -> None:
+        """End a silence."""
+        self._heard = time.monotonic()
+
+    def note(self, found: Packet) -> None:
+        """Pass on a note; without a handler it ends no silence."""
+        if self._on_note is not None:
+            self.hear()
+            if self._on_note(found):
+                self._progressed = self._heard
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether there was no progress for too long."""
+        return time.monotonic() - self._progressed > self._limit_s
+
+    def wait(self, question: _Question, stream: _Stream) -> float | None:
+        """Wait for the answer, or the end of the stream; returns the limit in seconds if one has passed."""
+        while not question.answered.wait(_LOOK_S) and not stream.has_ended:
+            if time.monotonic() - self._heard > self._timeout_s:
+                return self._timeout_s
+            if self.is_stuck:
+                return self._limit_s
+        return None
 
 
 class LeafGate:
@@ -285,27 +319,18 @@ class LeafGate:
             LeafGone: the leaf did not answer in time.
             LeafRefused: its answer cannot be read, or `on_note` refuses a note.
         """
-        heard = got_on = time.monotonic()
-        breaks = 0
-
-        def note(found: Packet) -> None:
-            nonlocal heard, got_on
-            if on_note is not None:
-                heard = time.monotonic()
-                if on_note(found):
-                    got_on = heard
-
+        patience = _Patience(timeout_s, limit_s, on_note)
         numbered = replace(packet, facts={**packet.facts, NUMBER: f"{self._name}-{next(self._numbers)}"})
+        breaks = 0
         while True:
             stream = self._stream_of(leaf, timeout_s)
-            question, heard = _Question(numbered, note, most, keep), time.monotonic()
+            question = _Question(numbered, patience.note, most, keep)
+            patience.hear()
             stream.put(question)
-            while not question.answered.wait(_LOOK_S) and not stream.has_ended:
-                now = time.monotonic()
-                if now - heard > timeout_s or now - got_on > limit_s:
-                    stream.cut()
-                    within = timeout_s if now - heard > timeout_s else limit_s
-                    raise LeafGone(f"leaf server {leaf} did not answer within {within:g} s")
+            passed_s = patience.wait(question, stream)
+            if passed_s is not None:
+                stream.cut()
+                raise LeafGone(f"leaf server {leaf} did not answer within {passed_s:g} s")
             if question.refused:
                 stream.cut()
                 raise LeafRefused(f"leaf server {leaf}: {question.refused}")
@@ -314,9 +339,9 @@ class LeafGate:
                     stream.end()
                 return question.answer
             breaks += 1
-            if time.monotonic() - got_on > limit_s:
+            if patience.is_stuck:
                 raise LeafGone(f"the link to leaf server {leaf} broke {breaks} times")
-            if breaks <= _MOST_TOLD:
+            if breaks <= _MOST_LOGGED:
                 logger.warning(
                     "the link to leaf server %d broke; the question is repeated once it is back", leaf
                 )

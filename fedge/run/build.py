@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -143,43 +144,58 @@ def build_strategy(
     leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variances, algorithm_maker(plan))
     at_clients = len(clients) if make_port is RoutedLeaves else 0  # others' models stay at their leaf servers
     prepare_sharing(plan, clients, leaves, config.transfer.spills_by_memory, at_clients)
-    held_out = windows_of_splits(dealt)
-    truth = None if dealt.scenario is None else dealt.scenario.groups_in
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
     branches = servers_over(config, leaves, own_layers)
-
-    def cloud_at(path: TreePath, below: Sequence[Leaf]) -> CloudAggregator:
-        cluster, (asks_all, even) = config.cluster_at(len(path)), evidence_asked(config, below)
-        if asks_all:
-            _refuse_noise_used_twice(config.privacy.kind, cluster, even)
-        setting = CloudSetting(
-            tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
-            asks_all, even, cloud_rule(config, trainable, variances, len(path)), plan.taught,
-        )  # fmt: skip
-        return CloudAggregator(
-            cluster,
-            setting,
-            lambda number: start_of(plan, network_of(plan, shape, number))[0] if number else state,
-        )
-
+    uplink = uplink_of_servers(config.uplink, trainable)
+    if uplink is not None and len(branches) > 1:  # a single server has no cloud above it
+        _let_send(branches, uplink, plan.seed)
+    truth = None if dealt.scenario is None else dealt.scenario.groups_in
+    cloud_at = partial(_cloud_at, plan, shape, state, trainable, variances, truth)
     inner = {
         region.path: cloud_at(region.path, region.leaves)
         for region in all_regions(branches)
         if len(region.path) in config.meeting_tiers
     }
     common = common_test(plan, shape, dealt, frozen)
-    task = RunTask(config, plan.seed, held_out, shape.classes, truth, own_layers, common)
+    task = RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes, truth, own_layers, common)
     facilities = Facilities(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
         _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
-    uplink = uplink_of_servers(config.uplink, trainable)
-    if uplink is not None and len(branches) > 1:  # a single server has no cloud above it
-        _let_send(branches, uplink, plan.seed)
     strategy = HierarchicalStrategy(
         task, branches, cloud_at((), leaves), facilities, on_round, make_port, inner
     )
     return strategy, state
+
+
+def _cloud_at(
+    plan: RunPlan,
+    shape: DataShape,
+    state: State,
+    trainable: Sequence[str],
+    variances: Sequence[str],
+    truth: Truth | None,
+    path: TreePath,
+    below: Sequence[Leaf],
+) -> CloudAggregator:
+    """The part of a server that groups its children and combines their models: the cloud, or a region.
+
+    Raises:
+        ConfigError: its method would use a client's noise twice.
+    """
+    config = plan.config
+    cluster, (asks_all, even) = config.cluster_at(len(path)), evidence_asked(config, below)
+    if asks_all:
+        _refuse_noise_used_twice(config.privacy.kind, cluster, even)
+    setting = CloudSetting(
+        tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
+        asks_all, even, cloud_rule(config, trainable, variances, len(path)), plan.taught,
+    )  # fmt: skip
+
+    def candidate(number: int) -> State:
+        return start_of(plan, network_of(plan, shape, number))[0] if number else state
+
+    return CloudAggregator(cluster, setting, candidate)
 
 
 def with_local_steps(config: Config, steps: int) -> Config:

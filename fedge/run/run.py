@@ -166,26 +166,7 @@ def _carry_out(
     manifest = first_manifest(prepared, opened, engine, federation)
     data_folder = client_data_folder(around.folder, len(manifest.get("resumed", [])))
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
-    on_clock = config.asynchrony.is_on
-    recorder = (
-        DeviceRecorder(
-            around.folder,
-            opened.offsets,
-            manifest,
-            learned=task_of(config.train),
-            is_real=config.asynchrony.is_real,
-            more=_further_tables(config),
-        )
-        if on_clock
-        else Recorder(
-            around.folder,
-            opened.offsets,
-            manifest,
-            _further_tables(config),
-            learned=task_of(config.train),
-        )
-    )
-    with recorder:
+    with _recorder(around, manifest) as recorder:
         words = grid.resume_words if isinstance(grid, LeafEngine) else _cluster_of(engine, federation)
         ending = Ending(recorder, around.console, around.clean_up, owns_process, words)
         try:
@@ -200,6 +181,16 @@ def _carry_out(
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
             steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
             return ending.around(steps.carry_out, announcer.remarks)
+
+
+def _recorder(around: _Surroundings, manifest: dict[str, Any]) -> Recorder:
+    """Recorder of the run, with devices' tables on a clock."""
+    given = around.folder, around.opened.offsets, manifest
+    more, learned = _further_tables(around.config), task_of(around.config.train)
+    clock = around.config.asynchrony
+    if clock.is_on:
+        return DeviceRecorder(*given, learned=learned, is_real=clock.is_real, more=more)
+    return Recorder(*given, more, learned=learned)
 
 
 def _cluster_of(engine: str, federation: Mapping[str, Any]) -> str:

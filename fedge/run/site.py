@@ -130,13 +130,7 @@ def open_site(
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code, facts.get("parts", {}))
-    if "delays" in config.hierarchy.arguments("association"):
-        raise ConfigError(
-            "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
-            "not read; remove it, or leave out --leaves"
-        )
-    if facts.get("scale") is not None:
-        raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
+    _refuse_data_elsewhere(config, facts)
     plan, dealing = site_plan(folder, facts), dealing or Dealing()
     dealt = dealing.take(run, lambda: _dealt(plan, config, facts, data))
     try:
@@ -160,6 +154,17 @@ def open_site(
 
     clients = Clients(engine, engine.node_of, engine.node_of.values())
     return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)
+
+
+def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a run needs a file of the cloud's, or clients with their own windows."""
+    if "delays" in config.hierarchy.arguments("association"):
+        raise ConfigError(
+            "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
+            "not read; remove it, or leave out --leaves"
+        )
+    if facts.get("scale") is not None:
+        raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
 
 
 def _dealt(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> SiteDeal:

@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,19 +13,16 @@ from fedge.client_app import app as client_app
 from fedge.config.flat import to_run_config
 from fedge.config.registers.engines import LEAVES
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import look_in
 from fedge.config.topology import clients_per_leaf, leaf_numbers_below
 from fedge.edge.engine import EdgeEngine
 from fedge.edge.host import LeafHost
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
-from fedge.launch.leaf_servers.outset import make_folder, refuse_other_cloud, say
-from fedge.link.dial import Link, Refused
+from fedge.launch.leaf_servers.outset import FOR_EVER_S, say, serve_runs
+from fedge.link.dial import Link
 from fedge.link.frames import LinkError, Packet
 from fedge.link.gate import WELCOME, LeafGate
-from fedge.process.endings import exits
-from fedge.process.logs import log_to, stop_logging_to
 from fedge.process.versions import versions
 from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Prepared
@@ -34,8 +30,6 @@ from fedge.run.run import Outcome, run
 from fedge.run.site import open_site
 from fedge.states.checkpoint import FOLDER, rounds_kept
 from hhar.quantity import quantity
-
-_FOR_EVER_S = 1e9
 
 
 def run_with_leaves(
@@ -68,15 +62,7 @@ def run_with_leaves(
     def open_terminal(_: Path) -> TextIO:
         return terminal or sys.stdout or open(os.devnull, "w")
 
-    try:
-        welcome = Packet(WELCOME, {"versions": versions()})
-        over = leaf_numbers_below(prepared.config.hierarchy)
-        gate = LeafGate(address, certificates, len(sizes), welcome, over)
-    except LinkError as error:
-        raise ConfigError(
-            f"--leaves must be a free address of this machine, but {error}; choose another"
-        ) from error
-    with gate:
+    with _open_gate(address, certificates, len(sizes), prepared) as gate:
         print(
             f"waiting for {quantity(len(sizes), 'leaf server')} at {gate.address}", file=terminal, flush=True
         )
@@ -85,16 +71,32 @@ def run_with_leaves(
         described = {**federation.describe(), "leaves": len(sizes)}
         try:
             outcome = run(engine, run_config, LEAVES.name, described, open_terminal, owns_process, prepared)
-            if outcome.status in ("completed", "partial"):
-                engine.dismiss()
-            elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):
-                engine.dismiss(outcome.reason or "see the cloud")  # there is nothing to come back for
+            _dismiss(engine, outcome)
         except ConfigError as error:
             engine.dismiss(str(error))
             raise
         finally:
             engine.close()
     return outcome
+
+
+def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared) -> LeafGate:
+    """Start to listen for leaf servers."""
+    welcome, over = Packet(WELCOME, {"versions": versions()}), leaf_numbers_below(prepared.config.hierarchy)
+    try:
+        return LeafGate(address, certificates, leaves, welcome, over)
+    except LinkError as error:
+        raise ConfigError(
+            f"--leaves must be a free address of this machine, but {error}; choose another"
+        ) from error
+
+
+def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
+    """Dismiss the leaf servers of a run that has ended; of one that can be resumed, they wait for that."""
+    if outcome.status in ("completed", "partial"):
+        engine.dismiss()
+    elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):
+        engine.dismiss(outcome.reason or "see the cloud")
 
 
 def _resume_words(address: str, certificates: Path, owners: bool) -> str:
@@ -117,31 +119,24 @@ def serve_leaf(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf``; returns the exit code."""
     folder = options.folder or Path(f"leaf-{options.leaf}")
     link = Link(options.cloud, options.certs, options.leaf, say=say)
-    refuse_other_cloud(options)
-    make_folder(folder)
-    look_in(os.getcwd())  # for custom parts of a run
 
     def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
         count, told = client_threads(run_config, options.workers, len(mine))
         return InProcessGrid(client_app, total, told, count, mine)
 
-    opening = partial(
-        open_site, folder, options.leaf, make_engine, trust_code=options.trust_code, data=options.data
+    host = LeafHost(
+        partial(
+            open_site, folder, options.leaf, make_engine, trust_code=options.trust_code, data=options.data
+        )
     )
-    host = LeafHost(opening)
-    handler = log_to(folder / "leaf.log")
-    print(f"leaf server {options.leaf} connects to {options.cloud}; its folder is {folder}", flush=True)
-    try:
-        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
-            while True:
-                link.serve(host, options.wait or _FOR_EVER_S, host.most_bytes, host.keep)
-                print(host.end_said, flush=True)
-                if options.once:
-                    return exits.FAILED if host.refused else 0
-    except Refused as error:
-        print(f"fedge: {error}", file=sys.stderr, flush=True)
-        return exits.FAILED
-    finally:
+
+    def serve_run() -> bool:
+        link.serve(host, options.wait or FOR_EVER_S, host.most_bytes, host.keep)
+        print(host.end_said, flush=True)
+        return bool(host.refused)
+
+    def close() -> None:
         link.stop()
         host.close()
-        stop_logging_to(handler)
+
+    return serve_runs(options, folder, f"leaf server {options.leaf}", serve_run, close)

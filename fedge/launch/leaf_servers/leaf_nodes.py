@@ -17,7 +17,7 @@ from fedge import leaf_app
 from fedge.engine.federation import TOLD, Federation
 from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
 from fedge.launch.flower_runs.flower import toml_of
-from fedge.launch.leaf_servers.outset import refuse_other_cloud
+from fedge.launch.leaf_servers.outset import FOR_EVER_S, refuse_other_cloud
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.link.certificates import server_name
 from fedge.link.dial import Link
@@ -26,7 +26,6 @@ from fedge.process.endings import exits
 from fedge.process.endings.reaper import start_reaper
 
 _NAME = "leaf"  # of the app, and of its SuperLink in Flower's configuration
-_FOR_EVER_S = 1e9
 _ENDED = re.compile(rf"{re.escape(leaf_app.ENDED)} (\d+)")
 
 
@@ -102,7 +101,7 @@ def write_app(folder: Path, place: SuperLinkPlace, options: argparse.Namespace) 
         leaf_app.CERTS: str(options.certs.absolute()),
         leaf_app.FOLDER: str(place.folder),
         leaf_app.ONCE: options.once,
-        leaf_app.WAIT: options.wait or _FOR_EVER_S,
+        leaf_app.WAIT: options.wait or FOR_EVER_S,
         leaf_app.TRUST_CODE: options.trust_code,
     }
     head = {

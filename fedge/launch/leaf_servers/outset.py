@@ -1,11 +1,21 @@
-"""A leaf server before it serves: its folder, its first contact with the cloud, and lines on the terminal."""
+"""A process of leaf servers around its runs: its folder, its log, first contact with the cloud, its end."""
 
 import argparse
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import look_in
 from fedge.link.certificates import AUTHORITY, CLOUD
+from fedge.link.dial import Refused
 from fedge.link.reach import refuse_other_authority
+from fedge.process.endings import exits
+from fedge.process.logs import log_to, stop_logging_to
+
+FOR_EVER_S = 1e9
 
 
 def say(line: str) -> None:
@@ -33,3 +43,41 @@ def refuse_other_cloud(options: argparse.Namespace) -> None:
     A cloud that is not there yet is waited for.
     """
     refuse_other_authority("--cloud", options.cloud, options.certs / f"{AUTHORITY}.crt", CLOUD)
+
+
+def serve_runs(
+    options: argparse.Namespace,
+    folder: Path,
+    name: str,
+    serve_run: Callable[[], bool],
+    close: Callable[[], None],
+) -> int:
+    """Serve run after run, or one with ``--once``; returns the exit code.
+
+    Args:
+        options: options of the command.
+        folder: folder of the process.
+        name: name of the process, for the terminal.
+        serve_run: serves one run; returns whether the cloud refused it.
+        close: releases everything, before the log is closed.
+
+    Raises:
+        ConfigError: an unusable option.
+    """
+    refuse_other_cloud(options)
+    make_folder(folder)
+    look_in(os.getcwd())  # for custom parts of a run
+    handler = log_to(folder / "leaf.log")
+    print(f"{name} connects to {options.cloud}; its folder is {folder}", flush=True)
+    try:
+        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+            is_refused = serve_run()
+            while not options.once:
+                is_refused = serve_run()
+            return exits.FAILED if is_refused else 0
+    except Refused as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    finally:
+        close()
+        stop_logging_to(handler)

@@ -9,33 +9,26 @@ the process carries these rounds out itself, by one order on the link of its fir
 
 import argparse
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedge.client_app import app as client_app
-from fedge.config.registers.register import look_in
 from fedge.edge.host import LeafHost
 from fedge.edge.together import Together
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
-from fedge.launch.leaf_servers.outset import make_folder, refuse_other_cloud, say
+from fedge.launch.leaf_servers.outset import FOR_EVER_S, say, serve_runs
 from fedge.link.below import Below
 from fedge.link.certificates import path_name
-from fedge.link.dial import Link, Refused
-from fedge.process.endings import exits
-from fedge.process.logs import log_to, stop_logging_to
+from fedge.link.dial import Link
 from fedge.run.site import Dealing, open_site
 
 logger = logging.getLogger(__name__)
 
-_FOR_EVER_S = 1e9
 _LOOK_S = 0.2
 _END_S = 20.0  # for a link that is stopped
 
@@ -113,31 +106,22 @@ class Subtree:
 
 def serve_subtree(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf --at``; returns the exit code."""
-    path, lost_s = str(options.at), options.wait or _FOR_EVER_S
+    path, lost_s = str(options.at), options.wait or FOR_EVER_S
     folder = options.folder or Path(path_name(path))
     below = Below(options.cloud, options.certs, path, say)
-    refuse_other_cloud(options)
-    make_folder(folder)
-    look_in(os.getcwd())  # for custom parts of a run
-    handler = log_to(folder / "leaf.log")
-    print(f"server {path} connects to {options.cloud}; its folder is {folder}", flush=True)
-    try:
-        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
-            while True:
-                leaves = below.leaves(lost_s)
-                print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
-                subtree = subtree_of(folder, leaves, options)
-                subtree.serve(lost_s)
-                print(subtree.end_said, flush=True)
-                if options.once:
-                    return exits.FAILED if subtree.is_refused else 0
-                below = Below(options.cloud, options.certs, path, say)
-    except Refused as error:
-        print(f"fedge: {error}", file=sys.stderr, flush=True)
-        return exits.FAILED
-    finally:
-        below.stop()
-        stop_logging_to(handler)
+
+    def serve_run() -> bool:
+        nonlocal below
+        leaves = below.leaves(lost_s)
+        print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
+        subtree = subtree_of(folder, leaves, options)
+        subtree.serve(lost_s)
+        print(subtree.end_said, flush=True)
+        if not options.once:
+            below = Below(options.cloud, options.certs, path, say)
+        return subtree.is_refused
+
+    return serve_runs(options, folder, f"server {path}", serve_run, lambda: below.stop())
 
 
 def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace) -> Subtree:
