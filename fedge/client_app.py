@@ -556,7 +556,7 @@ def choose_device(wanted: str) -> torch.device:
         return torch.device("cuda")
     if wanted == "cuda":
         raise ConfigError(
-            'train.device is "cuda", but this client sees no GPU; use a federation with options.backend.'
-            'client-resources.num-gpus above 0, or train.device="auto"'
+            'train.device is "cuda", but this client sees no GPU; set train.device="auto" or, on Ray, use a '
+            "federation with options.backend.client-resources.num-gpus above 0"
         )
     return torch.device("cpu")

@@ -64,6 +64,15 @@ def test_dialogs_have_names_and_colours_are_the_system_s(site):
     assert 'data-md-color-media="(prefers-color-scheme)"' in first[0]
 
 
+def test_the_keyboard_scrolls_wide_tables(site):
+    """Every table is in a place that scrolls and takes the focus, as tables of reports are."""
+    pages = [page.read_text(encoding="utf-8") for page in site.rglob("*.html")]
+    assert sum(page.count("<table>") for page in pages) > 100
+    for page in pages:
+        assert not re.search(r'(?<!<div class="md-typeset__table">)<table>', page)
+        assert page.count('<div class="md-typeset__scrollwrap" tabindex="0"') == page.count("<table>")
+
+
 def test_what_is_made_from_the_code_is_there(site):
     """Every command, every option, every package, and README as the first page."""
     commands = (site / "commands.html").read_text(encoding="utf-8")

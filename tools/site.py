@@ -51,6 +51,11 @@ _TOP = frozenset(name for names in PUBLIC.values() for name in names)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _EXAMPLE = re.compile(r"^\[`(examples/\w+\.py)`\]\(\.\./\1\)$", re.MULTILINE)  # a line that is a link alone
 _SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_SCROLLS = (  # as the theme's script wraps tables, but there from the start
+    '<div class="md-typeset__scrollwrap" tabindex="0" role="group" aria-label="Table">'
+    '<div class="md-typeset__table">'
+)
 _COMMANDS = "<!-- made from the code: commands -->"
 
 
@@ -71,6 +76,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let the keyboard scroll wide tables: the theme makes them scroll, but not take the focus."""
+    return _TABLE.sub(rf"{_SCROLLS}\g<0></div></div>", html)
 
 
 def on_post_page(output: str, **_: Any) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from fedge.config.config import Config
 from fedge.config.planted import files_of
 from fedge.config.registers.failing import OWN_ERRORS, own_error
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, nearest
 from fedge.config.registers.parts import DATASETS, SCENARIOS
 from fedge.config.registers.register import looked_in
 from fedge.config.registers.traits import FILES
@@ -106,11 +106,27 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
         windows = _windows_of(path, config.data.arguments("path"))
         return windows, DataSource(_said(path), fingerprint_windows(windows), False)
     if _NAME.fullmatch(path) and not os.path.isfile(path):
-        path = str(PREPARED.parent / f"{path}.npz")  # the output of `fedge datasets prepare`
+        path = _prepared_file(path)
     try:
         return load_windows(path), DataSource(path, fingerprint(path), False)
     except WindowFileError as error:
         raise ConfigError(f"data.path: {error}") from error
+
+
+def _prepared_file(name: str) -> str:
+    """Output of `fedge datasets prepare` for a name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file = PREPARED.parent / f"{name}.npz"
+    if not file.is_file():
+        hint = nearest(name, DATASETS.names)
+        make = hint or f"; make it: fedge datasets download {name} && fedge datasets prepare {name}"
+        raise ConfigError(
+            f"data.path {name} needs {file}, which does not exist{make} (fedge datasets lists the names)"
+        )
+    return str(file)
 
 
 def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:

@@ -151,7 +151,7 @@ class Models:
 
         best = max(groups, key=weight)
         leaves = ", ".join(str(self.card.served[name].leaf) for name in best)
-        why = f"what somebody outside training is served by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
+        why = f"used for people outside training by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
         if len(groups) > 1:
             have = "have" if len(best) > 1 else "has"
             why += f", which {have} the most training windows ({len(groups)} models differ: --leaf chooses)"

@@ -123,8 +123,8 @@ def compare_runs(options: argparse.Namespace) -> int:
     from fedge.records.reading.reader import load_run
     from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
-    from fedge.report.comparison.groups import refuse_other_scores
-    from fedge.report.comparison.page import problems_of, write_comparison
+    from fedge.report.comparison.groups import group_runs, refuse_other_scores
+    from fedge.report.comparison.page import problems_of, unlike, write_comparison
 
     try:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
@@ -134,6 +134,9 @@ def compare_runs(options: argparse.Namespace) -> int:
             for problem in problems_of(run):
                 print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
         rows = write_comparison(runs, options.output, options.target)
+        groups, left_out = group_runs(runs)
+        for words in [*(f"left out: {text}" for text in left_out), *unlike(groups)]:
+            print(printable(f"fedge: {words}"), file=sys.stderr)
     except OSError as error:
         raise file_error(error, options.output) from error
     if options.csv:

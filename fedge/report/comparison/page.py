@@ -101,6 +101,16 @@ def _by_callback(run: RunData) -> bool:
     return run.manifest["stopped"]["by"] in names_in(str(run.config.get("callbacks", "")))
 
 
+def unlike(groups: Sequence[Group]) -> list[str]:
+    """Differences between groups other than of methods: a line each, for every place with their numbers."""
+    differing = differing_settings(groups)
+    return [
+        f"The groups differ in their {meaning}: final numbers do not compare like with like"
+        for key, meaning in (("data (sha256)", "data"), ("num-server-rounds", "number of rounds"))
+        if key in differing
+    ]
+
+
 def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     """Notices to read before the numbers."""
     runs = [run for group in groups for run in group.runs]
@@ -135,14 +145,7 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
                'have it with devices.time-rounds=true, or on that clock with asynchrony.rule="fedavg".')
         for group in groups if on_clock and group not in on_clock
     ]  # fmt: skip
-    for key, meaning in (("data (sha256)", "data"), ("num-server-rounds", "number of rounds")):
-        if key in differing_settings(groups):
-            found.append(
-                Notice(
-                    "warning",
-                    f"The groups differ in their {meaning}: final numbers do not compare like with like.",
-                )
-            )
+    found += [Notice("warning", f"{line}.") for line in unlike(groups)]
     if len({json.dumps(run.manifest.get("versions", {}), sort_keys=True) for run in runs}) > 1:
         found.append(Notice("note", "The runs were made with different versions of Fedge or its packages."))
     if any(len(group.finished) < 2 for group in groups):

@@ -123,8 +123,8 @@ def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list
     text.append(
         f"The groups changed in {numbered('round', moved)}." if moved else "The groups never changed."
     )
-    told = steps.select("global_round", "changes").explode("changes").drop_nulls()
-    return text + [f"Round {r}: {change}." for r, change in told.head(_MANY_CHANGES).iter_rows()]
+    changes = steps.select("global_round", "changes").explode("changes").drop_nulls()
+    return text + [f"Round {r}: {change}." for r, change in changes.head(_MANY_CHANGES).iter_rows()]
 
 
 def _rule(run: RunData, compared: pl.DataFrame, children: Children) -> str:

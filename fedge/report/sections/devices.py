@@ -129,12 +129,12 @@ def score_panel(run: RunData) -> Panel:
     _draw_score(run, axes, rows["virtual_s"])
     axes.set_xlabel("virtual s")
     legend_below(figure, axes)
-    told = frame_table(
+    numbers = frame_table(
         rows, virtual_s="virtual s", version="version", updates="updates", **_scores(run),
         uplink_bytes="bytes up", downlink_bytes="bytes down", mean_staleness="mean staleness",
     )  # fmt: skip
     return Panel(
-        f"{_capital(run)} over virtual time", told, figure, "The model that the server has at that moment."
+        f"{_capital(run)} over virtual time", numbers, figure, "The model that the server has at that moment."
     )
 
 
@@ -167,10 +167,10 @@ def bytes_panel(run: RunData) -> Panel:
     _draw_score(run, axes, megabytes)
     axes.set_xlabel("megabytes moved, both tiers")
     legend_below(figure, axes)
-    told = frame_table(
+    numbers = frame_table(
         rows.with_columns(megabytes.alias("megabytes")), megabytes="megabytes", **_scores(run)
     )  # fmt: skip
-    return Panel(f"{_capital(run)} over bytes", told, figure, "What comes sooner may cost more.")
+    return Panel(f"{_capital(run)} over bytes", numbers, figure, "What comes sooner may cost more.")
 
 
 def versions_panel(run: RunData) -> Panel:
@@ -246,9 +246,12 @@ def updates_panel(run: RunData) -> Panel:
     _draw_score(run, axes, rows["updates"])
     axes.set_xlabel("updates taken in")
     legend_below(figure, axes)
-    told = frame_table(rows, updates="updates", jobs="jobs", **_scores(run))
+    numbers = frame_table(rows, updates="updates", jobs="jobs", **_scores(run))
     return Panel(
-        f"{_capital(run)} over updates", told, figure, "An update is a device's job that arrived and counted."
+        f"{_capital(run)} over updates",
+        numbers,
+        figure,
+        "An update is a device's job that arrived and counted.",
     )
 
 
@@ -275,9 +278,9 @@ def timeline_panel(run: RunData) -> Panel:
              (pl.col("ended_s") - pl.col("began_s")).mean().alias("mean_s"))
         .sort("device")
     )  # fmt: skip
-    told = frame_table(rows, device="device", jobs="jobs", updates="updates", mean_s="mean virtual s")
+    numbers = frame_table(rows, device="device", jobs="jobs", updates="updates", mean_s="mean virtual s")
     caption = "A bar per job that has ended, of a few devices (devices/jobs.csv)."
-    return Panel("When devices were at work", told, figure, caption)
+    return Panel("When devices were at work", numbers, figure, caption)
 
 
 def staleness_panel(run: RunData) -> Panel:
@@ -288,9 +291,9 @@ def staleness_panel(run: RunData) -> Panel:
     whole_ticks(axes)
     axes.set_xlabel("versions made between start and arrival")
     axes.set_ylabel("arrivals")
-    told = frame_table(rows, staleness="staleness", arrivals="arrivals")
+    numbers = frame_table(rows, staleness="staleness", arrivals="arrivals")
     caption = "A version is a model that the server made; docs/devices.md says what mean to expect."
-    return Panel("Staleness", told, figure, caption)
+    return Panel("Staleness", numbers, figure, caption)
 
 
 def outcomes_panel(run: RunData) -> Panel:

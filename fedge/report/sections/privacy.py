@@ -37,6 +37,6 @@ def epsilon_panel(run: RunData) -> Panel:
     axes.set_ylabel("ε spent")
     axes.set_ylim(bottom=0)
     whole_ticks(axes)
-    told = frame_table(rows, global_round="round", epsilon_spent="ε spent")
+    numbers = frame_table(rows, global_round="round", epsilon_spent="ε spent")
     by = run.manifest.get("privacy", {}).get("accountant")
-    return Panel("Privacy spent", told, figure, f"Added up by {by}." if by else "")
+    return Panel("Privacy spent", numbers, figure, f"Added up by {by}." if by else "")

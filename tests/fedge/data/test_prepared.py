@@ -315,8 +315,11 @@ def test_a_name_stands_for_a_file_of_the_folder_data(tmp_path, monkeypatch):
     """As `fedge datasets prepare motionsense` leaves it; a file of that very name comes first."""
     monkeypatch.chdir(tmp_path)
     config = from_run_config({"data.path": "motionsense"})
-    with pytest.raises(ConfigError, match=r"data/motionsense\.npz: window file must exist; make one with"):
+    make = "make it: fedge datasets download motionsense && fedge datasets prepare motionsense "
+    with pytest.raises(ConfigError, match=f"data.path motionsense needs data/motionsense.npz.*{make}"):
         load_source(config, 2)
+    with pytest.raises(ConfigError, match=r"data\.path digts needs .*; did you mean digits\?"):
+        load_source(from_run_config({"data.path": "digts"}), 2)
     rows = [("a", None, None, 0), ("b", None, None, 1)]
     make_windows(rows).save("data/motionsense.npz")
     windows, source = load_source(config, 2)

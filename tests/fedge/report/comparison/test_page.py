@@ -278,6 +278,23 @@ def test_the_command_writes_page_csv_and_table(six, tmp_path, capsys):
     assert printed.endswith(f"{tmp_path / 'c.html'}\n")
 
 
+@pytest.mark.parametrize(
+    ("other", "differing"),
+    [({"data": {"fingerprint": "1" * 64}}, "data"), ({"planned": 3}, "number of rounds")],
+)
+def test_numbers_that_do_not_compare_are_said_wherever_they_are_shown(
+    make, tmp_path, capsys, other, differing
+):
+    """On the page, on the terminal beside the table, and in Python."""
+    runs = [make("one", 1, [8] * 4), make("other", 1, [9] * 4, **other)]
+    line = f"The groups differ in their {differing}: final numbers do not compare like with like"
+    assert main(["compare", "one", "other", "--runs-dir", str(tmp_path), "-o", str(tmp_path / "c.html")]) == 0
+    assert f"fedge: {line}\n" in capsys.readouterr().err
+    assert f"{line}." in (tmp_path / "c.html").read_text()
+    with pytest.warns(UserWarning, match=line):
+        compare(runs)
+
+
 def test_a_csv_that_cannot_be_written_is_the_one_that_is_named(six, tmp_path, capsys):
     (tmp_path / "c.csv").mkdir()
     words = ["--runs-dir", str(tmp_path), "-o", str(tmp_path / "c.html"), "--csv", str(tmp_path / "c.csv")]
