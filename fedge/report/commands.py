@@ -124,7 +124,7 @@ def compare_runs(options: argparse.Namespace) -> int:
     from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
     from fedge.report.comparison.groups import group_runs, refuse_other_scores
-    from fedge.report.comparison.page import problems_of, unlike, write_comparison
+    from fedge.report.comparison.page import problems_of, unlike_lines, write_comparison
 
     try:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
@@ -135,7 +135,7 @@ def compare_runs(options: argparse.Namespace) -> int:
                 print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
         rows = write_comparison(runs, options.output, options.target)
         groups, left_out = group_runs(runs)
-        for words in [*(f"left out: {text}" for text in left_out), *unlike(groups)]:
+        for words in [*(f"left out: {text}" for text in left_out), *unlike_lines(groups)]:
             print(printable(f"fedge: {words}"), file=sys.stderr)
     except OSError as error:
         raise file_error(error, options.output) from error

@@ -101,7 +101,7 @@ def _by_callback(run: RunData) -> bool:
     return run.manifest["stopped"]["by"] in names_in(str(run.config.get("callbacks", "")))
 
 
-def unlike(groups: Sequence[Group]) -> list[str]:
+def unlike_lines(groups: Sequence[Group]) -> list[str]:
     """Differences between groups other than of methods: a line each, for every place with their numbers."""
     differing = differing_settings(groups)
     return [
@@ -145,7 +145,7 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
                'have it with devices.time-rounds=true, or on that clock with asynchrony.rule="fedavg".')
         for group in groups if on_clock and group not in on_clock
     ]  # fmt: skip
-    found += [Notice("warning", f"{line}.") for line in unlike(groups)]
+    found += [Notice("warning", f"{line}.") for line in unlike_lines(groups)]
     if len({json.dumps(run.manifest.get("versions", {}), sort_keys=True) for run in runs}) > 1:
         found.append(Notice("note", "The runs were made with different versions of Fedge or its packages."))
     if any(len(group.finished) < 2 for group in groups):
