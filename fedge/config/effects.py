@@ -180,6 +180,13 @@ EFFECTS: dict[str, Effect] = {
             and config.train.schedule in parts.SCHEDULES.reading("train.lr-decay")
         ),
     ),
+    "train.label-smoothing": Effect(
+        f"train.loss {parts.OF_THE_TASK} and train.task {' or '.join(parts.TASKS.having(traits.SMOOTHS))}",
+        lambda config: (
+            config.train.loss == parts.OF_THE_TASK
+            and (parts.TASKS.is_own(config.train.task) or parts.TASKS.has(config.train.task, traits.SMOOTHS))
+        ),
+    ),
     "train.precision": Effect(
         'train.device "auto" or "cuda"; or, for bf16, train.kernel "auto" or "native"',
         lambda config: (

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, refuse_said_twice
 from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 
+_OF_OPTIONS = {"lr": "train.lr", "weight_decay": "train.weight-decay"}  # argument → option that says it
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba's, and PyTorch's
 
 
@@ -149,6 +150,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
                 f'or name one of PyTorch\'s, as "torch.optim:Adam"'
             )
         return
+    refuse_said_twice("train.optimizer-args", dict(given), _OF_OPTIONS)
     settings = LocalTraining(
         lr=min(config.lr, 1.0), weight_decay=config.weight_decay, optimizer=config.optimizer,
         optimizer_args=given,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
-from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, refuse_said_twice, shown
 from fedge.config.registers.parts import SCHEDULES
 from fedge.config.registers.register import refuse_misfit
 from fedge.config.registers.twice import asked_twice
@@ -96,6 +96,7 @@ def _arguments(config: TrainConfig) -> dict[str, Any]:
     """Keyword arguments of the schedule."""
     arguments = config.arguments("schedule")
     if config.schedule in SCHEDULES.reading("train.lr-decay"):
+        refuse_said_twice("train.schedule-args", arguments, {"decay": "train.lr-decay"})
         arguments = {"decay": config.lr_decay, **arguments}
     return arguments
 

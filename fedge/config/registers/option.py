@@ -209,6 +209,22 @@ def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
     return f"set for example {key}={_toml(default)}"
 
 
+def refuse_said_twice(table: str, arguments: Mapping[str, Any], said: Mapping[str, str]) -> None:
+    """Raise ConfigError for a keyword argument that an option says: one of two values would win in silence.
+
+    Args:
+        table: option with the arguments.
+        arguments: given, by keyword.
+        said: argument → the option that says it.
+    """
+    for word in sorted(said.keys() & arguments.keys()):
+        given = arguments[word]
+        raise ConfigError(
+            f"{table}.{word.replace('_', '-')} must be left out, because {said[word]} says it, but is "
+            f"{shown(given)}; set {said[word]}={shown(given)} instead"
+        )
+
+
 def arguments_of(text: str, key: str) -> dict[str, Any]:
     """The keyword arguments of a configuration's table, from JSON text; "" for none.
 

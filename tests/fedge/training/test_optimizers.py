@@ -139,4 +139,4 @@ def test_what_takes_no_step_is_refused_in_one_line(options, message):
 
 
 def test_dashes_are_as_good_as_underscores():
-    refuse_optimizer(TrainConfig(optimizer="adamw", optimizer_args='{"weight-decay": 0.5}'))
+    refuse_optimizer(TrainConfig(optimizer="adagrad", optimizer_args='{"initial-accumulator-value": 0.5}'))
