@@ -18,6 +18,7 @@ from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.local import one_pass, pass_loss
 from fedge.training.networks.module_state import get_state, tensor_of
 from fedge.training.networks.own_models import OwnDraws
+from fedge.training.optimizers import optimizer_of
 from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd, trained
@@ -108,6 +109,10 @@ class Trainer(Sgd):
         with torch.no_grad():
             self.optimizer.move(self._corrected(tuple(gradients)))
         self.steps += 1
+
+    def begin_anew(self) -> None:
+        """Forget what the optimiser remembers of earlier steps, as its velocity; the weights stay."""
+        self.optimizer = optimizer_of(self.weights, self.settings)
 
     def state(self) -> State:
         """The whole network unchanged; copies.

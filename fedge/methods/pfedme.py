@@ -3,7 +3,8 @@
     per batch  K times θ ← θ − η_p (∇f_i(θ) + λ (θ − w_i)), θ begins at w_i;   w_i ← w_i − η λ (w_i − θ)
     leaf       w ← (1 − β) w + β Σ_i n_i w_i / Σ_i n_i
 
-The client is served θ as of its last batch. Statistics of BatchNorm are those of θ.
+The client is served θ as of its last batch. With θ its optimiser begins anew: no velocity is carried from
+batch to batch. Statistics of BatchNorm are those of θ.
 
 Source: Dinh, Tran, Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes", arXiv:2006.08848,
 Algorithm 1. PFLlib continues θ from batch to batch (``restart=False``), adds 0.001 θ to its gradient
@@ -80,6 +81,7 @@ class PFedMe(Algorithm):
             theta.pull_to((self._strength, dict(zip(theta.names, w, strict=True))))
             if self._restart:
                 torch._foreach_copy_(theta.weights, w)
+                theta.begin_anew()  # a velocity of the last batch would go on from where θ no longer is
             losses += [float(theta.step(x, y)) for _ in range(self._steps)]
             for own, personal in zip(w, theta.weights, strict=True):
                 own -= client.lr * self._strength * (own - personal)
