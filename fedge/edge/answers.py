@@ -57,7 +57,7 @@ _LONGEST = 200  # characters of why an answer does not count
 _LONGEST_KIND, _LONGEST_DETAIL = 100, 300  # characters of a client's failure
 _NEAR = 1e-9  # of sums of floating point numbers
 _HEAD_BYTES, _BYTES_A_NUMBER = 2**20, 32  # of an answer in JSON
-_BOOK = {"train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "calls"}
+_BOOK = {"train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "answered", "calls"}
 
 
 class AnswerRejected(ValueError):
@@ -304,6 +304,8 @@ class Schema:
         whole_number(book["kept_model"], 0, 1, "kept_model")
         for bytes_ in rows([values(book["bytes"], "no list")], 2, 1, "bytes")[0]:
             whole_number(bytes_, 0, MOST - 1, "bytes")
+        trained = len({client for client, _ in book["train_seconds"]})
+        whole_number(book["answered"], trained, len(clients), "answered")  # time is the bytes by these
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
                 finite_number(value, -LARGEST, LARGEST, "calls")
@@ -369,7 +371,7 @@ def check_like(state: State, like: State) -> None:
 
 def _refuse_trained(book: Mapping[str, Any]) -> None:
     """Raise if a book reports training for an order without training for the leaf."""
-    if book["train_loss"] or book["train_seconds"] or book["asked"] or book["kept_model"]:
+    if any(book[name] for name in ("train_loss", "train_seconds", "asked", "kept_model", "answered")):
         raise FactError("book", "training that was not requested")
 
 

@@ -242,12 +242,12 @@ class HierarchicalStrategy:
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
         book = self._transport.book
-        book.trained, book.told = set(), 0
+        book.trained, book.told, book.answered = set(), 0, 0
         up, down = book.uplink_bytes, book.downlink_bytes
         counted = self._port.train(training, leaf_round)
         if self._time is not None and book.trained:
             up_bytes, down_bytes = book.uplink_bytes - up, book.downlink_bytes - down
-            self._time.train(book.trained, up_bytes / len(book.trained), down_bytes / book.told)
+            self._time.train(book.trained, up_bytes / book.answered, down_bytes / book.told)
         self._releases += 1
         return counted
 

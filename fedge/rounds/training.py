@@ -176,6 +176,7 @@ class LeafRounds:
             if reply.lost and training.line == LEAF:
                 self._transport.note_failure(client, Failure(MEMORY_LOST, reply.lost))
         book.uplink_bytes += sum(entry.reply.uplink_bytes for entry in checked.values())
+        book.answered += len(checked)
         if counted.replies:
             trained = sum(leaf.train_samples[client] for client in counted.replies)
             seconds = sum(reply.seconds for reply in counted.replies.values())

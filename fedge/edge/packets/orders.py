@@ -76,6 +76,7 @@ def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
         "failures": [(client, failure.kind, failure.detail) for client, failure in book.failures.items()],
         "kept_model": sum(book.kept_model.values()),
         "bytes": [book.uplink_bytes, book.downlink_bytes],
+        "answered": book.answered,
         "calls": [row for times in book.exchanges for row in _moved(times.rows, -now).tolist()],
     }
 
@@ -90,6 +91,7 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
     if told["kept_model"]:
         book.note_kept_model(leaf, int(told["kept_model"]))
     book.told += len({int(client) for client, *_ in (*told["train_seconds"], *told["failures"])})
+    book.answered += int(told["answered"])
     uplink, downlink = told["bytes"]
     book.uplink_bytes += int(uplink)
     book.downlink_bytes += int(downlink)

@@ -68,6 +68,7 @@ class RoundBook:
         dispersion: leaf → dispersion of its clients' models, of its newest counted leaf round.
         trained: clients with accepted replies in the newest leaf round.
         told: how many clients were asked to train in the newest leaf round.
+        answered: how many models of clients came up in the newest leaf round, counted ones and refused ones.
     """
 
     global_round: int
@@ -93,6 +94,7 @@ class RoundBook:
     dispersion: dict[int, float] = field(default_factory=dict)
     trained: set[int] = field(default_factory=set)
     told: int = 0
+    answered: int = 0
 
     @property
     def cloud_uplink_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Paces of synchronous rounds by hand, and HierFAVG's published numbers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,8 +134,18 @@ class Absent(Algorithm):
         return Sent(client.fit())
 
 
+class Far(Algorithm):
+    """Clients of which every third sends a model so far off that its leaf refuses it."""
+
+    def train(self, client):
+        fit, far = client.fit(), 1e6 * (client.id % 3 == 2)
+        return Sent(
+            replace(fit, state={name: array + array.dtype.type(far) for name, array in fit.state.items()})
+        )
+
+
 @pytest.mark.whole_runs
-def test_clients_that_fail_leave_the_time_of_others_as_it_is(tmp_path):
+def test_clients_that_do_not_count_leave_the_time_of_others_as_it_is(tmp_path):
     """264 bytes come at 264 a second, go at 132, training takes a second: 4 s and 2 + 3 J a round each."""
     speeds = tmp_path / "speeds.csv"
     speeds.write_text("seconds_per_job,down_bytes_s,up_bytes_s\n1,264,132\n")
@@ -143,7 +154,10 @@ def test_clients_that_fail_leave_the_time_of_others_as_it_is(tmp_path):
         "devices.preset-args": json.dumps({"path": str(speeds)}), "devices.train-watts": 2.0,
         "devices.radio-watts": 1.0, "hierarchy.num-servers": 1, "scaffold.enabled": False,
     }  # fmt: skip
-    for name, method, there in (("all", {}, 9), ("some", {"algorithm": Absent}, 6)):
-        run = simulate({**config, "run-name": name}, **method)
+    ways = ("all", None, 9), ("some", {"algorithm": Absent}, 6), ("far", {"algorithm": Far}, 6)
+    for name, method, there in ways:
+        guard = {"guard.max-norm-factor": 5.0} if name == "far" else {}
+        run = simulate({**config, **guard, "run-name": name}, **(method or {}))
+        assert run.rounds["clients_ok"].to_list() == [there] * 2
         assert run.rounds["virtual_s"].to_list() == [4.0, 8.0]
         assert run.rounds["joules"].to_list() == [5.0 * there, 10.0 * there]

@@ -49,7 +49,7 @@ def a_leaf(strategy=None):
 
 def trained(**changes):
     """An honest answer to an order to train, with some of its facts changed."""
-    book = RoundBook(1, {3: 0.5, 4: 0.7}, {3: 1.0, 4: 2.0}, {3: 1, 4: 1}, uplink_bytes=8)
+    book = RoundBook(1, {3: 0.5, 4: 0.7}, {3: 1.0, 4: 2.0}, {3: 1, 4: 1}, uplink_bytes=8, answered=2)
     facts = {
         "counted": 2, "moved": True, "version": 7, "folds": [],
         "leaf": {"norms": [], "strategy": a_leaf().round_states()[1]["strategy"], "drift": 1.0},
@@ -107,6 +107,7 @@ def test_an_honest_answer_counts():
         ("book__bytes", [1], "bytes"),
         ("book__bytes", [-1, 1], "bytes"),
         ("book__bytes", [10**400, 1], "bytes"),
+        *(("book__answered", number, "answered") for number in (1, 3, 2.0, None)),
         ("book__calls", [[3.0]], "calls"),
         ("book__calls", [[3.0, math.nan, *[0.0] * 12]], "calls"),
     ],

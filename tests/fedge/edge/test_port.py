@@ -55,6 +55,7 @@ class Scripted(Quiet):
             dict.fromkeys(clients, 1.0),
             dict.fromkeys(clients, 1),
             uplink_bytes=8,
+            answered=2,
         )
         facts = {
             "counted": 2, "moved": True, "version": packet.facts["leaf_round"], "folds": [],

@@ -45,7 +45,7 @@ def a_span(rounds=2, of_region=2):
 
 def told(client, failed=False):
     """A leaf's book of a leaf round in which its client trained, or failed."""
-    book = RoundBook(1, {client: 0.5}, {client: 1.0}, {client: 1}, uplink_bytes=8)
+    book = RoundBook(1, {client: 0.5}, {client: 1.0}, {client: 1}, uplink_bytes=8, answered=1)
     if failed:
         book = RoundBook(1, asked={client: 1}, failures={client: Failure("exception", "x")})
     return orders.packed_book(book, 0.0)

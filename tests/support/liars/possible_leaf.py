@@ -5,7 +5,7 @@ import math
 import numpy as np
 from possible import LARGEST, MOST_LOSS, array_fault, evaluate_fault, is_between, is_whole
 
-BOOK = ("train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "calls")
+BOOK = ("train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "answered", "calls")
 MOST_STAMP = 2.0**53
 STRATEGY, SUMMARY = "strategy.", "summary."
 
@@ -128,7 +128,7 @@ def probed_fault(honest, schema, leaf, start, _, told):
         return "facts"
     book = told.facts["book"]
     fault = book_fault(book, leaf.clients, schema.run.config.guard)
-    if fault or book["train_loss"] or book["train_seconds"] or book["kept_model"]:
+    if fault or book["train_loss"] or book["train_seconds"] or book["kept_model"] or book["answered"]:
         return fault or "training"
     moved = told.facts["moved"]
     if type(moved) is not bool or moved != ("model" in told.states):
@@ -142,7 +142,7 @@ def evaluated_fault(honest, schema, roles, splits, told):
         return "facts"
     book, rows = told.facts["book"], told.facts["evaluated"]
     fault = book_fault(book, roles, schema.run.config.guard)
-    if fault or book["train_loss"] or book["train_seconds"] or book["kept_model"]:
+    if fault or book["train_loss"] or book["train_seconds"] or book["kept_model"] or book["answered"]:
         return fault or "training"
     if type(rows) is not list or not all(type(row) in (list, tuple) and len(row) == 8 for row in rows):
         return "rows"
@@ -204,6 +204,8 @@ def book_fault(told, clients, guard):
         or not all(is_whole(b, 0, 2**53 - 1) for b in told["bytes"])
     ):
         return "bytes"
+    if not is_whole(told["answered"], len(told["train_seconds"]), len(clients)):
+        return "answered"
     calls = told["calls"]
     if (
         type(calls) is not list

@@ -23,16 +23,17 @@ def test_a_leaf_s_book_is_taken_into_the_round_s():
     """Times count from the moment of packing, 100 there and 7 here; process 42 of leaf 1 is 20,000,042."""
     there = RoundBook(3, train_loss={4: 0.5}, train_seconds={4: 2.0}, kept_model={1: 1})
     there.failures[5] = Failure("no reply", "within 5 s")
-    there.uplink_bytes, there.downlink_bytes = 10, 20
+    there.uplink_bytes, there.downlink_bytes, there.answered = 10, 20, 2
     times = ExchangeTimes()
     times.add(4, 90.0, 99.0, [42.0, 7.0, 91.0, *[0.5] * 5, 0.0, 0.0])
     there.exchanges.append(times)
     told, _ = sent(orders.packed_book(there, 100.0))
 
-    here = RoundBook(3, train_loss={0: 0.1}, train_seconds={4: 1.0}, uplink_bytes=1)
+    here = RoundBook(3, train_loss={0: 0.1}, train_seconds={4: 1.0}, uplink_bytes=1, answered=3)
     orders.add_to_book(here, 1, told)
     assert (here.train_loss, here.train_seconds) == ({0: 0.1, 4: 0.5}, {4: 3.0})
     assert (here.uplink_bytes, here.downlink_bytes, here.kept_model) == (11, 20, {1: 1})
+    assert (here.answered, here.told) == (5, 2)
     assert orders.failures_of(told) == {5: Failure("no reply", "within 5 s")}
     exchange = ExchangeTimes()
     orders.add_calls(exchange, 1, told, 7.0)
