@@ -127,7 +127,7 @@ class MethodOracle(Oracle):
         }.get(self.method, dict)()
 
     def step(self, client, w, lr, where, memory):
-        """What a client sends after a leaf round from `w`; its memory goes on."""
+        """Weights that a client sends after a leaf round from `w`; its memory goes on."""
         return getattr(self, f"_{self.method}")(client, w, lr, where, memory)
 
     def _fedprox(self, client, w, lr, where, memory):
