@@ -1,9 +1,11 @@
 """Leaf servers of their own compute what leaves of one process do, bit by bit, whatever happens to them."""
 
+import io
 import json
 import shutil
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from processes import leftovers
 from safetensors.numpy import load_file
 from small_runs import carry_out, small_config
 
-from fedge import load_run
+from fedge import load_run, simulate
+from fedge.algorithm import Algorithm, LeafPart, Sent
 from fedge.edge.packets import orders
 from fedge.records.manifest import read_manifest
 
@@ -27,6 +30,42 @@ METHOD = {
     "scaffold.enabled": False, "gate.enabled": False, "train.model": "mlp-tiny",
     "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.67,
 }  # fmt: skip
+
+
+def moved(client, fit, by):
+    """A result of training with a number added to all weights."""
+    trained = {name: fit.state[name] for name in client.parameters}
+    away = {name: array + np.asarray(by, array.dtype) for name, array in trained.items()}
+    return replace(fit, state={**fit.state, **away})
+
+
+class Drawing(Algorithm):
+    """Clients that go off by their number, and leaves that add noise of their own and remember their turn."""
+
+    def train(self, client):
+        return Sent(moved(client, client.fit(), 1e-3 * (client.id + client.rng("client").standard_normal())))
+
+    class leaf(LeafPart):
+        def start(self, model):
+            return {"turn": np.zeros(3), "drawn": 0.0}
+
+        def combine(self, leaf):
+            turn, drawn = leaf.turn, float(leaf.rng("noise").standard_normal())
+            assert [one.client // 3 for one in leaf.brought] == [turn.leaf] * len(leaf.brought)
+            of_turn = np.array([turn.leaf, turn.global_round, turn.leaf_round], dtype=np.float64)
+            leaf.memory |= {"turn": leaf.memory["turn"] + of_turn, "drawn": leaf.memory["drawn"] + drawn}
+            size = np.float32(1e-3 * leaf.memory["drawn"] + 1e-5 * leaf.memory["turn"].sum())
+            return {n: a + a.dtype.type(size) if n in leaf.parameters else a for n, a in leaf.mean.items()}
+
+
+class Far(Algorithm):
+    """Clients that in turn send a model so far off that their leaf refuses it."""
+
+    def train(self, client):
+        far = 1e6 * ((client.id + client.leaf_round) % 3 == 2)
+        return Sent(moved(client, client.fit(), far))
+
+
 CONFIGURATIONS = {
     "fedge": FEDGE | {"partition.unseen-clients": 1},
     "two levels": {"scaffold.levels": 2, "gate.enabled": False, "cluster.tau": -1.0},
@@ -65,6 +104,13 @@ CONFIGURATIONS = {
     "ditto": {**METHOD, "train.algorithm": "ditto", "partition.unseen-clients": 1},
     "feddyn": {**METHOD, "train.algorithm": "feddyn", "personal.leaf-rounds": 2},
     "esperhfl": {**METHOD, "train.algorithm": "esperhfl", "cluster.method": "esperhfl"},
+    "own draws": {
+        **METHOD,
+        "train.algorithm": f"{__name__}:Drawing",
+        "gate.enabled": True,
+        "gate.rule": "after-round",
+        "personal.leaf-rounds": 2,
+    },
     "cloud rule": {
         "cloud.rule": "fedavgm",
         "cloud.rule-args": '{"server_momentum": 0.5}',
@@ -94,6 +140,21 @@ def test_leaf_servers_make_the_same_bits(tmp_path, certificates, address, name):
     assert found.keys() <= wanted.keys()
     assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []
     assert read_manifest(outcome.folder)["engine"] == "leaves"
+
+
+@pytest.mark.extended
+def test_refused_replies_take_the_same_time(tmp_path, certificates, address):
+    """The bytes of clients whose updates are too large are shared by nobody, here and there."""
+    config = small_config(tmp_path) | METHOD | {
+        "train.algorithm": f"{__name__}:Far", "guard.max-norm-factor": 5.0, "hierarchy.fraction-train": 1.0,
+        "devices.time-rounds": True, "devices.preset": "hierfavg",
+    }  # fmt: skip
+    here = simulate({**config, "run-name": "here"}, terminal=io.StringIO())
+    with in_threads(address, certificates, tmp_path):
+        outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
+    assert here.rounds["clients_failed"].min() > 0
+    wanted, found = comparable(here.folder), comparable(outcome.folder)
+    assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []
 
 
 def test_no_model_of_a_client_reaches_the_cloud(tmp_path, certificates, address):
