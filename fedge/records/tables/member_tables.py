@@ -49,7 +49,8 @@ def _offer(w: ScoreWords) -> list[Column]:
             TEXT,
             "",
             "`accepted`, `rejected`, or `off` without a decision; where a region above chooses, its scores, "
-            "evidence and decision stand at all its leaves",
+            "evidence and decision stand at all its leaves; of several in a round "
+            "(`hierarchy.region-rounds`) the newest",
             at("leaf.gate.decision"),
         ),
     ]

@@ -55,7 +55,7 @@ SERVERS = Table(
             "gate",
             TEXT,
             "",
-            "decision on its offer; empty without a choice",
+            "decision on its offer, the newest of the round; empty without a choice",
             at("server.gate.decision"),
         ),
         Column("uplink_bytes", INT, "bytes", "arrays: to the server above", at("server.uplink_bytes")),
