@@ -217,7 +217,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
             generator = torch.Generator().manual_seed(0)
             numbers = _made_up(model, generator)
             x = _made_up_windows(plan, generator)
-            classes, gradients, running = _stepped_by_pytorch(model, numbers, x)
+            classes, gradients, running = _stepped_by_pytorch(model, numbers, x, plan.buffers)
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
         with torch.no_grad():
@@ -261,15 +261,19 @@ def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
             numbers[name] = entry.clone()
             continue
         drawn = torch.randn(entry.shape, generator=generator)
-        fan_in = entry[0].numel() if entry.dim() > 1 else 4
+        fan_in = max(1, entry.shape[1:].numel()) if entry.dim() > 1 else 4
         numbers[name] = drawn / fan_in**0.5 if entry.dim() > 1 else 1.0 + 0.3 * drawn.clamp(-2, 2)
     return numbers
 
 
 def _stepped_by_pytorch(
-    model: nn.Module, numbers: Mapping[str, Tensor], x: Tensor
+    model: nn.Module, numbers: Mapping[str, Tensor], x: Tensor, statistics: Entries
 ) -> tuple[int, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Number of classes, gradients of the mean loss, and statistics after one training step in PyTorch."""
+    """Number of classes, gradients of the mean loss, and statistics after one training step in PyTorch.
+
+    Raises:
+        UnknownError: the step changes a buffer that is none of the statistics.
+    """
     model.train()
     own = {name: entry.clone() for name, entry in numbers.items()}
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -279,9 +283,11 @@ def _stepped_by_pytorch(
         logits = answer_with(model, own, x)
     loss = F.cross_entropy(logits, torch.arange(len(x)) % logits.shape[1])
     found = torch.autograd.grad(loss, [own[name] for name in trained], materialize_grads=True)
-    buffers = {
-        name: own[name].detach().numpy() for name, entry in model.named_buffers() if entry.is_floating_point()
-    }
+    for name, _ in model.named_buffers():  # of other buffers the native step knows nothing, nor need it
+        others = numbers[name].is_floating_point() and name not in statistics.offsets
+        if others and not torch.equal(own[name], numbers[name]):
+            raise UnknownError(f"buffer {name} (training changes it)")
+    buffers = {name: own[name].detach().numpy() for name in statistics.offsets}
     return logits.shape[1], {n: g.numpy() for n, g in zip(trained, found, strict=True)}, buffers
 
 

@@ -127,3 +127,41 @@ def test_a_network_whose_layers_have_two_names_is_known_and_unchanged():
     assert model.body[0] is model.conv
     for name, entry in model.state_dict().items():
         torch.testing.assert_close(entry, before[name], rtol=0, atol=0)
+
+
+UNUSED = {
+    "class weights": torch.ones(6),
+    "half": torch.ones(3, dtype=torch.float16),
+    "double": torch.ones((), dtype=torch.float64),
+    "empty": torch.zeros(0, 3),
+    "mask": torch.ones(2, 2, dtype=torch.bool),
+    "bytes": torch.ones(3, dtype=torch.uint8),
+}
+
+
+class Carrying(nn.Module):
+    """A network with a buffer that its layers do not use; in training it may change."""
+
+    def __init__(self, buffer, change=""):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)
+        )
+        self.register_buffer("beside", buffer.clone(), persistent=change != "unsaved")
+        self.change = change
+
+    def forward(self, x):
+        if self.training and self.change == "replaced":
+            self.beside = torch.zeros_like(self.beside)
+        return self.body(x)
+
+
+@pytest.mark.parametrize("kind", UNUSED)
+@pytest.mark.parametrize("change", ["", "unsaved"])
+def test_buffers_that_no_layer_uses_do_not_matter(kind, change):
+    assert isinstance(plan_of(Carrying(UNUSED[kind], change), (4, 4)), Plan)
+
+
+def test_a_buffer_of_a_network_s_own_that_training_changes_is_left_to_pytorch():
+    plan = plan_of(Carrying(UNUSED["class weights"], "replaced"), (4, 4))
+    assert not isinstance(plan, Plan), plan
