@@ -272,7 +272,8 @@ def check_values(
     Args:
         state: with the entries, shapes and dtypes of `model`.
         model: from which the steps were taken.
-        variances: non-negative entries, each as often as a step uses it.
+        variances: non-negative entries of the whole model, each as often as a step uses it; those that the
+            state lacks are passed over.
         steps: taken.
         windows: seen, with repetition; None: one a step.
     """
@@ -287,8 +288,8 @@ def check_values(
                 sent, often = model[name].reshape(-1)[at], calls[name.rpartition(".")[0]]
                 if not _can_be(part, sent, steps * often if often else seen, may_fall=not often):
                     raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
-    for name in variances:
-        if (state[name] < 0).any():
+    for name in variances:  # an algorithm may send some of a layer's entries alone
+        if name in state and (state[name] < 0).any():
             raise ReplyRejected("variance out of range", f"entry {name!r}: {state[name].min():g}")
 
 

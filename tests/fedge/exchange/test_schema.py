@@ -290,6 +290,17 @@ def test_what_could_not_be_squared_and_summed_is_too_large(dtype, others):
             check_values(state, state, (), steps=0)
 
 
+@pytest.mark.parametrize("name", MODEL)
+def test_an_algorithm_may_send_any_entries_alone(name):
+    """As FedBN does, whose statistics stay at home; each is checked as among all others."""
+    alone, others = {name: MODEL[name]}, without(name)
+    for state in (alone, others):
+        check(state, task=replace(TASK, form=ReplyForm(tuple(state))))
+    odd = {"head.weight": np.nan, "norm.running_var": -1, "norm.count": 3}[name]
+    with pytest.raises(ReplyRejected):
+        check({name: np.full_like(MODEL[name], odd)}, task=replace(TASK, form=ReplyForm((name,))))
+
+
 @given(states(sane=True), st.data())
 def test_no_negative_variance_passes(state, data):
     named = [n for n, a in state.items() if a.size and np.issubdtype(a.dtype, np.floating)]
