@@ -126,7 +126,7 @@ def _try(register: Register, name: str, compressor: Compressor) -> None:
 
     for count in _TRIED:
         with register.carried_out(name):
-            found, bits = asked_twice(register, name, partial(answered, count), FROM_RNG)
+            found, bits = asked_twice(register, name, partial(answered, count), FROM_RNG, True)
         fits = isinstance(found, np.ndarray) and found.shape == (count,) and np.isfinite(found).all()
         if not fits:
             raise ConfigError(

@@ -233,7 +233,10 @@ def refuse_task_that_fails(
     what = f"train.loss {config.loss}" if is_own_loss else whose
     shapes = _with_shapes(answers, true, outputs)
     with shapes, TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
-        losses = asked_again(what, lambda: task.losses(answers, true))
+        before = true._version
+        losses = asked_again(what, lambda: task.losses(answers, true), in_threads=True)
+    if true._version != before:
+        raise ConfigError(f"{what} must leave its arguments as they are, but writes to y; work on y.clone()")
     if tuple(getattr(losses, "shape", ())) != (len(true),):
         raise ConfigError(
             f"{what} must return a loss for each of {len(true)} examples, but returned "
@@ -249,7 +252,9 @@ def refuse_task_that_fails(
             f"{what} must have finite losses, but has {losses.detach().min()} on a few examples; fix it"
         )
     ended = answers.detach()
-    sums = asked_again(whose, lambda: _tried_sums(whose, config, task, ended, true, outputs))
+    sums = asked_again(whose, lambda: _tried_sums(whose, config, task, ended, true, outputs), in_threads=True)
+    if true._version != before:
+        raise ConfigError(f"{whose} must leave its arguments as they are, but writes to y; work on y.clone()")
     for score in task.scores:
         _try_score(score, sums, "train.metrics" if score not in _own_scores(config, task) else whose)
 

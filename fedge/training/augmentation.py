@@ -140,7 +140,8 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
 
     try:
         some_own = any(AUGMENTATIONS.is_own(name) for name in names_in(config.augment))
-        made = asked_again(f"train.augment {config.augment}", changed, FROM_RNG) if some_own else changed()
+        whose = f"train.augment {config.augment}"
+        made = asked_again(whose, changed, FROM_RNG, in_threads=True) if some_own else changed()
     except ConfigError:
         raise
     except OWN_ERRORS as error:

@@ -131,7 +131,7 @@ def _evaluated_by_torch(
             found: list[list[Sums]] = [[] for _ in sizes]
             for first in range(0, len(y), batch_size):
                 inputs = x[first : first + batch_size].to(device, copy=True)
-                labels = y[first : first + batch_size].to(device)
+                labels = y[first : first + batch_size].to(device, copy=True)  # a loss of the user's may write
                 answers = model(inputs)
                 losses.append(task.losses(answers, labels))
                 values.append(task.values(answers, labels))

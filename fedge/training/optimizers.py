@@ -164,7 +164,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
         return weight
 
     try:
-        weight = asked_twice(OPTIMIZERS, config.optimizer, moved)
+        weight = asked_twice(OPTIMIZERS, config.optimizer, moved, in_threads=True)
     except ConfigError:
         raise
     except OWN_ERRORS as error:

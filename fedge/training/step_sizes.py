@@ -114,7 +114,7 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
 
     what, code = f"train.schedule {config.schedule}", SCHEDULES.load(config.schedule)
     refuse_misfit(code, what, "train.schedule-args", _arguments(config), ("global_round",))
-    asked_twice(SCHEDULES, config.schedule, sizes)
+    asked_twice(SCHEDULES, config.schedule, sizes, in_threads=True)
 
 
 def _sound_size(config: TrainConfig, global_round: int) -> float:

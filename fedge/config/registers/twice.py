@@ -7,8 +7,9 @@ too: both calls have moved one, and not to the same state, as does a part that b
 
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +21,13 @@ FROM_RNG = "draw from its generator alone, and keep nothing between calls"
 WITHOUT_RNG = "compute it from the given arguments alone"
 
 
-def asked_twice(register: Register, name: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -> Answer:
+def asked_twice(
+    register: Register,
+    name: str,
+    ask: Callable[[], Answer],
+    hint: str = WITHOUT_RNG,
+    in_threads: bool = False,
+) -> Answer:
     """Answer of a part; one of a user's is asked again.
 
     Args:
@@ -28,31 +35,42 @@ def asked_twice(register: Register, name: str, ask: Callable[[], Answer], hint: 
         name: of the part.
         ask: makes what the part is given anew, its streams included, and asks.
         hint: the next step for an error.
+        in_threads: several threads of a process ask it at a time, so that one would go on with a stream begun
+            anew by another. No use of a global stream is allowed.
 
     Raises:
         ConfigError: the answers of the user's differ, or it draws from a global stream.
     """
-    return asked_again(f"{register.option} {name}", ask, hint) if register.is_own(name) else ask()
+    whose = f"{register.option} {name}"
+    return asked_again(whose, ask, hint, in_threads) if register.is_own(name) else ask()
 
 
-def asked_again(what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -> Answer:
+def asked_again(
+    what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG, in_threads: bool = False
+) -> Answer:
     """The first of two answers of a user's part.
 
     Args:
         what: option and name of the part, for errors.
         ask: as of `asked_twice`.
         hint: likewise.
+        in_threads: likewise.
 
     Raises:
         ConfigError: as there.
     """
-    before = _streams()
-    first = ask()
-    between = _streams()
-    second = ask()
-    after = _streams()
-    for stream, state in between.items():
-        if before.get(stream, state) != state and after[stream] != state:
+    with _moved_on() if in_threads else nullcontext():
+        before = _streams()
+        first = ask()
+        between = _streams()
+        moved = {stream for stream, state in between.items() if before.get(stream, state) != state}
+        if in_threads:
+            _move_on()
+            between = _streams()
+        second = ask()
+        after = _streams()
+    for stream in sorted(moved):
+        if after[stream] != between[stream]:
             raise ConfigError(
                 f"{what} must follow from the seed, but draws from the global stream of {stream}; {hint}"
             )
@@ -62,6 +80,33 @@ def asked_again(what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -
             f"differently the second time; {hint}"
         )
     return first
+
+
+def _move_on() -> None:
+    """Draw from every global stream, so that one begun anew is another than before."""
+    random.random()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.random()
+    if "torch" in sys.modules:
+        sys.modules["torch"].rand(())
+
+
+@contextmanager
+def _moved_on() -> Iterator[None]:
+    """Context in which the global streams stand elsewhere; afterwards they are as before."""
+    of_python = random.getstate()
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    of_numpy = None if numpy is None else numpy.random.get_state()
+    of_torch = None if torch is None else torch.random.get_rng_state()
+    _move_on()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)
+        if torch is not None:
+            torch.random.set_rng_state(of_torch)
 
 
 def _streams() -> dict[str, Any]:

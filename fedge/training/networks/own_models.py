@@ -318,8 +318,8 @@ def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:
         with torch.no_grad():
             model.eval()(inputs)
 
-    asked_again(f"train.model {name} in training", trained, "draw by torch.randn and the like")
-    asked_again(f"train.model {name} in evaluation", evaluated, "draw in training only")
+    asked_again(f"train.model {name} in training", trained, "draw by torch.randn and the like", True)
+    asked_again(f"train.model {name} in evaluation", evaluated, "draw in training only", True)
 
 
 def _words(shape: Any) -> str:

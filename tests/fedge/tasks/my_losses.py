@@ -49,3 +49,8 @@ broken = Score("broken", lambda sums: sums["counts"], higher_is_better=True)
 outside = Score("outside", lambda sums: -1.0, higher_is_better=True, lowest=0.0)
 no_number = Score("no_number", lambda sums: float("nan"), higher_is_better=True)
 no_score = 3
+
+
+def writes(answers, y):
+    """Clamps labels where they stand, which for an evaluation is the run's data."""
+    return F.cross_entropy(answers, y.clamp_(min=0), reduction="none")

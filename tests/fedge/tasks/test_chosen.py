@@ -66,6 +66,10 @@ def test_scores_of_ones_own_come_after_those_of_the_task():
             r"^train\.loss \S+ must be a function of \(answers, y\), but",
         ),
         ({"loss": "my_losses:detached"}, r"^train\.loss \S+ must be differentiable"),
+        (
+            {"loss": "my_losses:writes"},
+            r"^train\.loss \S+ must leave its arguments as they are, but writes to y",
+        ),
         ({"loss": "my_losses:fails"}, r"^train\.loss \S+ failed: RuntimeError: no such column .* fix it"),
         ({"loss": "my_losses:focal", "loss_args": '{"gama": 1}'}, r"did you mean gamma"),
         ({"metrics": "my_losses:no_score"}, r"^train\.metrics must name fedge\.tasks\.Score objects"),

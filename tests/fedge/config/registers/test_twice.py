@@ -293,3 +293,45 @@ def test_a_stream_begun_anew_and_one_of_equal_answers_are_told_apart():
         ConfigError, match="it must follow from the seed, but draws from the global stream of random"
     ):
         asked_again("it", lambda: random.random() < 2)
+
+
+def _seeds_and_draws(library):
+    return {
+        "random": lambda: (random.seed(3), random.random())[1],
+        "numpy.random": lambda: (np.random.seed(3), np.random.random())[1],  # noqa: NPY002
+        "torch": lambda: (torch.manual_seed(3), float(torch.rand(())))[1],
+    }[library]
+
+
+@pytest.mark.parametrize("library", ["random", "numpy.random", "torch"])
+def test_in_threads_no_stream_may_be_begun_anew(library):
+    """Another thread begins it anew between this one's seed and its draw."""
+    ask = _seeds_and_draws(library)
+    assert asked_again("it", ask) == ask()
+    with pytest.raises(
+        ConfigError, match=f"it must follow from the seed, but draws from the global stream of {library}"
+    ):
+        asked_again("it", ask, in_threads=True)
+
+
+def test_in_threads_a_first_call_may_move_a_stream_once():
+    """A library that draws while it is imported."""
+    calls = []
+
+    def ask():
+        if not calls:
+            random.random()
+        calls.append(1)
+        return 1
+
+    assert asked_again("it", ask, in_threads=True) == 1
+
+
+SEED_FIRST = ["train.algorithm", "train.augment", "train.loss", "train.optimizer", "uplink.clients"]
+
+
+@pytest.mark.parametrize("option", SEED_FIRST)
+def test_what_clients_compute_may_not_begin_a_global_stream_anew(option, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.drawn", _begun_anew)
+    with pytest.raises(ConfigError, match="draws from the global stream of random"):
+        ASKED[option][2](_config(option))
