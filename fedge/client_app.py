@@ -27,7 +27,7 @@ from fedge.compression.chosen import uplink_of_clients
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import MODELS
+from fedge.config.registers.parts import ALGORITHMS, MODELS
 from fedge.config.registers.register import look_in
 from fedge.config.sections.train import TrainConfig
 from fedge.data.own import OwnData, client_data, names_own_data, own_data, partition_of_node
@@ -230,8 +230,9 @@ def _client(
 ) -> AlgorithmClient:
     """The client as its algorithm sees it in a leaf round."""
     message, _, config, round_context, data, client = call
-    x, y = (tensor_of(array) for array in data.train)
+    x, y = _lent_windows(config.train, data)
     draws = _draws(config.train, round_context, client)
+    _begin_with(model, start, config.train)
     return AlgorithmClient(
         received=start, x=x, y=y, network=model,
         settings=_settings(config, round_context),
@@ -241,6 +242,25 @@ def _client(
         beside=unpacked(beside_of(message)), correction=correction, config=config_of(message), draws=draws,
         id=client,
     )  # fmt: skip
+
+
+def _lent_windows(train: TrainConfig, data: ClientData) -> list[torch.Tensor]:
+    """Training windows and labels for an algorithm: copies for a user's own.
+
+    They lie in a mapped file, and a write to that ends the process with all its clients.
+    """
+    lent = [tensor_of(array) for array in data.train]
+    return [tensor.clone() for tensor in lent] if ALGORITHMS.is_own(train.algorithm) else lent
+
+
+def _begin_with(model: torch.nn.Module, state: State, train: TrainConfig) -> None:
+    """Load a model into the network for a user's own algorithm, which may train it by its own steps.
+
+    The weights left there are of another client, or of none, by the order of clients on this thread.
+    """
+    if ALGORITHMS.is_own(train.algorithm):
+        load_state(model, state)
+        model.train()
 
 
 def _plain(call: _Call, model: torch.nn.Module, draws: torch.Generator | None, clock: WorkClock) -> Plain:
@@ -365,12 +385,13 @@ def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[t
             yield role, state
             continue
         _forget(model)
-        (x, y), draws = data.train, _draws(config.train, round_context, client)
+        (x, y), draws = _lent_windows(config.train, data), _draws(config.train, round_context, client)
+        _begin_with(model, state, config.train)
         stands = AlgorithmClient(
-            received=state, x=tensor_of(x), y=tensor_of(y), network=model,
+            received=state, x=x, y=y, network=model,
             settings=_settings(config, round_context),
             place=Place(round_context.seed, round_context.stream_of(client), evaluates=True),
-            plain=plain_training(model, tensor_of(x), tensor_of(y), draws),
+            plain=plain_training(model, tensor_of(data.train[0]), tensor_of(data.train[1]), draws),
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
             id=client,
         )  # fmt: skip
@@ -464,8 +485,10 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     look_in(*data.look_in)
     code = MODELS.load(config.model)  # a notebook may have defined it anew
     fit = fit_of(config, data.classes, y.shape[1:], tokens=x.dtype == np.int64)
+    own = MODELS.is_own(config.model) or ALGORITHMS.is_own(config.algorithm)
     kind = (
-        config.model, code, config.model_args, x.shape[1:], data.classes, config.device, config.precision, fit
+        config.model, code, config.model_args, x.shape[1:], data.classes, config.device, config.precision,
+        fit, own,
     )  # fmt: skip
     if getattr(_workspace, "kind", None) != kind:
         arguments = config.arguments("model")
@@ -475,7 +498,7 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
             settle_gpus(config.precision)
             refuse_gpu_without_bf16(config.precision)
         _workspace.model = network.to(device)
-        _workspace.unsaved = Unsaved(network) if MODELS.is_own(config.model) else None
+        _workspace.unsaved = Unsaved(network) if own else None
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model
     _forget(model)

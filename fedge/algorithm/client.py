@@ -16,7 +16,7 @@ from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, f
 from fedge.config.registers.option import ConfigError
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named import Memory, read_only
 from fedge.training.local import TrainResult, one_pass
 from fedge.training.networks.models import head_names, layer_names
 from fedge.training.networks.module_state import load_state
@@ -46,7 +46,7 @@ class Client:
         memory: of this client, by name: arrays, states (name → array) and numbers.
         x: training windows, (N, …); read only.
         y: their labels, (N, …).
-        network: the network of this worker, a workspace: its weights are those trained last.
+        network: a workspace, in training mode, at first with the weights received, later those trained last.
         settings: of local training in this round, from the section `train` of the configuration.
         global_round: 1, 2, …
         leaf_round: counted through the run.
@@ -73,6 +73,10 @@ class Client:
     id: int = 0
 
     def __post_init__(self) -> None:
+        self.received = read_only(self.received)
+        if self.correction is not None:
+            self.correction = read_only(self.correction)
+        self._given = {"x": self.x, "y": self.y}
         self._streams: dict[str, torch.Generator] = {}
         self._fitted = 0
         self._trainers: list[Trainer] = []
@@ -208,6 +212,12 @@ class Client:
             made = Trainer(network, replace(self.settings, **changed), Changes(), draws)
         self._trainers.append(made)
         return made
+
+    def refuse_changed_windows(self) -> None:
+        """Raise ValueError after a write to windows or labels: `fit` would train on both old and new ones."""
+        for name, given in self._given.items():
+            if getattr(self, name) is not given or given._version:
+                raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
     def batches(self, epochs: int | None = None, stream: str = "") -> Iterator[tuple[Tensor, Tensor]]:
         """Batches (x, y) of this client's windows in seeded order, on the network's device.

@@ -14,7 +14,7 @@ from fedge.algorithm.client import Client, Plain
 from fedge.algorithm.descent import Fit
 from fedge.config.registers.option import shown
 from fedge.states.averaging import State
-from fedge.states.named import Memory, arrays_by_name, other_form, packed, unpacked
+from fedge.states.named import Memory, arrays_by_name, of_its_own, other_form, packed, unpacked
 from fedge.training.host import torch_threads
 from fedge.training.local import TrainResult, train
 from fedge.training.networks.module_state import load_state
@@ -69,6 +69,7 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
     with torch_threads(client.settings.threads):
         before = begin_memory(algorithm, client, kept)
         made = algorithm.train(client)
+    client.refuse_changed_windows()
     sent = Sent(made) if isinstance(made, Fit) else made
     if not isinstance(sent, Sent) or not isinstance(sent.fit, Fit):
         raise TypeError(
@@ -86,7 +87,12 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
     arrays = {name: _floating(name, a) for name, a in packed(sent.arrays, "arrays").items()}
     weight = None if sent.weight is None else float(sent.weight)
     return TakenPart(
-        _travelling(sent, client.received), sent.fit.loss, max(client.steps, 1), weight, arrays, memory
+        _travelling(sent, client.received),
+        _number(sent.fit.loss),
+        max(client.steps, 1),
+        weight,
+        arrays,
+        memory,
     )
 
 
@@ -107,6 +113,7 @@ def further_models(
     with torch_threads(client.settings.threads):
         begin_memory(algorithm, client, kept)
         made = algorithm.unseen(client) if unseen else algorithm.models(client)
+    client.refuse_changed_windows()
     if not isinstance(made, Mapping):
         raise TypeError(f"models must return models by name, but returned {shown(made)}")
     for name, state in made.items():
@@ -130,6 +137,18 @@ def _floating(name: str, array: np.ndarray) -> np.ndarray:
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
+def _number(loss: object) -> float:
+    """The loss of a fit as a number of Python's: an own fit may hold NumPy's or a tensor.
+
+    Raises:
+        TypeError: it is none.
+    """
+    try:
+        return float(loss)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"the loss of what train returns must be a number, but is {shown(loss)}") from None
+
+
 def _travelling(sent: Sent, received: State) -> State:
     """The model entries sent by a client, in the model's order."""
     state = arrays_by_name(sent.fit.state, "the model that train returns")
@@ -147,4 +166,4 @@ def _travelling(sent: Sent, received: State) -> State:
                 f"entry {name!r} must be {received[name].dtype} {received[name].shape}, but is "
                 f"{state[name].dtype} {state[name].shape}"
             )
-    return {name: state[name] for name in received if name in only}
+    return {name: of_its_own(state[name]) for name in received if name in only}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,16 @@ from fedge.states.memory import (
     read_memory,
     write_memory,
 )
-from fedge.states.named import arrays_by_name, form_difference, form_of, other_form, packed, unpacked
+from fedge.states.named import (
+    arrays_by_name,
+    form_difference,
+    form_of,
+    of_its_own,
+    other_form,
+    packed,
+    read_only,
+    unpacked,
+)
 from fedge.states.restored import finite
 
 ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
@@ -68,7 +78,7 @@ class LeafAlgorithm:
         self.kept: dict[int, Kept] = {}
         self._part = part
         self._parameters = tuple(parameters)
-        self.memory: State = packed(part.start(model), "memory of the leaf")
+        self.memory: State = packed(part.start(read_only(model)), "memory of the leaf")
 
     def go_on_with(self, part: LeafPart) -> None:
         """Go on with another object of the same leaf part, as after a stop."""
@@ -162,7 +172,11 @@ class LeafAlgorithm:
         weights = [one.weight for one in brought]
         means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
         memory = unpacked(self.memory)
-        leaf = LeafContributions(model, made, means, brought, memory, self._parameters, clients, lr, turn)
+        lent, whole = read_only(model), made
+        if isinstance(made, dict):  # an entry that nobody trained may be the model's own array
+            whole = {name: lent[name] if array is model[name] else array for name, array in made.items()}
+        seen = [replace(one, state=read_only(one.state), arrays=read_only(one.arrays)) for one in brought]
+        leaf = LeafContributions(lent, whole, means, seen, memory, self._parameters, clients, lr, turn)
         found = arrays_by_name(self._part.combine(leaf), "what combine returns")
         changed = other_form(made, found)
         if changed:
@@ -172,7 +186,7 @@ class LeafAlgorithm:
         if changed:
             raise ValueError(f"the leaf's memory must keep its names, shapes and dtypes, but {changed}")
         self.memory = after
-        return {name: found[name] for name in made}
+        return {name: of_its_own(found[name]) for name in made}
 
     def _carried(self, nodes: Mapping[int, int], counted: Mapping[int, Kept]) -> dict[int, State] | None:
         """Node → memory of its client, from its file; None where messages carry none."""

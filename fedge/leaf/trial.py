@@ -23,19 +23,23 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, MODELS
 from fedge.config.registers.twice import alike, asked_twice
 from fedge.exchange.algorithm import ReplyForm
+from fedge.exchange.schema import ReplyRejected, TrainTask, check_train
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm, brought_by
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, form_of, other_form, packed, unpacked
 from fedge.training.networks.frozen import frozen_names, full_state, parted
-from fedge.training.networks.module_state import get_state, tensor_of
+from fedge.training.networks.models import variance_names
+from fedge.training.networks.module_state import get_state, load_state, tensor_of
 from fedge.training.schedule import local_training
 
 WINDOWS = 10  # of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
 _LARGE = 2**22  # entries
-_OF_CLIENT = "draw from its client's streams alone, and call a trainer's network by its answers(x)"
+_OF_CLIENT = (
+    "draw by client.stream(name) and client.rng(name) alone, and call a trainer's network by its answers(x)"
+)
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
@@ -60,7 +64,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
     try:
         if is_large:
             return tried()[0]
-        found = asked_twice(ALGORITHMS, name, tried, _OF_CLIENT)
+        found = asked_twice(ALGORITHMS, name, tried, _OF_CLIENT, in_threads=True)
         if ALGORITHMS.is_own(name) and type(algorithm_of(config.train)).leaf is not None:
             _refuse_state_in_part(config, network, x, y, found[1])
         return found[0]
@@ -142,6 +146,8 @@ class _Trial:
         )
         self.model: State
         self.model, self._frozen = parted(get_state(network), frozen_names(network, config.train))
+        shape, tokens = x.shape[1:], x.dtype == np.int64
+        self._variances = [n for n in variance_names(network, shape, tokens) if n in self.model]
         self._names = [name for name, p in network.named_parameters() if p.requires_grad]
         self.memories: list[Memory | None] = [None, None]
         self.leaf: LeafAlgorithm | None = None
@@ -158,10 +164,13 @@ class _Trial:
             for client, memory in enumerate(self.memories):
                 stands = self._client(client, leaf_round, self.beside)
                 parts.append(self._travelling(take_part(self._algorithm, stands, memory)))
+                self._refuse_changed(client, stands)
                 self.memories[client] = unpacked(parts[-1].memory)
             forms = [self._form(part) for part in parts]
             found = found or forms[0]
             _refuse_other_forms(found, forms)
+            for client, part in enumerate(parts):
+                self._refuse_unanswerable(found, client, part)
             self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self.model, self._names)
             self.model = self._combined(self.leaf, parts, leaf_round)
             if self._made_anew:
@@ -189,13 +198,36 @@ class _Trial:
         )  # fmt: skip
 
     def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
-        x, y = (tensor_of(a) for a in self._windows[client])
+        x, y = (tensor_of(a.copy()) for a in self._windows[client])
         draws = torch.Generator() if MODELS.is_own(self._config.train.model) else None  # as clients have
+        if ALGORITHMS.is_own(self._config.train.algorithm):  # likewise
+            load_state(self._network, self._whole())
+            self._network.train()
         return Client(
             received=self._whole(), x=x, y=y, network=self._network, settings=self._settings,
             place=Place(0, (leaf_round, client), evaluates), plain=plain_training(self._network, x, y, draws),
             global_round=leaf_round, leaf_round=leaf_round, beside=unpacked(beside), draws=draws, id=client,
         )  # fmt: skip
+
+    def _refuse_changed(self, client: int, stands: Client) -> None:
+        """Raise ValueError when windows were changed by ways that PyTorch does not count."""
+        for name, given in zip("xy", self._windows[client], strict=True):
+            if getattr(stands, name).numpy().tobytes() != given.tobytes():
+                raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
+
+    def _refuse_unanswerable(self, form: ReplyForm, client: int, part: TakenPart) -> None:
+        """Raise ValueError for a message that every leaf would refuse."""
+        count = len(self._windows[client][1])
+        task = TrainTask(
+            self.model, count, batch_size=self._settings.batch_size, variances=self._variances, form=form
+        )
+        reply = TrainReply(
+            part.sent, count, part.steps, part.loss, 1.0, 0, weight=part.weight, extra=part.arrays
+        )
+        try:
+            check_train(reply, task)
+        except ReplyRejected as rejected:
+            raise ValueError(f"its message to the leaf is {rejected.failure}") from rejected
 
     def _whole(self) -> State:
         """The model as trained by clients."""
@@ -248,7 +280,10 @@ class _Trial:
         return replace(form, models=tuple(known), unseen=bool(unseen))
 
     def _models(self, client: int, memory: Memory | None, unseen: bool = False) -> Mapping[str, Any]:
-        return further_models(self._algorithm, self._client(client, 3, {}, evaluates=True), memory, unseen)
+        stands = self._client(client, 3, {}, evaluates=True)
+        made = further_models(self._algorithm, stands, memory, unseen)
+        self._refuse_changed(client, stands)
+        return made
 
 
 def _refuse_other_forms(wanted: ReplyForm, forms: list[ReplyForm]) -> None:

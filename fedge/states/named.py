@@ -94,6 +94,32 @@ def arrays_by_name(values: object, what: str) -> State:
     return dict(values)
 
 
+def of_its_own(array: np.ndarray) -> np.ndarray:
+    """An array, copied if it is a view through which its owner could change it.
+
+    The arrays of a network's state dict are such views: the network trains another client while a server in
+    the same process still holds them.
+
+    >>> weights = np.zeros(2)
+    >>> of_its_own(weights) is weights, np.shares_memory(of_its_own(weights[:]), weights)
+    (True, False)
+    """
+    return array.copy() if array.flags.writeable and not array.flags.owndata else array
+
+
+def read_only(state: State) -> State:
+    """Views of a state's arrays for a user's code, which cannot write to them.
+
+    What is no dictionary stays as it is: a mapped file is read-only, and a state made on access is nobody's.
+    """
+    if not isinstance(state, dict):
+        return state
+    views = {name: np.asarray(array).view() for name, array in state.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
+
+
 def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
     """Content given to `packed`, in arrays of one's own.
 

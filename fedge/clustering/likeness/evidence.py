@@ -15,7 +15,7 @@ import numpy as np
 from fedge.clustering.likeness.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named import Memory, read_only
 from fedge.states.restored import form
 
 
@@ -148,8 +148,8 @@ class Evidence:
         """The same, in which nobody can change a model by mistake: for code of the user's."""
         starts = self.starts
         if starts is not None and not isinstance(starts, Withheld):
-            starts = [_read_only(start) for start in starts]
-        return replace(self, models=[_read_only(model) for model in self.models], starts=starts)
+            starts = [read_only(start) for start in starts]
+        return replace(self, models=[read_only(model) for model in self.models], starts=starts)
 
     @property
     def weight_shares(self) -> np.ndarray:
@@ -211,14 +211,6 @@ def squared_distances(some: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.array([[float(((a - b) ** 2).sum()) for b in others] for a in some]).reshape(
         len(some), len(others)
     )
-
-
-def _read_only(state: State) -> State:
-    """Read-only views of a state's arrays."""
-    views = {name: array.view() for name, array in state.items()}
-    for view in views.values():
-        view.flags.writeable = False
-    return views
 
 
 def leaf_role(leaf: int) -> str:

@@ -1,8 +1,8 @@
-"""State of a user's network beside its state dict: attributes, and unsaved buffers.
+"""State of a network beside its state dict: attributes, unsaved buffers, layers, hooks, frozen parameters.
 
-A step counter for a schedule, a cache, the last hidden state: a thread lends one network to many clients, so
-the leftovers of one would reach the next, and results would follow from the order of clients on each
-thread. Every task therefore begins with the attributes of the new network.
+A step counter for a schedule, a cache, the last hidden state, a hook or a frozen layer of a user's algorithm:
+a thread lends one network to many clients, so the leftovers of one would reach the next, and results would
+follow from the order of clients on each thread. Every task therefore begins with those of the new network.
 """
 
 import contextlib
@@ -13,6 +13,9 @@ from typing import Any
 from torch import Tensor, nn
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # hooks, tables of parameters, the mode: PyTorch's own
+_TABLES = tuple(
+    name for name, own in vars(nn.Module()).items() if isinstance(own, dict) and name != "_buffers"
+)
 
 
 class Unsaved:
@@ -23,6 +26,9 @@ class Unsaved:
         self._modules = list(model.modules())
         memo = self._known(model)
         self._model = model
+        self._kinds = [type(module) for module in self._modules]
+        self._tables = [{name: dict(vars(module)[name]) for name in _TABLES} for module in self._modules]
+        self._trains = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         self._names = [frozenset(_own(module)) for module in self._modules]
         self._attributes = [dict(_copies(_own(module), memo)) for module in self._modules]
         self._buffers = [
@@ -37,6 +43,14 @@ class Unsaved:
 
     def put_back(self) -> None:
         """Restore the network's attributes, as after construction; its state dict is left alone."""
+        for module, kind, tables in zip(self._modules, self._kinds, self._tables, strict=True):
+            module.__class__ = kind  # a parametrised layer has one of its own
+            for name, table in tables.items():
+                there = vars(module)[name]
+                there.clear()
+                there.update(table)
+        for parameter, trains in self._trains:
+            parameter.requires_grad_(trains)
         memo = self._known(self._model)
         kept = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
         for module, names, attributes, buffers in kept:

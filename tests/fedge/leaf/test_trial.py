@@ -1,5 +1,7 @@
 """Trial of a method: the leaf's mean by hand, and the names of the models that clients evaluate."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -138,3 +140,124 @@ def test_what_a_leaf_sends_in_another_form_is_named(monkeypatch):
     part = type("Part", (LeafPart,), {"send": lambda self, memory: {"at": np.zeros(next(sizes))}})
     with pytest.raises(ConfigError, match=r"what the leaf sends must .* but 'at' was float64 \(2,\) and"):
         tried_with(monkeypatch, type("Whole", (Numbers,), {"leaf": part}))
+
+
+def halved(leaf):
+    for array in leaf.model.values():
+        array *= 0.5
+    return leaf.model
+
+
+def changed_in_replies(leaf):
+    for brought in leaf.brought:
+        for array in brought.state.values():
+            array *= 0.5
+    return leaf.mean
+
+
+def zeroed(model):
+    for array in model.values():
+        array *= 0
+    return {}
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        {"combine": lambda self, leaf: halved(leaf)},
+        {"combine": lambda self, leaf: changed_in_replies(leaf)},
+        {"start": lambda self, model: zeroed(model)},
+    ],
+    ids=["combine", "replies", "start"],
+)
+def test_a_leaf_part_that_writes_to_what_others_hold_is_refused(monkeypatch, methods):
+    """All leaves begin with the same arrays, and so would go on with what one of them has made of its own."""
+    algorithm = type("Whole", (OddClient,), {"leaf": type("Part", (LeafPart,), methods), "made": dict})
+    with pytest.raises(ConfigError, match="read-only"):
+        tried_with(monkeypatch, algorithm)
+
+
+def test_a_leaf_part_may_write_to_the_mean_and_its_memory(monkeypatch):
+    def combine(self, leaf):
+        for name, array in leaf.mean.items():
+            array += leaf.memory["v"][name]
+            leaf.memory["v"][name] += 1
+        return leaf.mean
+
+    part = type("Part", (LeafPart,), {"start": lambda self, model: {"v": model}, "combine": combine})
+    tried_with(monkeypatch, type("Whole", (OddClient,), {"leaf": part, "made": dict}))
+
+
+def through_numpy(client):
+    client.x.numpy()[:] = 0
+
+
+def in_place(client):
+    client.x[:1] *= 1
+
+
+def labels(client):
+    client.y.clamp_(min=0)
+
+
+def anew(client):
+    client.x = client.x / 2
+
+
+def received(client):
+    next(iter(client.received.values()))[:] = 0
+
+
+@pytest.mark.parametrize("write", [through_numpy, in_place, labels, anew, received])
+@pytest.mark.parametrize("where", ["train", "models"])
+def test_a_client_that_writes_to_what_it_only_reads_is_refused(monkeypatch, write, where):
+    class Writing(Numbers):
+        leaf = None
+
+        def train(self, client):
+            if where == "train":
+                write(client)
+            return client.fit()
+
+        def models(self, client):
+            if where == "models":
+                write(client)
+            return {}
+
+    with pytest.raises(ConfigError, match=r"read-only|client\.[xy] is read only, but was changed; change "):
+        tried_with(monkeypatch, Writing)
+
+
+MESSAGES = {
+    "loss": (lambda fit: replace(fit, loss=float("nan")), "loss not finite"),
+    "no number": (lambda fit: replace(fit, loss="0.5"), None),
+    "a text": (lambda fit: replace(fit, loss="much"), "must be a number, but is 'much'"),
+    "NumPy's": (lambda fit: replace(fit, loss=np.float32(0.5)), None),
+    "PyTorch's": (lambda fit: replace(fit, loss=torch.tensor(0.5)), None),
+    "several": (lambda fit: replace(fit, loss=np.zeros(2)), "must be a number, but is"),
+    "too large": (
+        lambda fit: replace(fit, state={n: np.full_like(a, 1e30) for n, a in fit.state.items()}),
+        "too large",
+    ),
+    "outside": (lambda fit: Sent(fit, arrays={"m": 2.0}), "beside out of range"),
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+def test_what_no_leaf_would_take_is_refused_before_the_run(monkeypatch, case):
+    """The trial's messages pass the boundary that a run's do."""
+    make, words = MESSAGES[case]
+
+    class Sending(Numbers):
+        leaf = None
+        within = {"m": (0.0, 1.0)} if case == "outside" else {}
+
+        def train(self, client):
+            return make(client.fit())
+
+    if words is None:
+        tried_with(monkeypatch, Sending)
+        return
+    with pytest.raises(ConfigError, match=words) as caught:
+        tried_with(monkeypatch, Sending)
+    assert "\n" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 import torch
 from torch import nn
 
@@ -46,3 +47,40 @@ def test_what_a_client_leaves_is_forgotten_and_what_is_saved_is_not():
     assert model.lock is lock
     assert model.cell._flat_weights[0] is flat is model.cell.weight_ih_l0
     assert not model.training
+
+
+def frozen(model):
+    model.head.requires_grad_(False)
+
+
+def hooked(model):
+    model.head.register_forward_hook(lambda *_: torch.zeros(1))
+    model.register_forward_pre_hook(lambda *_: None, with_kwargs=True)
+
+
+def another_layer(model):
+    model.head = nn.Linear(2, 5)
+    model.more = nn.Linear(1, 1)
+
+
+def another_parameter(model):
+    model.head.weight = nn.Parameter(torch.zeros(5, 2))
+
+
+def parametrized(model):
+    nn.utils.parametrizations.weight_norm(model.head)
+
+
+@pytest.mark.parametrize("change", [frozen, hooked, another_layer, another_parameter, parametrized])
+def test_what_a_method_makes_of_the_network_is_undone(change):
+    model = Remembering()
+    before, wanted = model(torch.ones(3, 2)), list(model.state_dict())
+    unsaved = Unsaved(model)
+    for _ in range(2):
+        change(model)
+        unsaved.put_back()
+        model.zero_grad()
+        assert torch.equal(model(torch.ones(3, 2)), before)
+        assert list(model.state_dict()) == wanted
+        assert all(parameter.requires_grad for parameter in model.parameters())
+        unsaved.put_back()
