@@ -72,7 +72,8 @@ def asked_again(
     for stream in sorted(moved):
         if after[stream] != between[stream]:
             raise ConfigError(
-                f"{what} must follow from the seed, but draws from the global stream of {stream}; {hint}"
+                f"{what} must follow from the seed, but draws from the global stream of {stream}"
+                f"{' or seeds it' if in_threads else ''}; {hint}"
             )
     if not alike(first, second):
         raise ConfigError(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, get_type_hints
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -54,6 +55,8 @@ _PLAIN = (bool, int, float, str)
 
 _global_stream = threading.Lock()
 
+_seeded_by_themselves: WeakSet[nn.Module] = WeakSet()
+
 
 def build_own(
     name: str,
@@ -78,6 +81,11 @@ def build_own(
     Raises:
         ConfigError: construction or training fails.
     """
+    if isinstance(factory, nn.Module):
+        what = (
+            f"must be a class or a function that makes a network, but is a network ({type(factory).__name__})"
+        )
+        raise _refusal(name, what, None, "name its class, or a function that returns it")
     seed = int(torch.randint(2**62, (), generator=generator))
     with _global_stream, _global_streams_from(seed):
         try:
@@ -89,6 +97,8 @@ def build_own(
                 error,
                 "fix it, or change train.model-args",
             ) from error
+        if isinstance(model, nn.Module) and torch.initial_seed() != seed:
+            _seeded_by_themselves.add(model)
         try:
             _refuse_what_cannot_train(name, model)
         except (AttributeError, TypeError) as error:  # nn.Module's own tables are not there
@@ -114,16 +124,19 @@ def _global_streams_from(seed: int) -> Iterator[None]:
 
 
 def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn.Module]) -> None:
-    """Raise ConfigError when another network of the same seed has other initial weights.
+    """Raise ConfigError unless initial weights follow from the seed of a run.
 
     Nodes with their own data draw frozen entries for themselves, so they would train another network. Large
-    models are not made twice.
+    models are not made twice. Code that seeds PyTorch begins with the same weights under every seed.
 
     Args:
         name: in errors.
         model: from `build_own`.
         again: builds another one from the same seed.
     """
+    if model in _seeded_by_themselves:
+        what = "must draw its weights from the run's seed, but seeds PyTorch itself, alike for every seed"
+        raise _refusal(name, what, None, "leave out manual_seed")
     entries = model.state_dict()
     if sum(entry.numel() for entry in entries.values()) > _LARGE:
         return
@@ -214,6 +227,9 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
     """Raise ConfigError for an object other than a network, or with parameters unchangeable by a step."""
     if not isinstance(model, nn.Module):
         raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "fix it")
+    if any(isinstance(layer, torch.jit.ScriptModule) for layer in model.modules()):
+        what = "must be of layers that Python calls, but is scripted"
+        raise _refusal(name, what, None, "leave out torch.jit.script; fedge export writes TorchScript")
     lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
     if lazy:
         raise _refusal(
@@ -243,21 +259,23 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
 
 def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:
     """Raise ConfigError when the model fails on two inputs, or answers in a shape foreign to its task."""
-    inputs = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
-    wanted = (2, *((classes,) if fit.answer is None else fit.answer))
-    try:
-        with torch.no_grad():
-            logits = model.eval()(inputs)
-    except OWN_ERRORS as error:
-        what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
-        raise _refusal(name, what, error, "fix its forward, or take another model") from error
-    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if got != wanted or not logits.is_floating_point():
-        turned = isinstance(logits, Tensor) and sorted(got) == sorted(wanted)
-        raise _refusal(
-            name, f"must return {fit.word} of shape {wanted} for 2 inputs, but returned {got}", None,
-            "turn its axes, for example by .movedim(-1, 1)" if turned else "fix its forward",
-        )  # fmt: skip
+    both = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
+    for count in (2, 1):  # a single one: the rest of a client's windows may be one
+        inputs, wanted = both[:count], (count, *((classes,) if fit.answer is None else fit.answer))
+        try:
+            with torch.no_grad():
+                logits = model.eval()(inputs.clone())
+        except OWN_ERRORS as error:
+            what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
+            raise _refusal(name, what, error, "fix its forward, or take another model") from error
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if got != wanted or not logits.is_floating_point():
+            turned = isinstance(logits, Tensor) and sorted(got) == sorted(wanted) and count > 1
+            few = "2 inputs" if count > 1 else "1 input"
+            raise _refusal(
+                name, f"must return {fit.word} of shape {wanted} for {few}, but returned {got}", None,
+                "turn its axes, for example by .movedim(-1, 1)" if turned else "fix its forward",
+            )  # fmt: skip
 
 
 def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> None:
@@ -289,6 +307,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
     if not logits.requires_grad:
         what = "must be trainable, but its output depends on no parameter"
         raise _refusal(name, what, None, "fix its forward: no no_grad() or detach() there")
+    _refuse_hidden_tensors(name, model, logits)
     sparse = [key for key, g in zip(trained, gradients, strict=True) if g is not None and g.is_sparse]
     if sparse:
         what = f"must have dense gradients, but that of {sparse[0]} is sparse"
@@ -305,6 +324,27 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
         )
     with _global_stream:
         _refuse_other_draws(name, model, inputs)
+
+
+def _refuse_hidden_tensors(name: str, model: nn.Module, logits: Tensor) -> None:
+    """Raise ConfigError when logits follow from tensors with a gradient that are no parameters.
+
+    Layers in a Python list are none of the network's: they would neither train, nor travel, nor be saved.
+    """
+    known = {id(parameter) for parameter in model.parameters()}
+    waiting, seen = [logits.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            what = (
+                f"must have all it trains among its parameters, but uses a tensor {tuple(leaf.shape)} beside"
+            )
+            raise _refusal(name, what, None, "register it: nn.ModuleList for a list of layers, nn.Parameter")
 
 
 def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:

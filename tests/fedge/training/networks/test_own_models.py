@@ -264,6 +264,105 @@ def test_what_cannot_work_is_refused_in_one_line(how, message):
     assert "\n" not in str(caught.value)
 
 
+class Hiding(nn.Module):
+    """Trains a tensor that it has not registered."""
+
+    def __init__(self, input_shape, classes, where):
+        super().__init__()
+        self.head, layer = nn.Linear(input_shape[0], classes), nn.Linear(classes, classes)
+        self.where, self.layers, self.by_name = where, [layer], {"last": layer}
+        self.weight = torch.ones(classes, requires_grad=True)
+        self.constant = torch.ones(classes)
+        self.register_buffer("scale", torch.ones(classes, requires_grad=where == "buffer"))
+
+    def forward(self, x):
+        logits = self.head(x.mean(dim=2))
+        return {
+            "list": lambda: self.layers[0](logits),
+            "table": lambda: self.by_name["last"](logits),
+            "tensor": lambda: logits * self.weight,
+            "buffer": lambda: logits * self.scale,
+            "nowhere": lambda: logits * self.constant * self.scale,
+        }[self.where]()
+
+
+@pytest.mark.parametrize("where", ["list", "table", "tensor", "buffer", "nowhere"])
+def test_what_trains_must_be_registered(where):
+    """Layers in a list would stay as they began, untold, and be missing from every saved model."""
+    model = build_own("mine:Hiding", Hiding, SHAPE, CLASSES, torch.Generator(), {"where": where})
+    if where == "nowhere":
+        refuse_a_step_that_fails("mine:Hiding", model, torch.zeros(2, *SHAPE))
+        return
+    with pytest.raises(
+        ConfigError, match=r"^train\.model mine:Hiding must have all it trains among its "
+    ) as caught:
+        refuse_a_step_that_fails("mine:Hiding", model, torch.zeros(2, *SHAPE))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (
+            lambda logits: logits.squeeze(),
+            r"must return logits of shape \(1, 4\) for 1 input, but returned \(4,\)",
+        ),
+        (lambda logits: logits - logits[1], r"cannot take inputs of shape \(1, 3, 16\): IndexError"),
+        (lambda logits: logits - logits[0], None),
+    ],
+)
+def test_a_single_window_is_answered_too(forward, words):
+    """The rest of a client's windows is often one."""
+
+    class Few(nn.Module):
+        def __init__(self, input_shape, classes):
+            super().__init__()
+            self.head = nn.Linear(input_shape[0], classes)
+
+        def forward(self, x):
+            return forward(self.head(x.mean(dim=2)))
+
+    if words is None:
+        build_own("mine:Few", Few, SHAPE, CLASSES, torch.Generator(), {})
+        return
+    with pytest.raises(ConfigError, match=words):
+        build_own("mine:Few", Few, SHAPE, CLASSES, torch.Generator(), {})
+
+
+def test_weights_of_a_seed_of_the_code_s_own_are_refused_for_runs_and_may_be_loaded():
+    class Seeded(Recurrent):
+        def __init__(self, input_shape, classes):
+            torch.manual_seed(0)
+            super().__init__(input_shape, classes)
+
+    def build():
+        return build_own("mine:Seeded", Seeded, SHAPE, CLASSES, torch.Generator(), {})
+
+    with pytest.raises(
+        ConfigError, match="from the run's seed, but seeds PyTorch itself, alike for every seed"
+    ):
+        refuse_weights_of_chance("mine:Seeded", build(), build)
+
+
+@pytest.mark.parametrize("part", ["whole", "layer"])
+def test_scripted_networks_are_refused(part):
+    def factory(input_shape, classes):
+        layer = torch.jit.script(nn.Linear(input_shape[0] * input_shape[1], classes))
+        whole = nn.Sequential(nn.Flatten(), layer)
+        return torch.jit.script(whole) if part == "whole" else whole
+
+    with pytest.raises(ConfigError, match=r"but is scripted; leave out torch\.jit\.script"):
+        build_own("mine:scripted", factory, SHAPE, CLASSES, torch.Generator(), {})
+
+
+def test_a_network_in_place_of_its_class_is_told_so():
+    network = Recurrent(SHAPE, CLASSES)
+    with pytest.raises(
+        ConfigError, match=r"a class or a function that makes a network, but is a network \(Rec"
+    ):
+        build_own("mine:network", network, SHAPE, CLASSES, torch.Generator(), {})
+
+
 def test_what_is_no_module_is_refused():
     with pytest.raises(ConfigError, match=r"must make a torch\.nn\.Module, but made int"):
         build_own("mine:three", lambda input_shape, classes: 3, SHAPE, CLASSES, torch.Generator(), {})
