@@ -122,7 +122,9 @@ def _try(register: Register, name: str, compressor: Compressor) -> None:
 
     def answered(count: int) -> tuple[Any, Any]:
         rng = numpy_stream(0, Purpose.CLIENT_UPLINK, count)
-        return compressor.sent(rng.standard_normal(count), rng), compressor.bits(count)
+        given = rng.standard_normal(count)
+        given.flags.writeable = False  # as in a run, where the remainder follows from it
+        return compressor.sent(given, rng), compressor.bits(count)
 
     for count in _TRIED:
         with register.carried_out(name):

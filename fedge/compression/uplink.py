@@ -70,7 +70,7 @@ class Uplink:
             if keeps and name in memory:
                 update += memory[name]
             rng = numpy_stream(seed, self._purpose, *where, zlib.crc32(name.encode()))
-            arrives = self._compressor.sent(update.reshape(-1), rng).reshape(array.shape)
+            arrives = self._compressor.sent(_lent(update), rng).reshape(array.shape)
             state[name] = (given[name] + arrives).astype(array.dtype)
             if keeps:
                 rest[name] = (update - (state[name].astype(np.float64) - given[name])).astype(array.dtype)
@@ -88,3 +88,10 @@ class Uplink:
     def _is_compressed(self, name: str, array: np.ndarray) -> bool:
         """Whether an entry is compressed."""
         return name in self._names and array.size > 0 and np.issubdtype(array.dtype, np.floating)
+
+
+def _lent(update: np.ndarray) -> np.ndarray:
+    """An update as one axis, which the code cannot write to: the remainder would follow from what it wrote."""
+    flat = update.reshape(-1).view()
+    flat.flags.writeable = False
+    return flat

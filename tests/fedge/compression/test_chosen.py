@@ -72,6 +72,14 @@ class Fails(Halves):
         raise KeyError("no table")
 
 
+class Writes(Halves):
+    """What arrives, written to what was to be sent: nothing would remain for the next update."""
+
+    def sent(self, update, rng):
+        update *= self.share
+        return update
+
+
 class Forgetful(Halves):
     """No feedback."""
 
@@ -82,7 +90,7 @@ class Forgetful(Halves):
 def mine(monkeypatch):
     """Module of a user's own."""
     module = types.ModuleType("my_codes")
-    for part in (Halves, Shorter, Endless, Fractions, Fails, Forgetful):
+    for part in (Halves, Shorter, Endless, Fractions, Fails, Forgetful, Writes):
         setattr(module, part.__name__, part)
     module.number = 7
     monkeypatch.setitem(sys.modules, "my_codes", module)
@@ -120,6 +128,13 @@ def test_code_of_ones_own():
     assert uplink_of_clients(config.uplink, ["w"]).upload(given, made, {}, 3, 1).state["w"].tolist() == [0.25]
 
 
+def test_in_a_run_no_code_can_write_to_an_update():
+    """Only sizes of the trial are tried."""
+    given, made = {"w": np.zeros(3, np.float32)}, {"w": np.ones(3, np.float32)}
+    with pytest.raises(ValueError, match="read-only"):
+        uplink_of_clients(uplink("my_codes:Writes").uplink, ["w"]).upload(given, made, {}, 3, 1)
+
+
 REFUSED = {
     "no code": ("my_codes:number", {}, "must be a class derived from fedge.compression.Compressor, but is 7"),
     "missing": ("my_codes:Halve", {}, "my_codes has no Halve; did you mean Halves"),
@@ -128,6 +143,7 @@ REFUSED = {
     "shape": ("my_codes:Shorter", {}, "must send 1 finite numbers for as many"),
     "infinite": ("my_codes:Endless", {}, "must send 1 finite numbers for as many"),
     "bits": ("my_codes:Fractions", {}, "must say a whole number of bits, but says 0.333"),
+    "writes": ("my_codes:Writes", {}, "failed: ValueError: output array is read-only"),
     "raises": ("my_codes:Fails", {}, "failed: KeyError: 'no table'"),
 }
 
