@@ -91,7 +91,7 @@ class Uplink:
 
 
 def _lent(update: np.ndarray) -> np.ndarray:
-    """An update as one axis, which the code cannot write to: the remainder would follow from what it wrote."""
+    """An update as one axis, not to be written to: the remainder would follow from what was written."""
     flat = update.reshape(-1).view()
     flat.flags.writeable = False
     return flat
