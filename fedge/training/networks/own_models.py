@@ -95,7 +95,7 @@ def build_own(
                 name,
                 f"cannot be made for {input_shape}, {classes}",
                 error,
-                "fix it, or change train.model-args",
+                _how_to_call(factory, arguments),
             ) from error
         if isinstance(model, nn.Module) and torch.initial_seed() != seed:
             _seeded_by_themselves.add(model)
@@ -155,6 +155,20 @@ def _called(
     if takes_num_classes(factory):
         return factory(num_classes=classes, **arguments)
     return factory(input_shape, classes, **arguments)
+
+
+def _how_to_call(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """The next step after a call that failed: another signature where it could not take the call."""
+    fixing = "fix it, or change train.model-args"
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return fixing
+    try:
+        signature.bind(*(() if takes_num_classes(factory) else ((), 0)), **arguments)
+    except TypeError:
+        return "it is called with (input_shape, classes), or with num_classes alone if it names that"
+    return fixing
 
 
 def refuse_no_network(name: str, factory: Any) -> None:

@@ -355,6 +355,19 @@ def test_scripted_networks_are_refused(part):
         build_own("mine:scripted", factory, SHAPE, CLASSES, torch.Generator(), {})
 
 
+def test_a_class_that_takes_other_arguments_is_told_what_it_is_called_with():
+    """As networks of tutorials are, made without any."""
+
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+
+    with pytest.raises(
+        ConfigError, match=r"cannot be made for .*; it is called with \(input_shape, classes\)"
+    ):
+        build_own("mine:Bare", Bare, SHAPE, CLASSES, torch.Generator(), {})
+
+
 def test_a_network_in_place_of_its_class_is_told_so():
     network = Recurrent(SHAPE, CLASSES)
     with pytest.raises(
