@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.compression.sending import Sending
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
@@ -200,12 +200,20 @@ class Leaf:
         """The messages of one leaf round to the given nodes of this leaf.
 
         Raises:
-            RunError: the strategy makes none.
+            RunError: the strategy makes none, or a user's fails.
         """
-        arrays = to_record(self.model)
-        messages = messages_of(
-            self._strategy, round_context.leaf_round, arrays, round_context.to_record(), grid, node_ids
-        )
+        arrays, leaf_round = to_record(self.model), round_context.leaf_round
+        try:
+            messages = messages_of(
+                self._strategy, leaf_round, arrays, round_context.to_record(), grid, node_ids
+            )
+        except RunError:
+            raise
+        except OWN_ERRORS as error:
+            raise RunError(
+                f"leaf.strategy: configure_train of {type(self._strategy).__name__} failed in leaf round "
+                f"{leaf_round}: {own_error(error)}; fix it"
+            ) from error
         if node_ids and not messages:
             raise RunError(
                 f"leaf.strategy must send its clients messages, but configure_train of "

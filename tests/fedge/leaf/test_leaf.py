@@ -216,6 +216,23 @@ class AsksNobody(FedAvg):
         return []
 
 
+class Fails(FedAvg):
+    """As a strategy of Flower's quickstart that halves a step size that nobody has set, in its fifth round."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        if server_round == 5:
+            config["lr"] *= 0.5
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_strategy_that_fails_later_than_its_trial_is_named():
+    leaf = Leaf(0, SAMPLES, state(1), ["w"], Fails(), 0)
+    with pytest.raises(
+        RunError, match=r"^leaf\.strategy: configure_train of Fails failed in leaf round 5: KeyE"
+    ):
+        leaf.configure_train(NoGrid(), [11, 12], RoundContext(0, 5, 5, "nowhere", "log", 0, 5.0))
+
+
 def test_a_strategy_that_asks_nobody_is_said():
     """A leaf with nobody to ask has nothing to say: its clients are not sampled in this round."""
     leaf = Leaf(0, SAMPLES, state(1), ["w"], AsksNobody(), 0)
