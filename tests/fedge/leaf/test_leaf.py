@@ -217,7 +217,7 @@ class AsksNobody(FedAvg):
 
 
 class Fails(FedAvg):
-    """As a strategy of Flower's quickstart that halves a step size that nobody has set, in its fifth round."""
+    """As a strategy of Flower's quickstart that halves a step size, which nobody has set, in round 5."""
 
     def configure_train(self, server_round, arrays, config, grid):
         if server_round == 5:

@@ -9,6 +9,8 @@ from small_runs import small_config
 from fedge import simulate
 from fedge.algorithm import Algorithm, Fit, Sent
 
+pytestmark = pytest.mark.whole_runs
+
 
 class OwnSteps(Algorithm):
     """A loop over `client.network`, as in any tutorial; it leaves behind what it is told."""
@@ -49,7 +51,13 @@ def final(tmp_path, workers, **arguments):
     return (run.folder / "checkpoints/final.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("leaves", ["weights", "frozen", "hook", "evaluating"])
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "weights",
+        *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("frozen", "hook", "evaluating")),
+    ],
+)
 def test_a_client_s_steps_do_not_depend_on_those_before_it_on_its_thread(tmp_path, leaves):
     assert final(tmp_path, 1, leaves=leaves) == final(tmp_path, 3, leaves="")
 
@@ -74,7 +82,13 @@ class AtHome(Algorithm):
         return Sent(fit, only=[name for name in fit.state if name not in own])
 
 
-@pytest.mark.parametrize("word", ["norm", "running", "running_var", "num_batches", "weight"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "norm",
+        *(pytest.param(word, marks=pytest.mark.extended) for word in ("running_var", "num_batches", "we")),
+    ],
+)
 def test_any_entries_may_stay_at_home(tmp_path, word):
     config = small_config(
         tmp_path, num_server_rounds=1, train__model="mlp-tiny", scaffold__enabled=False,
