@@ -73,7 +73,7 @@ class Fails(Halves):
 
 
 class Writes(Halves):
-    """What arrives, written to what was to be sent: nothing would remain for the next update."""
+    """The received values, written over the update: nothing would remain for the next one."""
 
     def sent(self, update, rng):
         update *= self.share
