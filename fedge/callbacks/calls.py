@@ -64,6 +64,11 @@ class Callbacks(Hooks):
         self._global_round = 0
         self.stop: Stop | None = None
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether a callback has given a reason."""
+        return self.stop is not None
+
     def begin_run(self, run: Run) -> None:
         """Call all: the run begins, or goes on."""
         self._global_round = run.rounds_done

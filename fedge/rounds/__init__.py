@@ -1,9 +1,9 @@
 """One global round: leaf rounds, cloud step, gate, evaluation, and the resulting rows.
 
 `strategy` is its order. `lines` are models to train, `training` the leaf rounds, `meeting` the cloud step,
-`evaluation` asks clients, `gates` decide. Clients' work is asked of leaf servers, through a `port`; where
-they are a part of this process (`routed`), all messages go through `transport`. Inner room: `measurements`
-gathers numbers and makes rows of them.
+`evaluation` asks clients, `gates` decide, `served_models` fine-tunes and measures. Clients' work is asked of
+leaf servers, through a `port`; where they are a part of this process (`routed`), all messages go through
+`transport`. Inner room: `measurements` gathers numbers and makes rows of them.
 
 Imports only from below: `serving` and rooms below it.
 """

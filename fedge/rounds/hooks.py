@@ -6,6 +6,11 @@ from collections.abc import Mapping
 class Hooks:
     """Receives events from the server's one thread, in the same order on every engine."""
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run ends after the present global round, although others were planned."""
+        return False
+
     def begin_round(self, global_round: int) -> None:
         """Hook at the start of a global round."""
 

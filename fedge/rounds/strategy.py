@@ -7,7 +7,7 @@ One global round (Liu et al. 2020, HierFAVG, for the two levels) is `Hierarchica
                                                                          fedge.cloud.region
     cloud step    the cloud groups its children and makes offers         fedge.rounds.meeting
     gates         clients evaluate own and offered models, leaves decide fedge.rounds.gates
-    fine-tuning   for the clients that a leaf knows                      fedge.rounds.lines
+    fine-tuning   for the clients that a leaf knows                      fedge.rounds.served_models
 
 The strategy holds the servers and the order of steps; clients' work it asks of leaf servers,
 through `fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each
@@ -24,9 +24,7 @@ from fedge.cloud.aggregator import CloudAggregator, take_in_given_models
 from fedge.cloud.region import Region, all_regions, leaves_below
 from fedge.config.registers.parts import RULES
 from fedge.config.tree import Path, dotted
-from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
-from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import restore_places
 from fedge.leaf.server import Server, take_in_given
@@ -39,6 +37,7 @@ from fedge.rounds.meeting import Meetings, Seat
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.served_models import LastSteps
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.serving import personal
@@ -102,6 +101,8 @@ class HierarchicalStrategy:
             seat = Seat(path, region.below if region else self.branches, of, task, region)
             self._meetings[path] = Meetings(seat, self._transport, self._port)
         self._root = self._meetings[()]
+        parts = self.leaves, self._transport, self._port, self._leaf_round
+        self._last_steps = LastSteps(task, *parts)
         self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
         self._releases = 0  # leaf rounds so far, of all lines
         self._mover = mover_of(config, task.seed, self.leaves)
@@ -162,21 +163,32 @@ class HierarchicalStrategy:
         sent = deepcopy(self._transport.book.traffic)
         self._root.hold_if_due(global_round * self._config.hierarchy.leaf_rounds_per_global)
         self._transport.lap("cluster")
+        # a callback may have ended the run in the middle of this round
+        last = global_round if self._transport.hooks.is_ending else num_rounds
         evaluates = (  # served models: when due, or needed by a decision
-            self._config.evaluate.is_due(global_round, num_rounds)
-            or personal.is_due(self._config.personal, global_round, num_rounds)
+            self._config.evaluate.is_due(global_round, last)
+            or personal.is_due(self._config.personal, global_round, last)
             or not self._root.gates.is_foreseen(self._root.minutes)
         )
-        self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
+        asked = self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
         if self._time is not None:
             self._time.meet(self.branches, bytes_between_servers(self._transport.book.traffic, sent))
-        if personal.is_due(self._config.personal, global_round, num_rounds):
-            self._personalise(global_round)
-        if evaluates:
-            self._evaluate_models()
-            if self._task.common is not None:
-                self._task.common.note(self.leaves, self._transport.book)
+        self._last_steps.carry_out(global_round, last, None if evaluates else asked)
         return self._result(global_round)
+
+    @property
+    def may_end_late(self) -> bool:
+        """Whether the newest global round gets further steps should the run end with it (`end_late`)."""
+        return self._last_steps.may_follow
+
+    def end_late(self) -> tuple[RoundResult, dict[str, float]]:
+        """Evaluate and fine-tune after the newest global round, which was not planned as the last.
+
+        Returns:
+            The round's result anew, and further seconds, phase by phase.
+        """
+        self._last_steps.carry_out_late(self._root)
+        return self._result(self._transport.book.global_round), self._transport.finish_round()
 
     def _result(self, global_round: int) -> RoundResult:
         """The rows of a global round."""
@@ -274,12 +286,15 @@ class HierarchicalStrategy:
             and not lines.any_beside(self.leaves)
         )
 
-    def _let_gates_decide(self, evaluates: bool, trains_ahead: bool) -> None:
+    def _let_gates_decide(self, evaluates: bool, trains_ahead: bool) -> EvaluationRequest:
         """Let clients evaluate the gates' candidates, every gate decide, and its leaf go on accordingly.
 
         Args:
             evaluates: clients do; otherwise without effect.
             trains_ahead: in the same exchange clients train for the next global round.
+
+        Returns:
+            The candidates.
         """
         book, root = self._transport.book, self._root
         asked = root.gates.asked(root.minutes)
@@ -299,35 +314,7 @@ class HierarchicalStrategy:
             book.evaluated = self._port.evaluate_and_train(of_leaves, lines.own_models(self.leaves), first)
             root.gates.decide_again(root.minutes, book.evaluated)
         self._transport.lap("gate")
-
-    def _personalise(self, global_round: int) -> None:
-        """Fine-tune every leaf's served model for its known clients, and serve the result if better."""
-        rounds = self._config.personal.leaf_rounds
-        training = lines.personal(self.leaves)
-        for leaf_round in range((global_round - 1) * rounds + 1, global_round * rounds + 1):
-            self._leaf_round(training, leaf_round)
-        models = {fork.index: {PERSONAL: fork.model} for fork in training.leaves}
-        unseen_clients = models if self._config.personal.unseen_clients == "same" else {}
-        found = self._port.evaluate(EvaluationRequest(models, ("val", "test"), unseen_clients))
-        for leaf, fork in zip(self.leaves, training.leaves, strict=True):
-            if self._transport.book.note_personal(leaf, found):
-                leaf.models.serve_personal(fork.model)
-        self._transport.lap("gate")
-
-    def _evaluate_models(self) -> None:
-        """Let clients evaluate their algorithm's models, derived from their served models."""
-        leaves = [leaf for leaf in self.leaves if leaf.algorithm is not None and leaf.algorithm.form.models]
-        if not leaves:
-            return
-        models = {leaf.index: {OWN_MODELS: leaf.models.served} for leaf in leaves}
-        unseen = {
-            leaf.index: {OWN_MODELS: leaf.models.served if leaf.models.unseen is None else leaf.models.unseen}
-            for leaf in leaves
-            if leaf.algorithm is not None and leaf.algorithm.form.unseen
-        }
-        found = self._port.evaluate(EvaluationRequest(models, ("test",), unseen))
-        self._transport.book.note_models(leaves, found)
-        self._transport.lap("gate")
+        return of_leaves
 
     # --- state beyond the process ---------------------------------------------------------------------
 

@@ -263,13 +263,23 @@ class Announcer:
         """Send the manifest to the tracker before the first round."""
         self._tracking.start(self._recorder.manifest)
 
+    def accounted(self, result: RoundResult) -> RoundResult:
+        """A global round with the privacy spent so far, where it is counted."""
+        if self._account is None:
+            return result
+        result = replace(result, epsilon_spent=self._account.spent(result.releases))
+        self.remarks.on_privacy = coverage.at_end(
+            self._plan.config, result.epsilon_spent, result.releases, self._leaves
+        )
+        return result
+
     def round(self, result: RoundResult, laps: Mapping[str, float]) -> None:
-        """Record and print one global round; the time spent here is charged to the next round."""
-        if self._account is not None:
-            result = replace(result, epsilon_spent=self._account.spent(result.releases))
-            self.remarks.on_privacy = coverage.at_end(
-                self._plan.config, result.epsilon_spent, result.releases, self._leaves
-            )
+        """Record and print one global round; the time spent here is charged to the next round.
+
+        Args:
+            result: as of `accounted`.
+            laps: its seconds, phase by phase.
+        """
         elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
         clocks = {machine: MachineClock(name=name) for machine, name in self._nodes.names.items()}
         processes = in_order([*self._memory.measure(), *elsewhere.processes, *of_nodes])

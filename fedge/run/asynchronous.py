@@ -364,6 +364,7 @@ class AsynchronousSteps(Steps):
         assert callbacks is not None
         self._recorder.write_version(row)
         self._spent.update(laps)
+        result = self._announcer.accounted(result)
         self._announcer.round(result, laps)
         self._global_round = result.global_round
         callbacks.end_round(result, sum(laps.values()), row)

@@ -1,7 +1,7 @@
 """Steps of one run: clients, data, leaves, global rounds, final models."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -393,12 +393,18 @@ class Steps:
         note_progress()
         self._plan.behind.finish()  # a round without an exchange has not waited for it yet
         self._plan.clock.lap("checkpoint")
-        self._announcer.round(result, laps)
-        self._global_round = result.global_round
         assert self._snapshots is not None
         assert self._callbacks is not None
-        self._callbacks.end_round(result, sum(laps.values()))
-        is_last = self._callbacks.stop is not None
+        assert self._strategy is not None
+        callbacks, accounted = self._callbacks, self._announcer.accounted
+        result, is_open = accounted(result), self._strategy.may_end_late
+        if is_open:
+            result, laps = decided(self._strategy, callbacks, accounted, result, laps)
+        self._announcer.round(result, laps)
+        self._global_round = result.global_round
+        if not is_open:
+            callbacks.end_round(result, sum(laps.values()))
+        is_last = callbacks.is_ending
         self._plan.clock.lap("report")
         for name in self._kept.after(result):
             self._write_models(name)
@@ -407,6 +413,29 @@ class Steps:
             self._plan.behind.finish()
         self._plan.clock.lap("checkpoint")
         return is_last
+
+
+def decided(
+    strategy: HierarchicalStrategy,
+    callbacks: Callbacks,
+    accounted: Callable[[RoundResult], RoundResult],
+    result: RoundResult,
+    laps: dict[str, float],
+) -> tuple[RoundResult, dict[str, float]]:
+    """A round's result and laps after its callbacks' decision, with all steps of a last one if it is.
+
+    Args:
+        strategy: has carried it out.
+        callbacks: to be called.
+        accounted: enters the privacy spent.
+        result: without the steps that only a last round has.
+        laps: seconds, phase by phase.
+    """
+    callbacks.end_round(result, sum(laps.values()))
+    if not callbacks.is_ending:
+        return result, laps
+    late, more = strategy.end_late()
+    return accounted(late), {phase: seconds + more[phase] for phase, seconds in laps.items()}
 
 
 def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None:

@@ -12,7 +12,7 @@ class EvaluateConfig(Section):
     SECTION = "evaluate"
     every: int = option(
         1,
-        "global rounds between evaluations; also in the last planned, and for gates and fine-tuning",
+        "global rounds between evaluations; also in the last, and for gates and fine-tuning",
         minimum=1,
     )
     common: str = option(

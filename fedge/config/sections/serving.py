@@ -53,7 +53,7 @@ class PersonalConfig(Section):
     leaf_rounds: int = option(0, "leaf rounds of fine-tuning for known clients; 0: none", minimum=0)
     every: int = option(
         0,
-        "global rounds between fine-tunings; also in the last planned; 0: only there",
+        "global rounds between fine-tunings; also in the last; 0: only there",
         minimum=0,
     )
     unseen_clients: str = option(

@@ -101,6 +101,45 @@ def test_any_of_them_may_end_the_run_after_a_whole_round(config, hook):
         assert line in (run.folder / "report.html").read_text()
 
 
+PRIVATE = {
+    "privacy.kind": "client-fixed", "privacy.clip-norm": 1.0, "privacy.noise-multiplier": 1.0,
+    "hierarchy.num-servers": 1, "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [PRIVATE,
+     pytest.param({"evaluate.every": 2, "gate.enabled": False}, marks=pytest.mark.extended),
+     pytest.param({"partition.unseen-clients": 1, "personal.leaf-rounds": 1}, marks=pytest.mark.extended)],
+    ids=["private", "seldom evaluated", "unseen clients"],
+)  # fmt: skip
+def test_what_is_told_is_what_the_tables_have(config, changes):
+    """Every column of every row, so that a budget of any column is one of the column shown."""
+    watching = Watching()
+    run, _ = carry_out(config, watching, **changes)
+    rounds = [told for hook, told in watching.calls if hook == "end_round"]
+    for table, told in (
+        (run.rounds, [each.numbers for each in rounds]),
+        (run.leaves, [row for each in rounds for row in each.leaves]),
+        (run.clients, [row for each in rounds for row in each.clients]),
+    ):
+        mine, theirs = (
+            [{k: None if v == "" else v for k, v in row.items()} for row in rows]
+            for rows in (table.rows(named=True), told)
+        )
+        assert mine == theirs
+
+
+def test_a_budget_of_epsilon_ends_a_private_run(config):
+    pytest.importorskip("dp_accounting")
+    spent = carry_out(config, **PRIVATE)[0].rounds["epsilon_spent"].to_list()
+    budget = {"callbacks": "budget", "callbacks-args.budget.column": "epsilon_spent"}
+    run, _ = carry_out(config, **PRIVATE, **budget, **{"callbacks-args.budget.most": spent[1]})
+    assert run.rounds["epsilon_spent"].to_list() == spent[:2]
+    assert run.manifest["stopped"]["by"] == "budget"
+
+
 def test_the_first_reason_counts(config):
     first, second = Watching("begin_round"), Watching("end_round")
     run, _ = carry_out(config, first, second)
