@@ -27,7 +27,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_m
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
 from fedge.records.tables.columns import Table
-from fedge.records.tables.growing import GrowingFile, running_digest
+from fedge.records.tables.growing import GrowingFile, changed_by_others, running_digest
 from fedge.records.tables.model_tables import (
     CLIENT_MODELS,
     COMMON_TEST,
@@ -180,13 +180,21 @@ class Recorder:
             return dict(self._manifest)
 
     def _sync_outputs(self) -> dict[str, str]:
-        """Wait until all results are on disk; returns their checksums."""
+        """Wait until all results are on disk; returns their checksums.
+
+        Raises:
+            RecordError: the disk is full or gone, or a result is not what this process has written.
+        """
         with self._explained("results"):
             for file in self._files.values():
                 file.flush()
             for path in self.unsynced:
                 sync(path)
-            return checksums(self.folder)
+            found, written = checksums(self.folder), self.checksums()
+            for name in found.keys() & written.keys():
+                if found[name] != written[name]:
+                    raise changed_by_others(name)
+            return found
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:

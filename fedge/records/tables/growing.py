@@ -1,5 +1,6 @@
 """A file that grows by appending, with a running checksum of its content."""
 
+import errno
 import hashlib
 import io
 import os
@@ -40,6 +41,7 @@ class GrowingFile:
         self.refitted = bool(table and offset) and self._refit()
         self._digest = running_digest(path)
         self._file = path.open("ab")
+        self._written = path.stat().st_size
         if table and not offset:
             header = io.StringIO()
             table.write_header(header)
@@ -61,6 +63,7 @@ class GrowingFile:
         content = text.encode()
         self._file.write(content)
         self._digest.update(content)
+        self._written += len(content)
 
     def append_rows(self, rows: Iterable[Any]) -> None:
         """Append row objects of its table."""
@@ -70,8 +73,18 @@ class GrowingFile:
         self.append(text.getvalue())
 
     def flush(self) -> None:
-        """Pass appended bytes to the system."""
+        """Pass appended bytes to the system.
+
+        Raises:
+            OSError: the disk is full or gone, or another program has cut, replaced or continued the file.
+        """
         self._file.flush()
+        try:
+            there = self.path.stat().st_size
+        except FileNotFoundError:
+            return  # said when a checkpoint is written
+        if there != self._written:
+            raise changed_by_others(self.path.name)
 
     def close(self) -> None:
         """Close the file."""
@@ -86,6 +99,15 @@ class GrowingFile:
     def sha256(self) -> str:
         """SHA-256 of the kept and all appended bytes."""
         return self._digest.hexdigest()
+
+
+def changed_by_others(name: str) -> OSError:
+    """The error of a file that has not the content that this process has written.
+
+    >>> changed_by_others("clients.csv").strerror
+    'another program has changed clients.csv'
+    """
+    return OSError(errno.ESTALE, f"another program has changed {name}")
 
 
 def running_digest(path: Path, size: int | None = None) -> "hashlib._Hash":

@@ -407,6 +407,40 @@ def test_the_newest_confusion_matrices_are_there(recorder, make_result):
     }
 
 
+CHANGES = {
+    "emptied": lambda text: "",
+    "cut": lambda text: text[:-5],
+    "continued": lambda text: text + "1,2\n",
+    "another digit": lambda text: text.translate(str.maketrans("0123456789", "1234567890")),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_table_that_another_program_changes_ends_no_run_as_completed(tmp_path, make_result, how):
+    """Every table in turn: else the manifest would have the sum of rows that no run has computed."""
+    (tmp_path / "names").mkdir()
+    with Recorder(tmp_path / "names") as recorder:
+        names = list(recorder.offsets())
+    told = {}
+    for name in names:
+        folder = tmp_path / name.replace("/", "-")
+        folder.mkdir()
+        with Recorder(folder) as recorder:
+            recorder.write_round(make_result(1), LAPS, MEMORY)
+            before = (folder / name).read_text()
+            (folder / name).write_text(CHANGES[how](before))
+            if (folder / name).read_text() == before:  # a table without rows
+                continue
+            try:
+                recorder.write_round(make_result(2), LAPS, MEMORY)
+                recorder.end("completed", 0)
+            except RecordError as error:
+                told[name] = str(error)
+    assert all("another program has changed" in words for words in told.values())
+    assert all(name.rsplit("/")[-1] in words for name, words in told.items())
+    assert told.keys() >= {"metrics/global_rounds.csv", "metrics/leaf_rounds.csv", "metrics/clients.csv"}
+
+
 def test_the_first_end_counts(tmp_path):
     """Later ends are consequences: an interrupted run also loses its engine."""
     with Recorder(tmp_path) as recorder:
