@@ -38,6 +38,7 @@ from fedge.launch.preflight import check
 from fedge.launch.projects.project import CLIENT_APP, flatten
 from fedge.launch.run_device import settle_device
 from fedge.process.forks import refuse_fork
+from fedge.records.manifest import RunFolderError
 from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.trackers.tracker import TrackedRun
@@ -101,7 +102,7 @@ def simulate(
     Raises:
         ConfigError: the run cannot work, or this process is a fork of one that has carried out or read a run;
             nothing was started.
-        RunFolderError: the run folder cannot be read, e.g. because the disk is gone.
+        RunFolderError: the run has failed, and its folder cannot be read, e.g. because the disk is gone.
 
     >>> import io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -144,7 +145,12 @@ def simulate(
     assert outcome.folder is not None  # a refusal of a prepared run is raised
     from fedge.records.reading.reader import load_run  # loads Polars, which other commands do not need
 
-    return load_run(outcome.folder)
+    try:
+        return load_run(outcome.folder)
+    except RunFolderError as error:  # of a name that the caller has never given
+        if not outcome.reason:
+            raise
+        raise RunFolderError(f"the run has failed, and its folder is lost: {outcome.reason}") from error
 
 
 def _plain(value: Any) -> Any:

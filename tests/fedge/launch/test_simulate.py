@@ -1,11 +1,13 @@
 """Arguments of `fedge.simulate`; whole runs with objects are in tests/runs/use/test_examples.py."""
 
 import io
+import shutil
 import sys
 
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
+from small_runs import small_config
 from torch import nn
 
 import fedge
@@ -14,6 +16,7 @@ from fedge.client_app import app
 from fedge.config.registers.option import ConfigError
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.launch.simulate import client_app_named
+from fedge.records.manifest import RunFolderError
 
 
 def test_what_cannot_be_a_part_is_refused():
@@ -29,6 +32,25 @@ def test_what_cannot_be_a_part_is_refused():
         simulate({}, data=np.zeros(3))
     with pytest.raises(fedge.ConfigError, match=r"^clients must be at least 1, but is 0"):
         simulate({}, clients=0)
+
+
+class TakesAway:
+    """Removes the run folder, as a clean-up of the machine may."""
+
+    def begin_run(self, run):
+        self.folder = run.folder
+
+    def end_round(self, round_):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.mark.whole_runs
+def test_a_run_whose_folder_is_removed_says_why_it_failed(tmp_path):
+    """The caller has named no folder, so a refusal of the folder alone would be no reason."""
+    with pytest.raises(RunFolderError, match=r"^the run has failed, and its folder is lost: \w+") as lost:
+        simulate(small_config(tmp_path), callbacks=[TakesAway()], terminal=io.StringIO())
+    assert "\n" not in str(lost.value)
+    assert "give one" not in str(lost.value)
 
 
 def test_paths_are_given_as_pathlib_has_them(tmp_path):
