@@ -26,6 +26,11 @@ _ON_FAILURES = {("raybackend", "process_message"), ("vce_api", "worker")}  # in 
 _MOST_FAILURES = 20  # reasons of clients' failures whose traceback is kept
 
 
+def _is_on_a_client(record: logging.LogRecord) -> bool:
+    """Whether Flower's engine logs it for a client's failure."""
+    return record.name == "flwr" and (record.module, record.funcName) in _ON_FAILURES
+
+
 class _RunLog(logging.FileHandler):
     """Handler of one run.log, with the replaced handlers and levels."""
 
@@ -36,13 +41,16 @@ class _RunLog(logging.FileHandler):
         self.root_level = logging.getLogger().level
         self.flower = (flower.handlers[:], flower.level, flower.propagate)
         self.error: OSError | None = None
-        self.engine_error = ""
+        self.engine_error = self.client_error = ""
         self._failures: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; keeps Flower's first error, for `first_engine_error`."""
-        if record.name == "flwr" and record.levelno >= logging.ERROR and not self.engine_error:
-            self.engine_error = _first_words(record.getMessage())
+        """Write a record; keeps Flower's errors, for `first_engine_error`."""
+        if record.name == "flwr" and record.levelno >= logging.ERROR:
+            if _is_on_a_client(record):
+                self.client_error = _first_words(record.getMessage())
+            elif not self.engine_error:
+                self.engine_error = _first_words(record.getMessage())
         if self._is_repetition(record):
             return
         try:
@@ -62,7 +70,7 @@ class _RunLog(logging.FileHandler):
         Three come with every failure, the last of which, a traceback, holds the others. Fedge tells each
         failure in one line, so a reason's first traceback suffices, to find the place in the user's code.
         """
-        if record.name != "flwr" or (record.module, record.funcName) not in _ON_FAILURES:
+        if not _is_on_a_client(record):
             return False
         text = record.getMessage()
         if not text.startswith("Traceback"):
@@ -210,10 +218,12 @@ def flowers_words_once() -> Iterator[None]:
 def first_engine_error() -> str:
     """First error that Flower logged in this run, in one line; empty without one.
 
-    Errors from before the run's log take precedence, because later ones only report a failure.
+    Errors from before the run's log take precedence, because later ones only report a failure. A client's
+    failure ends no engine: the newest is taken only where nothing else was logged.
     """
-    logs = (handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog))
-    return _EarlyErrors.first or next((log.engine_error for log in logs if log.engine_error), "")
+    logs = [handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog)]
+    found = [log.engine_error for log in logs] + [log.client_error for log in logs]
+    return _EarlyErrors.first or next(filter(None, found), "")
 
 
 def divert_descriptors(path: Path) -> TextIO:

@@ -155,6 +155,27 @@ def test_the_first_error_of_the_engine_is_kept_in_one_line(tmp_path, text):
         stop_logging_to(handler)
 
 
+def of_a_client(text):
+    """A record as Flower's simulation logs a client's failure."""
+    place = ("flwr", logging.ERROR, "vce_api.py", 1, text, (), None, "worker")
+    return logging.getLogger("flwr").makeRecord(*place)
+
+
+def test_the_engines_error_is_no_clients_failure_before_it(tmp_path):
+    """A client that failed rounds ago is no reason for the engine's end; the newest may be."""
+    handler = log_to(tmp_path / "run.log")
+    flower = logging.getLogger("flwr")
+    try:
+        flower.handle(of_a_client("Traceback (most recent call last):\nValueError: sensor lost"))
+        flower.handle(of_a_client("Traceback (most recent call last):\nActorDied: the actor died"))
+        assert first_engine_error() == "the actor died"
+        flower.error("An exception occured!! Cluster lost")
+        flower.error("a consequence")
+        assert first_engine_error() == "Cluster lost"
+    finally:
+        stop_logging_to(handler)
+
+
 def test_an_engine_error_before_the_run_has_its_log_is_known(tmp_path, monkeypatch):
     """Flower's engine runs in another thread, and may fail first."""
     flower = logging.getLogger("flwr")
