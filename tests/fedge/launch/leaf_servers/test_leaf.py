@@ -1,13 +1,16 @@
 """``fedge leaf`` and ``fedge run --leaves`` as functions; processes: test_leaf_servers."""
 
 import argparse
+import io
 import shlex
 import threading
 
 import pytest
+from flower_runs import comparable
 from leaf_servers import cloud
 from small_runs import small_config
 
+from fedge import simulate
 from fedge.callbacks import Callback
 from fedge.cli import main
 from fedge.config.registers.option import ConfigError
@@ -85,6 +88,28 @@ def test_the_end_of_a_failed_run_has_the_command_that_goes_on(tmp_path, certific
     assert read_manifest(outcome.folder)["resumed"]
     serving.join(30)
     assert not serving.is_alive()
+
+
+@pytest.mark.extended
+def test_a_round_that_becomes_the_last_has_the_bits_of_one_process(tmp_path, certificates):
+    """A callback ends the run between evaluations: leaf servers evaluate and fine-tune after the round."""
+    address = f"127.0.0.1:{free_port()}"
+    config = small_config(
+        tmp_path, hierarchy__num_servers=1, num_server_rounds=3, evaluate__every=9, gate__enabled=False,
+        personal__leaf_rounds=1, callbacks="byte-budget", callbacks_args='{"byte-budget": {"most": 10}}',
+    )  # fmt: skip
+    serving = threading.Thread(
+        target=lambda: serve_leaf(options(tmp_path, cloud=address, wait=5.0)), daemon=True
+    )
+    serving.start()
+    apart, _ = cloud({**config, "run-name": "apart"}, address, certificates)
+    serving.join(30)
+    assert not serving.is_alive()
+    assert apart.status == "completed", apart.reason
+    together = simulate({**config, "run-name": "together"}, terminal=io.StringIO())
+    assert len(together.rounds) == 1
+    assert comparable(apart.folder)["models"] == comparable(together.folder)["models"]
+    assert comparable(apart.folder)["clients"] == comparable(together.folder)["clients"]
 
 
 def test_a_leaf_server_whose_cloud_stays_away_ends(tmp_path, certificates, capsys):
