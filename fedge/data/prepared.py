@@ -49,7 +49,7 @@ from hhar.windows.window_file import (
 
 PREPARED = Path("data/hhar-windows.npz")
 _INDEX, _FROZEN = "index.json", "frozen.safetensors"
-_NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # of a data set, and no path
+_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,80}")  # of a data set, and no path
 _HHAR_USERS = 9
 _KEPT_BYTES = 64 * 2**20
 
@@ -119,14 +119,14 @@ def _prepared_file(name: str) -> str:
     Raises:
         ConfigError: there is none.
     """
-    file = PREPARED.parent / f"{name}.npz"
-    if not file.is_file():
+    file = str(PREPARED.parent / f"{name}.npz")
+    if not os.path.isfile(file):
         hint = nearest(name, DATASETS.names)
         make = hint or f"; make it: fedge datasets download {name} && fedge datasets prepare {name}"
         raise ConfigError(
             f"data.path {name} needs {file}, which does not exist{make} (fedge datasets lists the names)"
         )
-    return str(file)
+    return file
 
 
 def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
