@@ -182,7 +182,10 @@ class Study:
         return found
 
 
-KNOWN = ("train.model", "privacy.kind", "leaf.strategy", "cluster.signal", "cluster.method", "train.task")
+KNOWN = (  # names of parts, by which pages choose their sections
+    "train.model", "privacy.kind", "leaf.strategy", "cluster.signal", "cluster.method", "train.task",
+    "hierarchy.mobility", "uplink.clients", "uplink.servers",
+)  # fmt: skip
 OTHERS = [f"{page}.{n}" for page, most in (("sweep", 9), ("parts", 20), ("clock", 2)) for n in range(most)]
 VERSION = VersionRow(*([1] * len(VersionRow.__dataclass_fields__)))
 
