@@ -7,6 +7,7 @@ too: both calls have moved one, and not to the same state, as does a part that b
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.register import Register
 
 Answer = TypeVar("Answer")
+GLOBAL_STREAMS = threading.RLock()  # to watch, move or seed them: leaf servers in threads begin at once
 FROM_RNG = "draw from its generator alone, and keep nothing between calls"
 WITHOUT_RNG = "compute it from the given arguments alone"
 
@@ -59,7 +61,7 @@ def asked_again(
     Raises:
         ConfigError: as there.
     """
-    with _moved_on() if in_threads else nullcontext():
+    with GLOBAL_STREAMS, _moved_on() if in_threads else nullcontext():
         before = _streams()
         first = ask()
         between = _streams()

@@ -9,7 +9,6 @@ seeded, lent and restored under a lock. In training, draws (dropout) come from a
 
 import inspect
 import random
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import refuse_misfit
-from fedge.config.registers.twice import asked_again
+from fedge.config.registers.twice import GLOBAL_STREAMS, asked_again
 
 Shape = tuple[int, ...]
 """Of one input: (C, T) or (C, H, W)."""
@@ -52,8 +51,6 @@ BATCH_NORMS = (_BatchNorm,)  # of any number of axes
 _LARGE = 10_000_000  # numbers; the gradient of a larger model is not made whole to try it
 
 _PLAIN = (bool, int, float, str)
-
-_global_stream = threading.Lock()
 
 _seeded_by_themselves: WeakSet[nn.Module] = WeakSet()
 
@@ -87,7 +84,7 @@ def build_own(
         )
         raise _refusal(name, what, None, "name its class, or a function that returns it")
     seed = int(torch.randint(2**62, (), generator=generator))
-    with _global_stream, _global_streams_from(seed):
+    with GLOBAL_STREAMS, _global_streams_from(seed):
         try:
             model = _called(factory, tuple(input_shape), classes, arguments)
         except OWN_ERRORS as error:
@@ -308,7 +305,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
         trained = dict(list(trained.items())[:1])
     gradients: Sequence[Tensor | None] = ()
     before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
-    with _global_stream, torch.random.fork_rng(devices=[]):
+    with GLOBAL_STREAMS, torch.random.fork_rng(devices=[]):
         try:
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
@@ -336,7 +333,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
         raise _refusal(
             name, what, None, "register it with persistent=False, or make it its full size at once"
         )
-    with _global_stream:
+    with GLOBAL_STREAMS:
         _refuse_other_draws(name, model, inputs)
 
 
@@ -414,10 +411,10 @@ class OwnDraws(TorchDispatchMode):
             return func(*args, **{**kwargs, "generator": self._generator})
         seed = int(torch.randint(2**62, (), generator=self._generator))
         if where.type == "cuda":
-            with _global_stream:  # numbers are settled when the operation is launched, not when it runs
+            with GLOBAL_STREAMS:  # numbers are settled when the operation is launched, not when it runs
                 torch.cuda.default_generators[_index_of(where)].manual_seed(seed)
                 return func(*args, **kwargs)
-        with _global_stream, torch.random.fork_rng(devices=[]):
+        with GLOBAL_STREAMS, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             return func(*args, **kwargs)
 

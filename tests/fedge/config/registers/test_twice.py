@@ -3,6 +3,8 @@
 import itertools
 import random
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -335,3 +337,17 @@ def test_what_clients_compute_may_not_begin_a_global_stream_anew(option, monkeyp
     monkeypatch.setattr(f"{__name__}.drawn", _begun_anew)
     with pytest.raises(ConfigError, match="draws from the global stream of random"):
         ASKED[option][2](_config(option))
+
+
+def test_threads_that_ask_at_once_do_not_see_each_other_s_streams():
+    """As leaf servers of one process, which begin together."""
+
+    def asked(number):
+        def answer():
+            time.sleep(0.002)  # time for others
+            return number
+
+        return asked_again(f"part {number}", answer, in_threads=number % 2 == 0)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(asked, range(24))) == list(range(24))
