@@ -118,8 +118,10 @@ class Callback:
         """Handle the end of a leaf round, once all leaves have combined their replies."""
 
     def end_round(self, round_: Round) -> str | None:
-        """Hook after a finished global round. Where `evaluate.every` or `personal.*` leave steps to the last
-        one, a returned reason has them carried out before the round is written.
+        """Hook after a finished global round.
+
+        Where `evaluate.every` or `personal.*` leave steps to the last round, a returned reason has them
+        carried out before this one is written.
         """
 
     def end_run(self, run: EndedRun) -> None:

@@ -61,10 +61,12 @@ def _named(key: str) -> str:
     """Words on the option that a key means by another name, as train.epochs for train.local-epochs, or ""."""
     dashed = key.replace("_", "-")
     section, _, name = dashed.rpartition(".")
-    beside = [known for known in options() if section and known.startswith(f"{section}.")]
-    ends = [known for known in beside if known == dashed or known.endswith(f"-{name}")]
-    meant = (dashed if dashed in ends else next(iter(ends), None)) or _also(name)
-    meant = meant or (None if section else option_meant(name))
+    begin, end = f"{section}.", f"-{name}"
+    ends = [known for known in options() if section and known.startswith(begin) and known.endswith(end)]
+    if dashed in options():
+        meant: str | None = dashed
+    else:
+        meant = ends[0] if ends else _also(name) if section else option_meant(name)
     return f"; did you mean {meant}?" if meant else ""
 
 

@@ -155,18 +155,18 @@ class _Patience:
     def __init__(self, timeout_s: float, limit_s: float, on_note: OnNote | None) -> None:
         """Wait at most for a silence of `timeout_s`, and for `limit_s` without progress."""
         self._timeout_s, self._limit_s, self._on_note = timeout_s, limit_s, on_note
-        self._heard = self._progressed = time.monotonic()
+        self._last_sign = self._progressed = time.monotonic()
 
-    def hear(self) -> None:
-        """End a silence."""
-        self._heard = time.monotonic()
+    def end_silence(self) -> None:
+        """Begin to wait anew for the next sign of life."""
+        self._last_sign = time.monotonic()
 
     def note(self, found: Packet) -> None:
-        """Pass on a note; without a handler it ends no silence."""
+        """Pass on a note; without a handler it is no sign of life."""
         if self._on_note is not None:
-            self.hear()
+            self.end_silence()
             if self._on_note(found):
-                self._progressed = self._heard
+                self._progressed = self._last_sign
 
     @property
     def is_stuck(self) -> bool:
@@ -176,7 +176,7 @@ class _Patience:
     def wait(self, question: _Question, stream: _Stream) -> float | None:
         """Wait for the answer, or the end of the stream; returns the limit in seconds if one has passed."""
         while not question.answered.wait(_LOOK_S) and not stream.has_ended:
-            if time.monotonic() - self._heard > self._timeout_s:
+            if time.monotonic() - self._last_sign > self._timeout_s:
                 return self._timeout_s
             if self.is_stuck:
                 return self._limit_s
@@ -325,7 +325,7 @@ class LeafGate:
         while True:
             stream = self._stream_of(leaf, timeout_s)
             question = _Question(numbered, patience.note, most, keep)
-            patience.hear()
+            patience.end_silence()
             stream.put(question)
             passed_s = patience.wait(question, stream)
             if passed_s is not None:
