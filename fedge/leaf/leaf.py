@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.compression.sending import Sending
 from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.twice import GLOBAL_STREAMS
 from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
@@ -204,9 +205,10 @@ class Leaf:
         """
         arrays, leaf_round = to_record(self.model), round_context.leaf_round
         try:
-            messages = messages_of(
-                self._strategy, leaf_round, arrays, round_context.to_record(), grid, node_ids
-            )
+            with GLOBAL_STREAMS:  # FedAvg samples its nodes by one of them
+                messages = messages_of(
+                    self._strategy, leaf_round, arrays, round_context.to_record(), grid, node_ids
+                )
         except RunError:
             raise
         except OWN_ERRORS as error:

@@ -19,6 +19,7 @@ from fedge.config.registers.register import Register
 
 Answer = TypeVar("Answer")
 GLOBAL_STREAMS = threading.RLock()  # to watch, move or seed them: leaf servers in threads begin at once
+_TIMES = 3  # that a part must be seen to draw: Flower's threads draw, too, now and then (heartbeats, retries)
 FROM_RNG = "draw from its generator alone, and keep nothing between calls"
 WITHOUT_RNG = "compute it from the given arguments alone"
 
@@ -61,28 +62,36 @@ def asked_again(
     Raises:
         ConfigError: as there.
     """
-    with GLOBAL_STREAMS, _moved_on() if in_threads else nullcontext():
-        before = _streams()
-        first = ask()
-        between = _streams()
-        moved = {stream for stream, state in between.items() if before.get(stream, state) != state}
-        if in_threads:
-            _move_on()
-            between = _streams()
-        second = ask()
-        after = _streams()
-    for stream in sorted(moved):
-        if after[stream] != between[stream]:
-            raise ConfigError(
-                f"{what} must follow from the seed, but draws from the global stream of {stream}"
-                f"{' or seeds it' if in_threads else ''}; {hint}"
-            )
+    for _ in range(_TIMES):
+        first, second, drawn = _asked_pair(ask, in_threads)
+        if not drawn:
+            break
+    else:
+        raise ConfigError(
+            f"{what} must follow from the seed, but draws from the global stream of {drawn[0]}"
+            f"{' or seeds it' if in_threads else ''}; {hint}"
+        )
     if not alike(first, second):
         raise ConfigError(
             f"{what} must answer alike from the same start, so that a seed determines the run, but answered "
             f"differently the second time; {hint}"
         )
     return first
+
+
+def _asked_pair(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, Answer, list[str]]:
+    """Two answers, and the global streams that moved both times, sorted."""
+    with GLOBAL_STREAMS, _moved_on() if in_threads else nullcontext():
+        before = _streams()
+        first = ask()
+        between = _streams()
+        moved = sorted(stream for stream, state in between.items() if before.get(stream, state) != state)
+        if in_threads:
+            _move_on()
+            between = _streams()
+        second = ask()
+        after = _streams()
+    return first, second, [stream for stream in moved if after[stream] != between[stream]]
 
 
 def _move_on() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import random
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
+from small_runs import carry_out, small_config
 from torch import nn
 
 from fedge.algorithm import Algorithm, Fit, Sent
@@ -21,7 +23,7 @@ from fedge.compression import Compressor
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CALLBACKS, DATASETS, REGISTERS, TRACKERS
-from fedge.config.registers.twice import asked_again
+from fedge.config.registers.twice import GLOBAL_STREAMS, asked_again
 from fedge.data.association import associated
 from fedge.data.prepared import DataShape
 from fedge.data.scenario import Change, make_scenario
@@ -329,6 +331,22 @@ def test_in_threads_a_first_call_may_move_a_stream_once():
     assert asked_again("it", ask, in_threads=True) == 1
 
 
+def test_draws_of_another_thread_now_and_then_are_none_of_a_part():
+    """Flower's heartbeats and retries draw their times from Python's stream."""
+    calls = []
+
+    def ask():
+        if len(calls) in (0, 1, 3, 4):  # both calls of the first pair; one of each later
+            elsewhere = threading.Thread(target=random.random)
+            elsewhere.start()
+            elsewhere.join()
+        calls.append(1)
+        return 1
+
+    assert asked_again("it", ask, in_threads=True) == 1
+    assert len(calls) == 4
+
+
 SEED_FIRST = ["train.algorithm", "train.augment", "train.loss", "train.optimizer", "uplink.clients"]
 
 
@@ -351,3 +369,25 @@ def test_threads_that_ask_at_once_do_not_see_each_other_s_streams():
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(asked, range(24))) == list(range(24))
+
+
+@pytest.mark.parametrize("options", [{"scaffold.enabled": True}, {"privacy.kind": "client-adaptive"}, {"leaf.strategy": "fedadam"}])
+def test_what_a_run_itself_draws_from_a_global_stream_it_draws_alone(options, tmp_path, monkeypatch):
+    """Leaf servers of one process train while others try their parts."""
+    drew = []
+    for module in (random, np.random):
+        for name in ("random", "uniform", "sample", "shuffle", "choice", "normal", "randint", "seed"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, _watched(getattr(module, name), drew))
+    carry_out(small_config(tmp_path) | {"scaffold.enabled": False} | options, "watched")
+    assert set(drew) == {True}  # FedAvg's samples among them
+
+
+def _watched(function, drew):
+    """A function that notes whether the lock on the global streams is its thread's."""
+
+    def called(*args, **kwargs):
+        drew.append(GLOBAL_STREAMS._is_owned())
+        return function(*args, **kwargs)
+
+    return called
