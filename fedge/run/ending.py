@@ -107,13 +107,8 @@ class Ending:
             self._say(line)
 
     def _failure(self, reason: str, exit_code: int) -> list[str]:
-        """Lines on a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
-        folder = self._recorder.folder
-        lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
-        if "fedge resume" not in reason and checkpoints(folder / FOLDER):
-            when = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
-            lines.append(f"{when}: fedge resume {shlex.quote(short(folder))}{self._resume_words}")
-        return lines
+        """Lines on the run as a failed one."""
+        return failure_lines(self._recorder.folder, reason, exit_code, self._resume_words)
 
     def succeed(self, remarks: Remarks) -> Outcome:
         """End the run as completed or, if a client failed in some round, as partial."""
@@ -154,6 +149,15 @@ class Ending:
         """Print a line on a terminal that may be closed."""
         with suppress(OSError, ValueError):
             self._console.say(text)
+
+
+def failure_lines(folder: Path, reason: str, exit_code: int, resume_words: str = "") -> list[str]:
+    """Lines on a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
+    lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
+    if "fedge resume" not in reason and checkpoints(folder / FOLDER):
+        when = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
+        lines.append(f"{when}: fedge resume {shlex.quote(short(folder))}{resume_words}")
+    return lines
 
 
 def _says_all(error: BaseException) -> bool:

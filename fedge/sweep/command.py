@@ -249,7 +249,7 @@ def _carry_out(
     done = sum(map(len, found)) - len(todo)
     counter = _Counter(done, sum(map(len, found)), max((len(s.run.name) for s in todo), default=0))
     try:
-        with _pool(sweeps, todo, how, keep) as pool:
+        with exits.interruptions(), _pool(sweeps, todo, how, keep) as pool:
             for ended in pool.results():
                 print(counter.take(ended, pool), flush=True)
     except KeyboardInterrupt:
@@ -286,7 +286,8 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
             f"{search.head['name']}: {quantity(search.trials, 'trial')} in {short(search.folder)}", flush=True
         )
         try:
-            sweep = search_through(search, drawn, carry)
+            with exits.interruptions():
+                sweep = search_through(search, drawn, carry)
         except KeyboardInterrupt:
             print(f"interrupted: {_done(counter)}; resume with: fedge sweep {search.path}", flush=True)
             raise

@@ -26,6 +26,7 @@ from fedge.process.endings.reaper import remove_at_end, start_reaper
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
 from fedge.records.folder import dated_name, find_run, short
 from fedge.records.manifest import read_manifest, write_manifest
+from fedge.run.ending import failure_lines
 from fedge.seeding import resolve_seed
 
 
@@ -53,12 +54,13 @@ def run_on_flower(
         # the server process detects a stall itself, unless it is frozen as a whole
         limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
         try:
-            stalled = not simulation.wait(folder, limit_s)
+            with exits.interruptions():
+                stalled = not simulation.wait(folder, limit_s)
         except KeyboardInterrupt as error:
             interrupted = exits.interrupted_by(error)
             assert interrupted is not None
             simulation.end(signal.SIGINT)
-            _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted")
+            _end_interrupted(folder, interrupted)
             return interrupted.exit_code
         simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
         why_not = simulation.why_not()
@@ -96,8 +98,16 @@ def _started(
         yield Simulation(words)
 
 
-def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> None:
-    """Write to the manifest how the run was ended from here, if it has not ended before.
+def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
+    """Write that a run was interrupted; say so where its simulation could not, below its live view."""
+    if _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted"):
+        print("", *failure_lines(folder, interrupted.reason, interrupted.exit_code), sep="\n", flush=True)
+
+
+def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> bool:
+    """Write to the manifest how the run was ended from here, unless it has ended before.
+
+    True if nothing had ended it.
 
     Args:
         folder: the run folder.
@@ -109,14 +119,17 @@ def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> N
         manifest = read_manifest(folder)
         before = str(manifest.get("reason", ""))
         if manifest["status"] in ("completed", "partial"):
-            return
+            return False
         if "ended" in manifest and before != overrule:
-            return
+            return False
+        is_first = "ended" not in manifest
         ended = manifest.get("ended") or datetime.now(timezone.utc).isoformat(timespec="seconds")
         manifest.update(status="failed", exit_code=exit_code, reason=reason, ended=ended)
         write_manifest(folder, manifest)
+        return is_first
     except (ConfigError, OSError) as error:
         print(f"fedge: {reason}; {error}", file=sys.stderr, flush=True)
+        return False
 
 
 def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:

@@ -46,10 +46,31 @@ def interruption(signum: int) -> str:
 
 
 def interrupted_by(error: BaseException) -> Interrupted | None:
-    """Interruption for an exception; None for others. A plain KeyboardInterrupt counts as SIGINT."""
-    if isinstance(error, Interrupted):
-        return error
-    return Interrupted() if isinstance(error, KeyboardInterrupt) else None
+    """Interruption that an exception is or results from; None for others.
+
+    A plain KeyboardInterrupt counts as SIGINT. A signal within a library's clean-up becomes another error:
+    while `threading.Condition.wait` takes its lock again, a RuntimeError for a lock that is not held.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, Interrupted):
+            return cause
+        if isinstance(cause, KeyboardInterrupt):
+            return Interrupted()
+        cause = cause.__context__
+    return None
+
+
+@contextmanager
+def interruptions() -> Iterator[None]:
+    """Context that raises Interrupted for every error that results from an interruption."""
+    try:
+        yield
+    except Exception as error:
+        interrupted = interrupted_by(error)
+        if interrupted is None:
+            raise
+        raise interrupted from error
 
 
 @contextmanager
@@ -73,7 +94,8 @@ def signals_as_exceptions(leave_s: float = LEAVE_S) -> Iterator[None]:
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, interrupt)
     try:
-        yield
+        with interruptions():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

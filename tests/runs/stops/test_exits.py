@@ -130,6 +130,25 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
 
 
 @pytest.mark.extended
+def test_a_simulation_that_cannot_answer_a_signal_has_its_end_said_for_it(tmp_path):
+    """It hangs, and is killed: the lines are those of a run that ends by itself."""
+    run = Started(fedge("run", "--engine", "flower", "-c", f"{endless()} runs-dir='{tmp_path}'"))
+    simulations = [one for each in psutil.Process(run.process.pid).children() for one in each.children()]
+    assert simulations
+    for simulation in simulations:
+        simulation.suspend()
+    run.process.send_signal(signal.SIGINT)
+    assert run.end(timeout=60) == 130, run.output
+    folder = (tmp_path / "latest").resolve()
+    lines = [line for line in run.output.splitlines() if line.startswith(("fedge:", "run folder", "resume"))]
+    assert lines[-3:] == [
+        "fedge: interrupted", f"run folder: {folder} (failed; see run.log)",
+        f"resume with: fedge resume {folder}",
+    ]  # fmt: skip
+    assert psutil.wait_procs(run.below, timeout=60)[1] == []
+
+
+@pytest.mark.extended
 def test_ctrl_c_while_flower_starts(tmp_path):
     """The run folder is there, Ray is not yet: exit code 130, nothing is left."""
     command = fedge("run", "--engine", "flower", "-c", f"{endless()} runs-dir='{tmp_path}'")

@@ -371,7 +371,14 @@ def test_threads_that_ask_at_once_do_not_see_each_other_s_streams():
         assert list(pool.map(asked, range(24))) == list(range(24))
 
 
-@pytest.mark.parametrize("options", [{"scaffold.enabled": True}, {"privacy.kind": "client-adaptive"}, {"leaf.strategy": "fedadam"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scaffold.enabled": True},
+        {"privacy.kind": "client-adaptive", "privacy.noise-multiplier": 0.05},
+        {"leaf.strategy": "fedadam"},
+    ],
+)
 def test_what_a_run_itself_draws_from_a_global_stream_it_draws_alone(options, tmp_path, monkeypatch):
     """Leaf servers of one process train while others try their parts."""
     drew = []

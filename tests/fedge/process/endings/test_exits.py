@@ -38,6 +38,32 @@ def test_signals_become_exceptions(name, code):
     assert output.strip() == ("interrupted" if name == "SIGINT" else f"interrupted ({name})")
 
 
+def test_a_signal_within_a_condition_s_wait_is_an_interruption():
+    """There, while it takes its lock again: Python's own clean-up ends as RuntimeError."""
+    found, output = run(
+        "import os, signal, sys, threading\nfrom fedge.process.endings import exits\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "changed = threading.Condition()\n"
+        "changed._acquire_restore = lambda state: os.kill(os.getpid(), signal.SIGINT)\n"
+        "try:\n"
+        "    with exits.signals_as_exceptions():\n"
+        "        try:\n"
+        "            with changed:\n"
+        "                changed.wait(0.01)\n"
+        "        except RuntimeError as error:\n"
+        "            print(error)\n"
+        "            raise\n"
+        "except KeyboardInterrupt as error:\n"
+        "    sys.exit(error.exit_code)\n"
+    )
+    assert (found, output) == (130, "cannot release un-acquired lock\n")
+
+
+def test_errors_of_their_own_are_no_interruptions():
+    with pytest.raises(RuntimeError, match="its own"), exits.interruptions():
+        raise RuntimeError("its own")
+
+
 def test_what_is_ignored_from_outside_stays_ignored():
     """As under nohup."""
     code = (
