@@ -41,6 +41,7 @@ from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan, build_strategy, frozen_of
 from fedge.run.kept_models import KeptModels
 from fedge.run.kernel import kernel_of_run, offers_of
+from fedge.run.logits import logits_remark
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.common_test import refuse_other_common_test
 from fedge.run.preparation.facts import data_of_owners, facts_of_deal
@@ -131,6 +132,8 @@ class Steps:
         is_told = self._plan.config.train.kernel != TORCH
         self._plan = replace(self._plan, kernel=kernel.name if is_told else "")
         self._announcer.kernel(kernel)
+        if remark := logits_remark(self._plan, shape):
+            self._announcer.note(remark)
         self._announcer.track()
         self._learn(clients, dealt, sizes, shape)
 

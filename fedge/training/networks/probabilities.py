@@ -1,0 +1,48 @@
+"""Networks whose answers are probabilities, where the loss of a task expects logits."""
+
+import torch
+from torch import Tensor, nn
+
+_INPUTS = 10
+_FAR = 1e3  # inputs so large that logits leave [0, 1]
+
+
+def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool) -> str:
+    """The function a new network seems to end with: "softmax", "sigmoid", or "" for neither.
+
+    Softmax: answers of at least 0 that sum to 1 over axis 1. Sigmoid: answers between 0 and 1, for very large
+    inputs, too; token networks have none, so only softmax is seen there.
+
+    Args:
+        network: with its initial weights; left in training mode.
+        input_shape: of one example.
+        tokens: inputs are int64.
+
+    >>> last_function(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), (4,), tokens=False)
+    'softmax'
+    >>> last_function(nn.Linear(4, 3), (4,), tokens=False)
+    ''
+    """
+    if tokens:
+        near = far = _answers(network, torch.zeros(_INPUTS, *input_shape, dtype=torch.int64))
+    else:
+        x = torch.randn(_INPUTS, *input_shape, generator=torch.Generator().manual_seed(0))
+        near, far = _answers(network, x), _answers(network, _FAR * x)
+    if near.shape[1] > 1 and _sums_to_one(near) and _sums_to_one(far):
+        return "softmax"
+    is_share = bool((near > 0).all() and (near < 1).all() and (far >= 0).all() and (far <= 1).all())
+    return "sigmoid" if is_share and not tokens else ""
+
+
+def _answers(network: nn.Module, x: Tensor) -> Tensor:
+    """Answers in evaluation mode, (N, …)."""
+    with torch.no_grad():
+        found: Tensor = network.eval()(x)
+    network.train()
+    return found
+
+
+def _sums_to_one(answers: Tensor) -> bool:
+    """Whether answers are shares of 1 over axis 1."""
+    sums = answers.sum(1)
+    return bool((answers >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
