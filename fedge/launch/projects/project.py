@@ -281,8 +281,8 @@ class Project:
         if self.server_app != SERVER_APP:
             raise ConfigError(
                 f"serverapp must be {SERVER_APP} for fedge run, which is that server, but {self.path} has "
-                f"{shown(self.server_app)}; run in another folder, or start this app with flwr run; for the way "
-                f"from there to Fedge: fedge docs quickstarts"
+                f"{shown(self.server_app)}; run in another folder, or start this app with flwr run; for the "
+                f"way from there to Fedge: fedge docs quickstarts"
             )
 
     def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
