@@ -2,30 +2,68 @@
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader as lazy
 
 if TYPE_CHECKING:
+    from fedge.algorithm.algorithm import Algorithm as Algorithm
+    from fedge.algorithm.algorithm import Sent as Sent
+    from fedge.algorithm.client import Client as Client
+    from fedge.algorithm.descent import Fit as Fit
+    from fedge.algorithm.leaf_part import LeafPart as LeafPart
+    from fedge.callbacks.callback import Callback as Callback
+    from fedge.clustering.cloud_part import CloudPart as CloudPart
+    from fedge.clustering.cloud_part import Family as Family
+    from fedge.clustering.likeness.evidence import Evidence as Evidence
+    from fedge.clustering.registry import Grouping as Grouping
+    from fedge.clustering.registry import method as method
+    from fedge.clustering.signals import signal as signal
+    from fedge.compression.compressor import Compressor as Compressor
     from fedge.config.registers.option import ConfigError as ConfigError
     from fedge.datasets.frames import from_pandas as from_pandas
     from fedge.datasets.images import from_images as from_images
     from fedge.datasets.images import from_partitions as from_partitions
+    from fedge.devices.population.fleet import Fleet as Fleet
+    from fedge.devices.servers.rules import Arrival as Arrival
     from fedge.launch.simulate import simulate as simulate
+    from fedge.records.reading.reader import RunData as RunData
     from fedge.records.reading.reader import load_run as load_run
     from fedge.report.compare import compare as compare
+    from fedge.serving.gate import Paired as Paired
+    from fedge.tasks.task import Score as Score
+    from fedge.tasks.task import Task as Task
+    from fedge.trackers.tracker import Tracker as Tracker
+    from hhar.windows.window_file import Windows as Windows
 
 # loaded on first use: torch takes seconds, and most commands do not need it
 _on_first_use, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "algorithm.algorithm": ["Algorithm", "Sent"],
+        "algorithm.client": ["Client"],
+        "algorithm.descent": ["Fit"],
+        "algorithm.leaf_part": ["LeafPart"],
+        "callbacks.callback": ["Callback"],
+        "clustering.cloud_part": ["CloudPart", "Family"],
+        "clustering.likeness.evidence": ["Evidence"],
+        "clustering.registry": ["Grouping", "method"],
+        "clustering.signals": ["signal"],
+        "compression.compressor": ["Compressor"],
         "config.registers.option": ["ConfigError"],
-        "datasets.frames": ["from_pandas"],
+        "datasets.frames": ["Windows", "from_pandas"],
         "datasets.images": ["from_images", "from_partitions"],
+        "devices.population.fleet": ["Fleet"],
+        "devices.servers.rules": ["Arrival"],
         "launch.simulate": ["simulate"],
-        "records.reading.reader": ["load_run"],
+        "records.reading.reader": ["RunData", "load_run"],
         "report.compare": ["compare"],
+        "serving.gate": ["Paired"],
+        "tasks.task": ["Score", "Task"],
+        "trackers.tracker": ["Tracker"],
     },
 )
 
@@ -36,7 +74,19 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version(__name__)
-    return _on_first_use(name)
+    try:
+        return _on_first_use(name)
+    except AttributeError:
+        raise AttributeError(f"fedge has no {name}{_import_of(name)}", name=name) from None
+
+
+def _import_of(name: str) -> str:
+    """The import of a public name of another package, as the end of an error; empty for other names."""
+    rooms = [] if name.startswith("_") else [each.name for each in iter_modules(__path__) if each.ispkg]
+    for package in ("hhar", *(f"{__name__}.{room}" for room in rooms)):
+        if name in getattr(import_module(package), "__all__", ()):
+            return f": from {package} import {name}"
+    return ""
 
 
 if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's allocations from here on

@@ -15,6 +15,7 @@ from pkgutil import iter_modules
 import pytest
 import yaml
 
+import fedge
 from fedge.config.registers.parts import OF_THE_TASK, REGISTERS
 from tools import rooms
 
@@ -43,6 +44,21 @@ def test_every_public_name_is_there(package: str) -> None:
     for name in names:
         assert getattr(room, name) is not None
     assert not set(names) & {module.name for module in iter_modules(room.__path__)}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Steps", ""),  # of no package's list
+        ("Budget", ": from fedge.callbacks import Budget"),
+        ("load_windows", ": from hhar import load_windows"),
+    ],
+)
+def test_a_name_that_fedge_does_not_have_leads_to_its_package(name: str, hint: str) -> None:
+    """Names that users' code is made of are Fedge's own (tests/test_site.py); others are their package's."""
+    with pytest.raises(AttributeError) as raised:
+        getattr(fedge, name)
+    assert str(raised.value) == f"fedge has no {name}{hint}"
 
 
 def test_a_room_says_truly_what_it_may_import() -> None:

@@ -99,10 +99,11 @@ def test_every_public_name_has_its_entry(site):
     """Those of `import fedge`, and the parts that a user's code is made of, with arguments and errors."""
     page = (site / "api/index.html").read_text(encoding="utf-8")
     listed = [name for names in PUBLIC.values() for name in names]
-    assert {name.rpartition(".")[2] for name in listed} >= set(fedge.__all__)
+    assert {name.rpartition(".")[2] for name in listed} == set(fedge.__all__)
     for name in listed:
         module, _, last = name.rpartition(".")
         thing = getattr(importlib.import_module(module), last)
+        assert getattr(fedge, last) is thing
         assert f'id="{name}"' in page, name
         assert inspect.getdoc(thing), name
     assert page.count("Parameters:") + page.count("Attributes:") >= len(listed) * 2 // 3

@@ -221,9 +221,9 @@ def _api_index() -> str:
     """The page of the public names: those of `import fedge`, and the parts that a user's code is made of."""
     own = [
         "# Python",
-        "The public names, and the parts that your own code is made of ([extend.md](../extend.md), "
-        "[own-method.md](../own-method.md)). The packages behind them have a page each; what is not in "
-        "a package's list may change at any time.",
+        "The names of `import fedge`: runs, data, and the parts that your own code is made of "
+        "([extend.md](../extend.md), [own-method.md](../own-method.md)). The packages behind them have a "
+        "page each; what is not in a package's list may change at any time.",
     ]
     for title, names in PUBLIC.items():
         own += [f"## {title}", *(f"::: {name}\n    options: {{heading_level: 3}}" for name in names)]
