@@ -5,8 +5,9 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -157,6 +158,28 @@ def data_folders(folder: Path) -> list[Path]:
     """Existing folders of client windows in a run folder, including partly written ones."""
     found = {path.with_name(path.name.removesuffix(".tmp")) for path in folder.glob("data*")}
     return sorted(path for path in found if re.fullmatch(r"data(-\d+)?", path.name))
+
+
+def resuming(folder: Path, words: str = "", *, of_script: bool = False) -> str:
+    """The command that resumes a run; the call, if a part of the run is code of a script or notebook.
+
+    Args:
+        folder: the run folder.
+        words: further arguments of the command.
+        of_script: see `has_code_of_script`.
+    """
+    if of_script:
+        return f'the same call of fedge.simulate and the option "resume": {json.dumps(short(folder))}'
+    return f"fedge resume {shlex.quote(short(folder))}{words}"
+
+
+def has_code_of_script(config: Mapping[str, Any]) -> bool:
+    """Whether options name code of a script or notebook, which no command has.
+
+    >>> has_code_of_script({"callbacks": "csv, __main__:Mine"})
+    True
+    """
+    return any("__main__:" in str(value) for value in config.values())
 
 
 def short(folder: Path) -> str:

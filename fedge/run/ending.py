@@ -1,7 +1,6 @@
 """End of a run, written to the manifest and printed on the terminal, exactly once."""
 
 import logging
-import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from fedge.exchange.engine import RunError
 from fedge.process.endings import exits
 from fedge.process.endings.watchdog import StallError
 from fedge.process.resources.room import remedy
-from fedge.records.folder import short
+from fedge.records.folder import resuming, short
 from fedge.records.recorder import Recorder, RecordError
 from fedge.run.remarks import Remarks
 from fedge.states.checkpoint import FOLDER, CheckpointError, checkpoints
@@ -59,9 +58,11 @@ class Ending:
         clean_up: Callable[[], None],
         owns_process: bool,
         resume_words: str = "",
+        of_script: bool = False,
     ) -> None:
         self._recorder = recorder
         self._resume_words = resume_words  # further arguments of the command that resumes the run
+        self._of_script = of_script  # whether a part of the run is code of a script, which no command has
         self._console = console
         self._clean_up = clean_up
         self._owns_process = owns_process
@@ -108,7 +109,8 @@ class Ending:
 
     def _failure(self, reason: str, exit_code: int) -> list[str]:
         """Lines on the run as a failed one."""
-        return failure_lines(self._recorder.folder, reason, exit_code, self._resume_words)
+        folder = self._recorder.folder
+        return failure_lines(folder, reason, exit_code, self._resume_words, self._of_script)
 
     def succeed(self, remarks: Remarks) -> Outcome:
         """End the run as completed or, if a client failed in some round, as partial."""
@@ -151,12 +153,14 @@ class Ending:
             self._console.say(text)
 
 
-def failure_lines(folder: Path, reason: str, exit_code: int, resume_words: str = "") -> list[str]:
+def failure_lines(
+    folder: Path, reason: str, exit_code: int, resume_words: str = "", of_script: bool = False
+) -> list[str]:
     """Lines on a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
     lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
     if "fedge resume" not in reason and checkpoints(folder / FOLDER):
         when = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
-        lines.append(f"{when}: fedge resume {shlex.quote(short(folder))}{resume_words}")
+        lines.append(f"{when}: {resuming(folder, resume_words, of_script=of_script)}")
     return lines
 
 

@@ -19,7 +19,13 @@ from fedge.process.endings import exits
 from fedge.process.endings.watchdog import stall_limit_s, watching
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.records.device_recorder import DeviceRecorder
-from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
+from fedge.records.folder import (
+    client_data_folder,
+    data_folders,
+    has_code_of_script,
+    remove_client_data,
+    short,
+)
 from fedge.records.manifest import read_manifest
 from fedge.records.recorder import Recorder, RecordError
 from fedge.records.tables.columns import Table
@@ -168,7 +174,8 @@ def _carry_out(
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
     with _recorder(around, manifest) as recorder:
         words = grid.resume_words if isinstance(grid, LeafEngine) else _cluster_of(engine, federation)
-        ending = Ending(recorder, around.console, around.clean_up, owns_process, words)
+        of_script = has_code_of_script(to_run_config(config))
+        ending = Ending(recorder, around.console, around.clean_up, owns_process, words, of_script)
         try:
             recorder.begin(to_run_config(config))
         except RecordError as error:  # a manifest on disk would show a run in progress

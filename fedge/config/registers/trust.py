@@ -115,7 +115,12 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
     """
     entry = register.entry(name)
     module, _, _ = entry.code.partition(":")
-    if module.partition(".")[0] in sys.stdlib_module_names or module == _MAIN:
+    if module == _MAIN:
+        raise ConfigError(
+            f"{register.option} must be code of an own project or an installed package, but {name} is of a "
+            f"script or notebook; go on there, or move it to a file of its own"
+        )
+    if module.partition(".")[0] in sys.stdlib_module_names:
         raise ConfigError(
             f"{register.option} must be code of an own project or an installed package, but {name} is "
             f"Python's own; do not use a file that names it"

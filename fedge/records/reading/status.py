@@ -10,7 +10,7 @@ from typing import Any
 from fedge.config.registers.engines import LEAVES
 from fedge.process.endings import exits
 from fedge.process.escape import printable
-from fedge.records.folder import short, written_at
+from fedge.records.folder import has_code_of_script, resuming, written_at
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
 from fedge.records.tables.rows import records_of
@@ -34,6 +34,7 @@ class RunStatus:
         last_row: time of the last row; None before the first.
         damaged: one line for each changed result of a successful run.
         has_leaf_servers: whether its leaf servers are separate processes, which it needs to go on.
+        of_script: whether a part is code of a script or notebook, which alone can resume it.
     """
 
     folder: Path
@@ -46,6 +47,7 @@ class RunStatus:
     last_row: datetime | None
     damaged: tuple[str, ...] = ()
     has_leaf_servers: bool = False
+    of_script: bool = False
 
 
 def read_status(folder: Path) -> RunStatus:
@@ -71,6 +73,7 @@ def read_status(folder: Path) -> RunStatus:
         last_row=written_at(table) if rounds else None,
         damaged=damaged,
         has_leaf_servers=manifest.get("engine") == LEAVES.name,
+        of_script=has_code_of_script(manifest.get("config", {})),
     )
 
 
@@ -126,7 +129,8 @@ def _next_step(status: RunStatus, is_lost: bool) -> str:
     """Next step for the user of a run that failed or is damaged; a lost one cannot be resumed."""
     if status.damaged and is_lost:
         return "restore the files from a copy, or start the run again"
-    resume = f"fedge resume {short(status.folder)}{' --leaves HOST:PORT' * status.has_leaf_servers}"
+    words = " --leaves HOST:PORT" * status.has_leaf_servers
+    resume = resuming(status.folder, words, of_script=status.of_script)
     if status.damaged:
         return resume
     if status.status != "failed":

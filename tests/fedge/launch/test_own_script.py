@@ -61,3 +61,46 @@ def test_another_threads_import_refuses_no_run(tmp_path, monkeypatch):
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
         ended.set()
         importer.join(60)
+
+
+SCRIPT = """import sys
+import fedge
+
+class Ends(fedge.Callback):
+    def end_round(self, result):
+        if result.global_round == 2 and "again" not in sys.argv:
+            raise ValueError("no more")
+
+if __name__ == "__main__":
+    options = {"num-server-rounds": 3, "train.model": "linear", "report": False, "run-name": "it",
+               "data.synthetic-users": 4, "clients": 4, "hierarchy.num-servers": 2}
+    again = {"resume": "runs/it"} if "again" in sys.argv else {}
+    print(fedge.simulate({**options, **again}, callbacks=[Ends()]))
+"""
+
+
+@pytest.mark.extended
+def test_a_run_with_code_of_a_script_goes_on_from_the_script(tmp_path):
+    """No command has that code: the next step is the same call, on the terminal and in `fedge status`."""
+    (tmp_path / "study.py").write_text(SCRIPT)
+    environment = {key: value for key, value in os.environ.items() if key != "SEED"}
+
+    def carried_out(*words):
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    step = 'the same call of fedge.simulate and the option "resume": "runs/it"'
+    code, output = carried_out("study.py")
+    assert f"once the cause is fixed, resume with: {step}\n" in output
+    assert f"then {step}\n" in carried_out("-m", "fedge.cli", "status")[1]
+    code, output = carried_out("-m", "fedge.cli", "resume", "latest")
+    assert (code, "is of a script or notebook; go on there" in output) == (4, True)
+    code, output = carried_out("study.py", "again")
+    assert (code, "completed, 3 of 3 rounds" in output) == (0, True)
