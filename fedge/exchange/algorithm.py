@@ -62,6 +62,11 @@ class ReplyForm:
         """Quantities leaving clients beside the model, by name."""
         return dict.fromkeys(self.arrays, ARRAYS_BESIDE)
 
+    @property
+    def sent(self) -> tuple[str, ...] | None:
+        """Entries of the model that clients send; None for all."""
+        return None if self.plain else self.entries
+
     def roles(self) -> list[str]:
         """Roles of the models evaluated by a client."""
         return [f"{OWN_MODELS}/{name}" for name in self.models]

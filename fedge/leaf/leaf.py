@@ -299,6 +299,7 @@ class Leaf:
         model = combine(
             strategy, self.model, mean, list(replies.values()), self.parameter_names, settings,
             round_context.seed, round_context.stream_of(self.index),
+            None if self.algorithm is None else self.algorithm.form.sent,
         )  # fmt: skip
         algorithm = self.algorithm and self.algorithm.copied()
         if algorithm is not None:

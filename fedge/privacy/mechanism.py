@@ -24,7 +24,7 @@ Calibration and Optimal Denoising", theorem 8.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,12 @@ def released_mean(
     asked: int,
     noise_std: float,
     rng: Normals,
+    sent: Collection[str] | None = None,
 ) -> tuple[State, list[float]]:
     """model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
 
-    Sums in float64 in the order given. Other than floating-point entries stay the model's.
+    Sums in float64 in the order given. Other than floating-point entries stay the model's, as do those that
+    no client sends: nothing of a client is in them, and noise would only wear them away, round by round.
 
     Args:
         model: with which the leaf round began.
@@ -81,6 +83,7 @@ def released_mean(
         asked: n, the asked clients, at least as many as `states`.
         noise_std: of the noise on every number of the mean; 0 adds none.
         rng: the noise is drawn from.
+        sent: entries of the model that clients send, the same for all whatever their data; None for all.
     """
     norms = [update_norm(state, model) for state in states]
     scales = [clip_scale(norm, clip_norm) / asked for norm in norms]
@@ -92,7 +95,7 @@ def released_mean(
             for name, part in part_of(state, batch).items():
                 total[name] += scale * (part - first[name])
         for name, at in batch.items():
-            if noise_std:
+            if noise_std and (sent is None or name in sent):
                 total[name] += noise_std * rng.standard_normal(len(total[name]))
             released[name].reshape(-1)[at] = total[name]
     return released, norms

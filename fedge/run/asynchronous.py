@@ -57,6 +57,7 @@ from fedge.run.build import (
     RunPlan,
     algorithm_maker,
     network_of,
+    remarks_on_signal,
     round_contexts,
     start_of,
     with_local_steps,
@@ -206,6 +207,9 @@ class AsynchronousSteps(Steps):
         groups = None
         if has_servers_above_leaves(config.hierarchy):
             groups = ClockGroups(config, trainable, plan.seed, who.truth)
+            members = [len(who.devices_of(leaf)) for leaf in range(who.leaves)]
+            for note in remarks_on_signal(plan, initial.state, trainable, members):
+                self._announcer.note(note)
         for server in servers:
             server.put_aside = aside.vector
         above = self._above(who, servers, facts, groups)
@@ -220,10 +224,12 @@ class AsynchronousSteps(Steps):
         """A server for each leaf, with the initial model."""
         asynchrony, seed = self._plan.config.asynchrony, self._plan.seed
         rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
+        form = self._plan.form
+        sent = None if form is None or form.sent is None else initial.layout.places(form.sent)
         return [
             DeviceServer(
                 initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
-                private_sum(self._plan.config.privacy, seed, leaf, len(who.leaf_of)),
+                private_sum(self._plan.config.privacy, seed, leaf, len(who.leaf_of), sent),
                 f"{SERVER_RULES.option} {asynchrony.rule}",
             )
             for leaf in range(who.leaves)

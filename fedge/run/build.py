@@ -54,6 +54,7 @@ from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.run.preparation.common_test import parts_of_clients, parts_of_file
+from fedge.run.preparation.groupings import compares_what_stays
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
@@ -343,6 +344,22 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
         return LeafAlgorithm(part, form, folder, state, trainable, plan.memories, carries, name)
 
     return make
+
+
+def remarks_on_signal(plan: RunPlan, state: State, names: Sequence[str], clients: Sequence[int]) -> list[str]:
+    """Note on groups that go by entries of the model that clients keep; none where they do not.
+
+    Args:
+        plan: the run's plan, with the form of clients' messages.
+        state: a model of the run.
+        names: its trainable entries, in layer order.
+        clients: training clients per leaf.
+    """
+    form = plan.form
+    if form is None or form.plain or leaf_part_of(plan.config.train).combines():  # a leaf may make them
+        return []
+    note = compares_what_stays(plan.config, state, names, clients, form.entries)
+    return [note] if note else []
 
 
 def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:

@@ -39,12 +39,14 @@ class PrivateSum:
         seed: root of its streams.
         leaf: number of the leaf.
         devices: of the run, with ids below.
+        sent: (P,) bool, numbers of the model that devices send, to which noise is added; None for all.
     """
 
     config: PrivacyConfig
     seed: int
     leaf: int
     devices: int
+    sent: np.ndarray | None = None
 
     def released(
         self, memory: Memory, arrivals: Sequence[Arrival], weights: Sequence[float], largest: float
@@ -65,7 +67,9 @@ class PrivateSum:
             total += weight * clip_scale(float(np.linalg.norm(delta)), clip_norm) * delta
         number = self._count(memory, arrivals)
         if std := largest * self.config.noise_multiplier * clip_norm:
-            total += std * normals(self.config, self.seed, number, self.leaf).standard_normal(len(total))
+            noised = np.ones(len(total), bool) if self.sent is None else self.sent
+            draws = normals(self.config, self.seed, number, self.leaf)
+            total[noised] += std * draws.standard_normal(int(noised.sum()))
         return total
 
     def _count(self, memory: Memory, arrivals: Sequence[Arrival]) -> int:
@@ -90,6 +94,8 @@ def releases_of(memories: Sequence[Memory]) -> int:
     )
 
 
-def private_sum(config: PrivacyConfig, seed: int, leaf: int, devices: int) -> PrivateSum | None:
-    """Sum with noise of a leaf; None where no leaf adds any. Arguments as of `PrivateSum`."""
-    return None if config.kind in ("off", "local") else PrivateSum(config, seed, leaf, devices)
+def private_sum(
+    config: PrivacyConfig, seed: int, leaf: int, devices: int, sent: np.ndarray | None = None
+) -> PrivateSum | None:
+    """Sum with noise of a leaf; None where no leaf adds any. Arguments as of `PrivateSum`; `sent` (P,) bool."""
+    return None if config.kind in ("off", "local") else PrivateSum(config, seed, leaf, devices, sent)

@@ -37,10 +37,7 @@ class Layout:
         kinds = {self._dtypes[name] for name in self._floating}
         self.variance_names = tuple(name for name in self._floating if name in variances)
         self.dtype = np.result_type(np.float32, *kinds)  # float32 of float32: copies cost memory
-        of_entry = [
-            np.full(int(np.prod(s, dtype=np.int64)), n in variances) for n, s in self._floating.items()
-        ]
-        self.variances = np.flatnonzero(np.concatenate([np.zeros(0, bool), *of_entry]))
+        self.variances = np.flatnonzero(self.places(variances))
 
     def vector(self, state: State) -> np.ndarray:
         """The floating entries of a state as one array (P,) of `dtype`, read-only."""
@@ -48,6 +45,11 @@ class Layout:
         vector = np.concatenate(parts, dtype=self.dtype) if parts else np.empty(0, self.dtype)
         vector.flags.writeable = False
         return vector
+
+    def places(self, names: Collection[str]) -> np.ndarray:
+        """(P,) bool: which numbers of a vector belong to these entries."""
+        of_entry = [np.full(int(np.prod(s, dtype=np.int64)), n in names) for n, s in self._floating.items()]
+        return np.concatenate([np.zeros(0, bool), *of_entry])
 
     def counters(self, state: State) -> dict[str, np.ndarray]:
         """Copies of the other entries, in their shapes and dtypes."""

@@ -3,7 +3,7 @@
 The arithmetic stands in `fedge.privacy.mechanism`, the promises in docs/privacy.md.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -65,7 +65,12 @@ class PrivateMean(FedAvg):
         raise NotImplementedError("a private mean is made by PrivateMean.released")
 
     def released(
-        self, model: State, replies: Sequence[TrainReply], seed: int, where: tuple[int, ...]
+        self,
+        model: State,
+        replies: Sequence[TrainReply],
+        seed: int,
+        where: tuple[int, ...],
+        sent: Collection[str] | None = None,
     ) -> State:
         """The leaf's new model; an adaptive norm is updated.
 
@@ -74,11 +79,12 @@ class PrivateMean(FedAvg):
             replies: accepted, at most `asked`.
             seed: root of the run's streams.
             where: leaf round, leaf and so on, from which the noise follows.
+            sent: entries of the model that clients send; None for all.
         """
         config, clip_norm = self._config, self.clip_norm
         rng = normals(config, seed, *where)
         states = [reply.state for reply in replies]
-        released, norms = released_mean(model, states, clip_norm, self.asked, self.noise_std, rng)
+        released, norms = released_mean(model, states, clip_norm, self.asked, self.noise_std, rng, sent)
         if config.is_adaptive:
             std = count_std(self.asked, config.noise_multiplier)
             self.clip_norm = next_clip_norm(

@@ -273,6 +273,7 @@ def combine(
     settings: LocalTraining,
     seed: int,
     where: tuple[int, ...],
+    sent: Collection[str] | None = None,
 ) -> State:
     """The new model of a leaf.
 
@@ -290,11 +291,12 @@ def combine(
         settings: under which the clients trained.
         seed: root of the run's streams.
         where: leaf round, leaf and so on, from which the noise follows.
+        sent: entries of the model that clients send; None for all.
     """
     if isinstance(strategy, ExactFedAvg):
         return mean
     if isinstance(strategy, PrivateMean):
-        return strategy.released(model, replies, seed, where)
+        return strategy.released(model, replies, seed, where, sent)
     names = [name for name, array in mean.items() if np.issubdtype(array.dtype, np.floating)]
     if isinstance(strategy, (FedOpt, FedAvgM, QFedAvg)):
         names = list(parameter_names)

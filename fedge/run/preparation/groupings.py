@@ -1,5 +1,6 @@
-"""A grouping or signal of the user's, tried on generated models of leaves before the run starts.
+"""Groupings and signals, tried on generated models of leaves before the run starts.
 
+A grouping or signal of the user's that fails is refused; a signal of entries that clients keep is told of.
 Shape letter: S leaf servers, or other children of a server with groups.
 """
 
@@ -69,6 +70,50 @@ def refuse_grouping_that_fails(
                 _try_part(config, made)
             else:
                 similarity_of(cluster.signal, made.answered(made.evidence(1)), cluster.arguments("signal"))
+
+
+def compares_what_stays(
+    config: Config, state: State, names: Sequence[str], clients: Sequence[int], sent: Collection[str]
+) -> str:
+    """Note on a signal that depends on nothing that clients send, so that it never changes; else empty.
+
+    Known by what the signal answers, a user's as well as Fedge's: the same in two rounds between which
+    what clients send has changed, and something else if all of the model has. Entries that clients keep,
+    as heads of their own, stay as they began at every leaf.
+
+    Args:
+        config: of the run, in which leaves take means of what clients send.
+        state: a model of the run's kind.
+        names: its trainable entries, in layer order.
+        clients: training clients per leaf.
+        sent: entries of the model that clients send.
+    """
+    cluster, kept = config.cluster, [name for name in names if name not in sent]
+    compares = cluster.enabled and GROUPINGS.has(cluster.method, BY_SIGNAL)
+    if not kept or not compares or not needs_of(cluster.signal) <= {"starts"}:
+        return ""
+    own = SIGNALS.is_own(cluster.signal)
+    with suppress(NotComparable):
+        for children in _children(config, clients):
+            if len(children) < 2:
+                continue
+            each = children if own else children[:2]  # Fedge's compare pairs, each by itself
+            made = _Made(config, state, tuple(names), each, _CLASSES, {*state} - {*kept})
+            if _is_unmoved(config, made) and not _is_unmoved(config, replace(made, moving=None)):
+                named = ", ".join(kept[:2]) + ", …" * (len(kept) > 2)
+                return (
+                    f"cluster.signal {cluster.signal} compares only entries of the model that clients under "
+                    f"train.algorithm {config.train.algorithm} do not send ({named}), so what clients learn "
+                    f"does not affect groups; use another signal, or cluster.enabled=false"
+                )
+    return ""
+
+
+def _is_unmoved(config: Config, made: "_Made") -> bool:
+    """Whether the signal says the same of two rounds' models."""
+    arguments = config.cluster.arguments("signal")
+    first, second = (similarity_of(config.cluster.signal, made.evidence(turn), arguments) for turn in (1, 2))
+    return np.array_equal(first, second)
 
 
 def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
@@ -152,6 +197,7 @@ class _Made:
         names: its trainable entries, in layer order.
         clients: below each child (S).
         classes: of the data.
+        moving: entries that differ from leaf to leaf; None for all.
     """
 
     config: Config
@@ -159,11 +205,16 @@ class _Made:
     names: tuple[str, ...]
     clients: Sequence[int]
     classes: int
+    moving: Collection[str] | None = None
 
     def evidence(self, global_round: int) -> Evidence:
         """Evidence of a round: children have trained models from one start, each another way."""
         rng, needs, count = np.random.default_rng(global_round), _needs(self.config), len(self.clients)
-        models = [{name: _moved(array, rng) for name, array in self.state.items()} for _ in self.clients]
+        moving = self.state if self.moving is None else self.moving
+        models = [
+            {name: _moved(array, rng) if name in moving else array for name, array in self.state.items()}
+            for _ in self.clients
+        ]
         on_clock = self.config.asynchrony.is_on
         return Evidence(
             models,

@@ -2,9 +2,11 @@
 
 import io
 import json
+import math
 
 import numpy as np
 import pytest
+import torch
 
 from fedge import simulate
 from fedge.algorithm import Algorithm, Sent
@@ -157,3 +159,50 @@ def test_clients_that_are_not_drawn_afresh_are_taken_to_train_in_every_round(tmp
     uniform, _ = carry_out(tmp_path / "uniform", **changes)
     in_turns, _ = carry_out(tmp_path / "turns", **changes, **{"hierarchy.selection": "round-robin"})
     assert (spent(uniform)[-1], spent(in_turns)[-1]) == (drawn, everybody)
+
+
+class Two(torch.nn.Module):
+    """Two layers without BatchNorm, whose variances bear no noise."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.body = torch.nn.Linear(math.prod(input_shape), 4)
+        self.head = torch.nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x.flatten(1))))
+
+
+class SendsHead(Algorithm):
+    """A client of a user's own that keeps all but its last layer."""
+
+    def train(self, client):
+        return Sent(client.fit(), only=client.head)
+
+
+FINE_TUNED = {"personal.leaf-rounds": 1}
+CLOCK = {
+    "asynchrony.rule": "fedbuff", "asynchrony.rule-args.buffer": 2, "gate.enabled": False,
+    "hierarchy.leaf-rounds": 1,
+}  # fmt: skip
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("server-fixed", {}), ("client-fixed", FINE_TUNED), ("client-adaptive", {}), ("local", {}),
+        ("server-adaptive", FINE_TUNED), ("server-fixed", CLOCK), ("client-fixed", CLOCK), ("local", CLOCK),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("algorithm", ["fedbabu", f"{__name__}:SendsHead"])
+def test_noise_is_on_what_clients_send_alone(tmp_path, kind, more, algorithm):
+    """Noise on the rest would change a model of which its method says that it stays as it began."""
+    shared = {"train.model": f"{__name__}:Two", "train.algorithm": algorithm, "num-server-rounds": 2}
+    off = {"privacy.kind": "off", "num-server-rounds": 1, "train.lr": 1e-30, "train.weight-decay": 0.0}
+    first, _ = carry_out(tmp_path / "first", **{**shared, "hierarchy.leaf-rounds": 1, **off})
+    run, _ = carry_out(tmp_path / "noisy", **{**shared, **more, "privacy.kind": kind})
+    begun = first.models()[0]
+    for served in run.models():
+        moved = {name for name, array in served.items() if not np.array_equal(array, begun[name])}
+        assert moved == {name for name in begun if name.startswith("head") == ("Head" in algorithm)}

@@ -16,6 +16,7 @@ from fedge.config.sections.privacy import PrivacyConfig
 from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.devices.servers.private import PrivateSum, private_sum, releases_of
 from fedge.devices.servers.rules import fedbuff
+from fedge.devices.servers.vectors import Layout
 from fedge.privacy.account import Account
 
 C = 0.5
@@ -41,6 +42,17 @@ def test_a_buffer_by_hand():
     arrivals = [Arrival(0, 0, w, np.array([3.0, 4.0])), Arrival(1, 3, old, np.array([1.3, 1.0]))]
     found = after(arrivals, memory_of(), w, lr=2.0)
     assert found == pytest.approx([2 / 2 * (0.3 + 0.15), 2 / 2 * 0.4])
+
+
+def test_noise_is_on_what_devices_send_alone():
+    """The numbers of entries that stay at devices are those of the model, to the bit."""
+    layout = Layout({"kept": np.ones((2, 2), np.float32), "step": np.zeros(1, np.int64), "sent": np.ones(3)})
+    sent = layout.places({"sent", "step"})
+    assert sent.tolist() == [False] * 4 + [True] * 3
+    config = PrivacyConfig(kind="server-fixed", clip_norm=C, noise_multiplier=1.0)
+    w, memory = np.ones(7), Memory(8, private=PrivateSum(config, 3, 0, 8, sent))
+    found = after([Arrival(0, 0, w, w), Arrival(1, 0, w, w)], memory, w)
+    assert (found == 1).tolist() == (~sent).tolist()
 
 
 @settings(max_examples=200)

@@ -69,6 +69,17 @@ def test_noise_is_what_is_claimed(kind, replying):
             assert not holds(noise, z_mean * 3 / 8 * factor)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_on_what_clients_send_alone(kind):
+    """Entries that a method keeps at its clients, as heads of their own, stay as they are to the bit."""
+    strategy = leaf_strategy(kind, 8, **{"noise-multiplier": 0.5, "clip-norm": 3.0})
+    replies = [reply(0.0, clipped=False)] * 8
+    made = combine(strategy, MODEL, MODEL, replies, ["w", "b"], SETTINGS, 42, (1, 0), ("w",))
+    assert np.array_equal(made["b"], MODEL["b"])
+    z_mean = (0.5**-2 - 0.8**-2) ** -0.5 if kind.endswith("adaptive") else 0.5
+    assert holds(made["w"] - MODEL["w"], z_mean * 3 / 8)
+
+
 @pytest.mark.parametrize("kind", ["server-adaptive", "client-adaptive"])
 def test_noise_is_measured_by_the_norm_that_clipped(kind):
     """clip-lr 5 moves the norm by exp(2.5) a round; a round's noise is that of the norm before it moved.

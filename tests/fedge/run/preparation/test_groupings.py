@@ -7,6 +7,7 @@ import pytest
 from small_runs import small_config
 
 from fedge import simulate
+from fedge.algorithm import Algorithm, LeafPart, Sent
 from fedge.clustering import CloudPart, Family, method
 from fedge.clustering.likeness.evidence import NotComparable
 from fedge.clustering.signals import signal
@@ -191,3 +192,71 @@ def test_a_grouping_that_works_is_not_in_its_own_way(tmp_path, part):
 
 def test_a_signal_that_works_is_not_in_its_own_way(tmp_path):
     assert begun(tmp_path, "alike", "cluster.signal").status == "completed"
+
+
+def heads(evidence):
+    """Distances of the last layers' weights."""
+    last = [model[evidence.parameter_names[-2]].ravel() for model in evidence.models]
+    return -np.abs(np.subtract.outer([one.sum() for one in last], [one.sum() for one in last]))
+
+
+def all_one(evidence):
+    """Says the same of any models: no entry of them matters."""
+    return np.ones((len(evidence.models),) * 2)
+
+
+class SendsBase(Algorithm):
+    """A head of its own, by what it sends alone."""
+
+    def train(self, client):
+        return Sent(client.fit(), only=client.base)
+
+
+class SendsHead(Algorithm):
+    def train(self, client):
+        return Sent(client.fit(), only=client.head)
+
+
+class MakesHead(LeafPart):
+    def combine(self, leaf):
+        return {name: array + leaf.turn.leaf for name, array in leaf.mean.items()}
+
+
+class SendsBaseToMaker(SendsBase):
+    leaf = MakesHead
+
+
+OWN = f"{__name__}:"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "signal_", "more", "is_vain"),
+    [
+        ("fedper", "weights", {}, True),
+        ("fedrep", "update-head", {}, True),
+        ("fedbabu", OWN + "heads", {}, True),
+        (OWN + "SendsBase", "weights", TREE, True),
+        (OWN + "SendsBase", "weights", CLOCK, True),
+        ("fedper", "weights", {"cluster.method": "alone"}, False),
+        ("fedper", "weights", {"cluster.enabled": False}, False),
+        ("fedper", "weights", {"hierarchy.num-servers": 1}, False),
+        ("fedper", "update", {}, False),
+        ("fedper", "cross-loss", {}, False),
+        ("fedper", OWN + "alike", {}, False),
+        ("fedper", OWN + "all_one", {}, False),
+        ("ditto", "weights", {}, False),
+        ("fedavg", "weights", {"uplink.clients": "top-k"}, False),
+        (OWN + "SendsHead", "weights", {}, False),
+        (OWN + "SendsBaseToMaker", "weights", {}, False),
+    ],
+)
+def test_a_signal_of_what_stays_at_clients_is_told_at_the_start_and_the_end(
+    tmp_path, algorithm, signal_, more, is_vain
+):
+    config = small_config(tmp_path, num_server_rounds=1, scaffold__enabled=False, train__model="mlp-tiny")
+    chosen = {"train.algorithm": algorithm, "cluster.signal": signal_}
+    run = simulate({**config, **more, **chosen}, terminal=(shown := io.StringIO()))
+    assert run.status == "completed"
+    note = f"note: cluster.signal {signal_} compares only entries of the model that clients under"
+    places = [shown.getvalue().find(note), shown.getvalue().rfind(note)]
+    assert (places[0] < shown.getvalue().find("round 1/1") < places[1]) if is_vain else places == [-1, -1]
