@@ -97,5 +97,5 @@ def releases_of(memories: Sequence[Memory]) -> int:
 def private_sum(
     config: PrivacyConfig, seed: int, leaf: int, devices: int, sent: np.ndarray | None = None
 ) -> PrivateSum | None:
-    """Sum with noise of a leaf; None where no leaf adds any. Arguments as of `PrivateSum`; `sent` (P,) bool."""
+    """Sum with noise of a leaf, as of `PrivateSum`; `sent` (P,) bool; None where no leaf adds noise."""
     return None if config.kind in ("off", "local") else PrivateSum(config, seed, leaf, devices, sent)
