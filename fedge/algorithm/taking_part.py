@@ -32,6 +32,7 @@ class TakenPart:
         weight: in means; None for the client's windows.
         arrays: sent beside the model, packed, float32 or float64.
         memory: new, packed; empty without any.
+        own: entries of the model that the client has trained but does not send.
     """
 
     sent: State
@@ -40,6 +41,7 @@ class TakenPart:
     weight: float | None
     arrays: State
     memory: State
+    own: tuple[str, ...] = ()
 
 
 def plain_training(network: nn.Module, x: Tensor, y: Tensor, draws: torch.Generator | None = None) -> Plain:
@@ -86,13 +88,17 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
         )
     arrays = {name: _floating(name, a) for name, a in packed(sent.arrays, "arrays").items()}
     weight = None if sent.weight is None else float(sent.weight)
+    travelling = _travelling(sent, client.received)
+    unsent = [name for name in client.received if name not in travelling]
+    own = [n for n in unsent if not np.array_equal(sent.fit.state[n], client.received[n], equal_nan=True)]
     return TakenPart(
-        _travelling(sent, client.received),
+        travelling,
         _number(sent.fit.loss),
         max(client.steps, 1),
         weight,
         arrays,
         memory,
+        tuple(own),
     )
 
 

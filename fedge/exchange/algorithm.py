@@ -45,6 +45,7 @@ class ReplyForm:
         beside_models: names of models among the arrays.
         many_passes: whether a step may pass several batches through the network, as one of a user's may.
         leaf_sends: form of the arrays from the leaf part beside the model; None where it is not known.
+        own: entries of the model that clients train but do not send, so that the leaf's are never trained.
     """
 
     entries: tuple[str, ...]
@@ -57,6 +58,7 @@ class ReplyForm:
     beside_models: frozenset[str] = frozenset()
     many_passes: bool = False
     leaf_sends: Form | None = None
+    own: tuple[str, ...] = ()
 
     def leaving(self) -> dict[str, Quantity]:
         """Quantities leaving clients beside the model, by name."""

@@ -152,6 +152,7 @@ class _Trial:
         self.memories: list[Memory | None] = [None, None]
         self.leaf: LeafAlgorithm | None = None
         self.beside: State = {}
+        self._own: set[str] = set()
 
     def form(self) -> ReplyForm:
         """Carry out both rounds."""
@@ -165,6 +166,7 @@ class _Trial:
                 stands = self._client(client, leaf_round, self.beside)
                 parts.append(self._travelling(take_part(self._algorithm, stands, memory)))
                 self._refuse_changed(client, stands)
+                self._own |= {*parts[-1].own}
                 self.memories[client] = unpacked(parts[-1].memory)
             forms = [self._form(part) for part in parts]
             found = found or forms[0]
@@ -181,7 +183,8 @@ class _Trial:
             if changed:
                 raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
         assert found is not None
-        return self._with_models(replace(found, leaf_sends=form_of(sends)), self.memories)
+        own = tuple(name for name in self.model if name in self._own and self.model[name].dtype.kind == "f")
+        return self._with_models(replace(found, leaf_sends=form_of(sends), own=own), self.memories)
 
     def _form(self, part: TakenPart) -> ReplyForm:
         """Form of a client's messages, of which one has this part."""

@@ -57,7 +57,7 @@ from fedge.run.build import (
     RunPlan,
     algorithm_maker,
     network_of,
-    remarks_on_signal,
+    remarks_on_kept,
     round_contexts,
     start_of,
     with_local_steps,
@@ -207,9 +207,9 @@ class AsynchronousSteps(Steps):
         groups = None
         if has_servers_above_leaves(config.hierarchy):
             groups = ClockGroups(config, trainable, plan.seed, who.truth)
-            members = [len(who.devices_of(leaf)) for leaf in range(who.leaves)]
-            for note in remarks_on_signal(plan, initial.state, trainable, members):
-                self._announcer.note(note)
+        members = [len(who.devices_of(leaf)) for leaf in range(who.leaves)]
+        for note in remarks_on_kept(plan, initial.state, trainable, members):
+            self._announcer.note(note)
         for server in servers:
             server.put_aside = aside.vector
         above = self._above(who, servers, facts, groups)

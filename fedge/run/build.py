@@ -346,8 +346,8 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
     return make
 
 
-def remarks_on_signal(plan: RunPlan, state: State, names: Sequence[str], clients: Sequence[int]) -> list[str]:
-    """Note on groups that go by entries of the model that clients keep; none where they do not.
+def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: Sequence[int]) -> list[str]:
+    """Notes on scores and groups that go by entries of the model that clients keep; none where none do.
 
     Args:
         plan: the run's plan, with the form of clients' messages.
@@ -358,8 +358,20 @@ def remarks_on_signal(plan: RunPlan, state: State, names: Sequence[str], clients
     form = plan.form
     if form is None or form.plain or leaf_part_of(plan.config.train).combines():  # a leaf may make them
         return []
-    note = compares_what_stays(plan.config, state, names, clients, form.entries)
-    return [note] if note else []
+    notes = [compares_what_stays(plan.config, state, names, clients, form.entries)]
+    if form.own:
+        named = ", ".join(form.own[:2]) + ", …" * (len(form.own) > 2)
+        instead = (
+            "client_models.csv scores the clients' own models"
+            if form.models
+            else "give the clients' own models by models(client) to have them scored (docs/own-method.md)"
+        )
+        notes.append(
+            f"clients under train.algorithm {plan.config.train.algorithm} keep what they train of the "
+            f"model's {named}: scores of the leaves' models, and what gates and groups decide by them, are "
+            f"with these entries as they began; {instead}"
+        )
+    return [note for note in notes if note]
 
 
 def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:

@@ -38,7 +38,7 @@ from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
-from fedge.run.build import RunPlan, build_strategy, frozen_of, remarks_on_signal
+from fedge.run.build import RunPlan, build_strategy, frozen_of, remarks_on_kept
 from fedge.run.kept_models import KeptModels
 from fedge.run.kernel import kernel_of_run, offers_of
 from fedge.run.logits import logits_remark
@@ -147,7 +147,7 @@ class Steps:
         )
         self._strategy = strategy
         members = [len(leaf.clients) for leaf in strategy.leaves]
-        for note in remarks_on_signal(plan, initial[0], strategy.leaves[0].parameter_names, members):
+        for note in remarks_on_kept(plan, initial[0], strategy.leaves[0].parameter_names, members):
             self._announcer.note(note)
         if config.uplink.is_on:
             leaf = strategy.leaves[0]

@@ -226,6 +226,13 @@ class SendsBaseToMaker(SendsBase):
     leaf = MakesHead
 
 
+class TrainsAndSendsBase(Algorithm):
+    """The base alone is trained, against the head of the leaf's model."""
+
+    def train(self, client):
+        return Sent(client.fit(only=[n for n in client.parameters if n not in client.head]), only=client.base)
+
+
 OWN = f"{__name__}:"
 
 
@@ -260,3 +267,31 @@ def test_a_signal_of_what_stays_at_clients_is_told_at_the_start_and_the_end(
     note = f"note: cluster.signal {signal_} compares only entries of the model that clients under"
     places = [shown.getvalue().find(note), shown.getvalue().rfind(note)]
     assert (places[0] < shown.getvalue().find("round 1/1") < places[1]) if is_vain else places == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kept", "more"),
+    [
+        ("fedper", "head.weight", {}),
+        ("fedrep", "head.weight", TREE),
+        (OWN + "SendsBase", "head.weight", CLOCK),
+        (OWN + "SendsHead", "hidden.weight", {"hierarchy.num-servers": 1, "cluster.enabled": False}),
+        (OWN + "TrainsAndSendsBase", "", {}),
+        (OWN + "SendsBaseToMaker", "", {}),
+        ("fedbabu", "", {}),
+        ("ditto", "", {}),
+        ("fedavg", "", {"uplink.clients": "sign"}),
+    ],
+)
+def test_layers_that_clients_train_for_themselves_alone_are_told_beside_the_scores(
+    tmp_path, algorithm, kept, more
+):
+    """The leaf's model has them as they began, and so do gates: 6 % where clients' own models have 78 %."""
+    config = small_config(tmp_path, num_server_rounds=1, scaffold__enabled=False, train__model="mlp-tiny")
+    run = simulate({**config, **more, "train.algorithm": algorithm}, terminal=(shown := io.StringIO()))
+    assert run.status == "completed"
+    lines = [line for line in shown.getvalue().splitlines() if "keep what they train of the model" in line]
+    assert len(lines) == (2 if kept else 0)
+    assert all(kept in line for line in lines)
+    own = "client_models.csv" if algorithm in ("fedper", "fedrep") else "models(client)"
+    assert all(own in line for line in lines)
