@@ -440,6 +440,12 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
             f"privacy.kind {config.privacy.kind} needs a model without running variances, as of BatchNorm, "
             f"which do not tolerate noise, but {name} has {unfit[0]}; use LayerNorm or GroupNorm"
         )
+    fixed = [each for each, parameter in model.named_parameters() if not parameter.requires_grad]
+    if config.privacy.kind != "off" and train.exchange == "all" and fixed:
+        raise ConfigError(
+            f"privacy.kind {config.privacy.kind} adds noise to all entries that are sent, but {fixed[0]} of "
+            f'train.model {name} is frozen and would not stay as it is; set train.exchange="trainable"'
+        )
 
 
 def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:

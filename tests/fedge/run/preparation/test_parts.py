@@ -81,6 +81,14 @@ class Instances(nn.Module):
     def forward(self, x):
         return self.head(self.norm(x).flatten(1))
 
+class Frozen(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.base = nn.Linear(input_shape[0] * input_shape[1], 3).requires_grad_(False)
+        self.head = nn.Linear(3, classes)
+    def forward(self, x):
+        return self.head(self.base(x.flatten(1)))
+
 def gate(pair, config, slack=0.0):
     return True
 
@@ -198,6 +206,26 @@ def test_what_does_not_fit_is_refused_before_anything_starts(changes, message):
             (2, 8),
             "without running variances.* has norm.running_var; use",
         ),
+        (
+            {"privacy.kind": "local", "train.model": "my_parts:Frozen"},
+            (2, 8),
+            "but base.weight of train.model my_parts:Frozen is frozen .*set train.exchange=",
+        ),
+        (
+            {"privacy.kind": "client-fixed", "train.model": "my_parts:Frozen"},
+            (2, 8),
+            "adds noise to all entries that are sent, but base.weight",
+        ),
+        (
+            {
+                "privacy.kind": "server-fixed",
+                "train.model": "my_parts:Frozen",
+                "train.exchange": "trainable",
+            },
+            (2, 8),
+            "",
+        ),
+        ({"train.model": "my_parts:Frozen"}, (2, 8), ""),
         ({"personal.layers": "both"}, (2, 8), ""),
         ({"train.model": "linear", "personal.layers": "head"}, (2, 8, 8), ""),
         (
