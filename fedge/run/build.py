@@ -367,9 +367,8 @@ def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: 
             else "give the clients' own models by models(client) to have them scored (docs/own-method.md)"
         )
         notes.append(
-            f"clients under train.algorithm {plan.config.train.algorithm} keep what they train of the "
-            f"model's {named}: scores of the leaves' models, and what gates and groups decide by them, are "
-            f"with these entries as they began; {instead}"
+            f"clients under train.algorithm {plan.config.train.algorithm} train {named} but do not send it: "
+            f"leaf models are scored, and gates and groups decide, with these entries untrained; {instead}"
         )
     return [note for note in notes if note]
 

@@ -286,11 +286,11 @@ def test_a_signal_of_what_stays_at_clients_is_told_at_the_start_and_the_end(
 def test_layers_that_clients_train_for_themselves_alone_are_told_beside_the_scores(
     tmp_path, algorithm, kept, more
 ):
-    """The leaf's model has them as they began, and so do gates: 6 % where clients' own models have 78 %."""
+    """The leaf's model has them untrained, and so do gates: 6 % where clients' own models have 78 %."""
     config = small_config(tmp_path, num_server_rounds=1, scaffold__enabled=False, train__model="mlp-tiny")
     run = simulate({**config, **more, "train.algorithm": algorithm}, terminal=(shown := io.StringIO()))
     assert run.status == "completed"
-    lines = [line for line in shown.getvalue().splitlines() if "keep what they train of the model" in line]
+    lines = [line for line in shown.getvalue().splitlines() if "but do not send it" in line]
     assert len(lines) == (2 if kept else 0)
     assert all(kept in line for line in lines)
     own = "client_models.csv" if algorithm in ("fedper", "fedrep") else "models(client)"
