@@ -1,8 +1,9 @@
 """Configuration of a run: options, their allowed names, and contradictions.
 
-`config` is a whole run's, `flat` reads it from a mapping, `contradictions` refuses inconsistent sections,
-`topology` assigns clients to leaves. Inner rooms: `sections` has all options, by concern; `registers` has the
-declaration of one option, and the built-in models, rules, methods and so on, one register per kind.
+`config` is the configuration of a whole run, `flat` reads it from a mapping, `contradictions` refuses
+inconsistent sections, `topology` assigns clients to leaves. Inner rooms: `sections` lists all options by
+concern; `registers` declares what an option is, and lists the built-in models, rules and methods, one
+register per kind.
 
 Imports nothing else of Fedge.
 """

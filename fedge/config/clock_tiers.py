@@ -1,6 +1,6 @@
-"""Servers over servers on the virtual clock: their rules, and the edges below them, tier by tier.
+"""Servers above the leaves on the virtual clock: the rules and links of each tier.
 
-Rounds that are only timed (`devices.time-rounds`) have the edges alone.
+Runs that only time their rounds (`devices.time-rounds`) have the links, but not the rules.
 """
 
 import json
@@ -15,19 +15,19 @@ from fedge.config.sections.hierarchy import HierarchyConfig
 
 _KEY = "asynchrony.tiers"
 _WORDS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
-_OF_EDGES = ("delay-s", "megabytes-s")  # which rounds that are only timed have, too
+_OF_EDGES = ("delay-s", "megabytes-s")  # those that timed rounds have, too
 
 
 def has_servers_above_leaves(hierarchy: HierarchyConfig) -> bool:
-    """Whether there is a cloud on the virtual clock: above a single leaf there is none."""
+    """Whether the virtual clock has a cloud; a single leaf has no server above it."""
     return hierarchy.num_servers > 1 or hierarchy.tiers > 2
 
 
 def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
-    """Options on the cloud as they are for each tier of servers over servers, from the root down.
+    """The asynchrony options of each tier above the leaves, from the root down.
 
     Raises:
-        ConfigError: `asynchrony.tiers` names no tier of regions, or none of their options.
+        ConfigError: `asynchrony.tiers` names an unknown tier, or an option that tiers do not have.
     """
     asynchrony, hierarchy = config.asynchrony, config.hierarchy
     found = [asynchrony] * (hierarchy.tiers - 1)
@@ -50,7 +50,7 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
 
 
 def _changed(asynchrony: AsynchronyConfig, name: str, said: Any, known: Sequence[str]) -> AsynchronyConfig:
-    """Options on the cloud as a tier has them that says some itself, of those that are known."""
+    """The cloud's options with those of one tier in their place; `known` are the options a tier may set."""
     if not isinstance(said, Mapping):
         raise ConfigError(
             f"{_KEY}.{name} must be a table of {', '.join(known)}, but is {shown(said)}; set for example "

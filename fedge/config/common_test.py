@@ -1,4 +1,4 @@
-"""Common test set: the word for clients' own windows, and settings beside which there can be none."""
+"""Common test set: its name for the clients' own windows, and the settings that rule it out."""
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.run_options import RunOptions
@@ -7,7 +7,7 @@ OF_CLIENTS = "test"  # `evaluate.common`: all known clients' test windows
 
 
 def refuse_impossible_common_test(config: RunOptions) -> None:
-    """Raise ConfigError for a common test set without rounds, or of private clients' windows."""
+    """Raise ConfigError for a common test set without global rounds, or made of private clients' windows."""
     common = config.evaluate.common
     if common and config.asynchrony.is_on:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Configuration of a run: its options, without contradictions between them."""
+"""The configuration of a run: all options, checked together."""
 
 from dataclasses import dataclass, fields
 
@@ -9,7 +9,7 @@ from fedge.config.run_options import RunOptions
 
 @dataclass(frozen=True)
 class Config(RunOptions):
-    """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
+    """All options of a run, checked; made by `from_run_config`, and flattened again by `to_run_config`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

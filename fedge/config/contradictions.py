@@ -1,7 +1,7 @@
-"""Contradictions between sections of a configuration: checks of all `fedge.config.run_options.RunOptions`.
+"""Contradictions between sections of a configuration: checks over all `fedge.config.run_options.RunOptions`.
 
-One section by itself is checked in `fedge.config.sections`, its fit to the data where the
-data are known.
+A section alone is checked in `fedge.config.sections`; whether it fits the data is checked once the data are
+known.
 """
 
 import math
@@ -46,7 +46,7 @@ def refuse_contradictions(config: RunOptions) -> None:
 
 
 def _refuse_groups_that_are_not_there(config: RunOptions) -> None:
-    """Raise ConfigError when there are fewer leaves than planted groups, or none for a method to know."""
+    """Raise ConfigError for more planted groups than leaves, or a method that needs groups without any."""
     refuse_impossible_groups(config)
     needs_truth = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)
     if needs_truth and config.scenario == "none":
@@ -57,7 +57,7 @@ def _refuse_groups_that_are_not_there(config: RunOptions) -> None:
 
 
 def _refuse_scaffold_beside_other_averages(config: RunOptions) -> None:
-    """Raise ConfigError when leaves would average models and control variates differently."""
+    """Raise ConfigError when models and control variates would be averaged differently."""
     if config.scaffold.enabled and not config.leaf.is_mean:
         raise ConfigError(
             f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are "
@@ -73,7 +73,7 @@ def _refuse_scaffold_beside_other_averages(config: RunOptions) -> None:
 
 
 def _refuse_what_needs_sgd(config: RunOptions) -> None:
-    """Raise ConfigError for an option that treats a client's update as a sum of gradients."""
+    """Raise ConfigError for options that need plain SGD beside another optimiser or loss."""
     optimizer = config.train.optimizer
     if config.train.kernel == "native" and config.train.loss != parts.OF_THE_TASK:
         raise ConfigError(
@@ -119,10 +119,10 @@ def _refuse_clusters_that_leaves_cannot_form(config: RunOptions) -> None:
 
 
 def _refuse_other_models_beside_those_of_the_cloud(config: RunOptions) -> None:
-    """Raise ConfigError when a leaf might train another model than the one averaged with its result.
+    """Raise ConfigError when a leaf might not start from the cloud model that its result is averaged into.
 
-    A method with its own models averages, for each, the results of the leaves with this model. A gate lets a
-    leaf keep its own instead, and a blend gives it a mixture: the average would be of something else.
+    A method with several cloud models averages into each the results of the leaves that took it. With a gate,
+    a leaf may start from its own model instead, with a blend from a mixture, so the average would be wrong.
     """
     method = config.cluster.method
     if not config.cluster.enabled or not groupings.GROUPINGS.has(method, traits.OFFERS):
@@ -147,7 +147,7 @@ def _refuse_other_models_beside_those_of_the_cloud(config: RunOptions) -> None:
 
 
 def _refuse_what_would_do_nothing(config: RunOptions) -> None:
-    """Raise ConfigError for options without effect that would misname a run."""
+    """Raise ConfigError for options without effect that would make a run look like another one."""
     if config.scaffold.levels > 1 and not config.scaffold.enabled:
         raise ConfigError(
             f"scaffold.levels must be 1 without SCAFFOLD, but is {config.scaffold.levels} and "
@@ -162,11 +162,11 @@ def _refuse_what_would_do_nothing(config: RunOptions) -> None:
         )
 
 
-_LEAST_LR = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
+_LEAST_LR = 2.0**-126  # smallest normal float32: a smaller step moves no weight, and SCAFFOLD divides by it
 
 
 def _refuse_models_of_rounds_that_never_come(config: RunOptions) -> None:
-    """Raise ConfigError for models to keep of a round beyond the last."""
+    """Raise ConfigError when `checkpoint.models` names a round after the last one."""
     last = max(config.checkpoint.rounds, default=0)
     if last > config.num_server_rounds:
         raise ConfigError(
@@ -176,7 +176,7 @@ def _refuse_models_of_rounds_that_never_come(config: RunOptions) -> None:
 
 
 def _refuse_steps_of_nothing(config: RunOptions) -> None:
-    """Raise ConfigError when the step size decays to nothing before the last round."""
+    """Raise ConfigError when the step size decays to zero before the last round."""
     lr, decay, rounds = config.train.lr, config.train.lr_decay, config.num_server_rounds
     if config.train.schedule not in parts.SCHEDULES.reading("train.lr-decay"):
         decay = 1.0
@@ -195,7 +195,7 @@ def _refuse_steps_of_nothing(config: RunOptions) -> None:
 
 
 def _refuse_privacy_beside_what_it_cannot_cover(config: RunOptions) -> None:
-    """Raise ConfigError for quantities leaving a client without noise, or broken by noise."""
+    """Raise ConfigError for options that would send data without noise, or that noise would break."""
     kind = config.privacy.kind
     if kind == "off":
         return
@@ -239,9 +239,9 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: RunOptions) -> None:
 
 
 def _refuse_personal_layers_that_the_model_lacks(config: RunOptions) -> None:
-    """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
+    """Raise ConfigError when leaves should keep their own BatchNorm layers but the model has none."""
     has_batch_norm = parts.MODELS.has(config.train.model, traits.BATCH_NORM)
-    # of which nothing is known here; see `fedge.run.preparation.parts`
+    # a user's model is unknown here; `fedge.run.preparation.parts` checks it
     is_own = parts.MODELS.is_own(config.train.model)
     if "batch-norm" in config.personal.kept and not has_batch_norm and not is_own:
         there = " or ".join(parts.MODELS.having(traits.BATCH_NORM))
@@ -290,7 +290,7 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 
 
 def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> None:
-    """Raise ConfigError for privacy of devices with noise not covering a server's releases."""
+    """Raise ConfigError when the noise would not cover everything a server on the virtual clock releases."""
     kind, rule = config.privacy.kind, config.asynchrony.rule
     if kind == "off" or not config.asynchrony.is_on:
         return
@@ -315,7 +315,7 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> N
 
 
 def _refuse_what_has_no_meaning_on_the_virtual_clock(config: RunOptions) -> None:
-    """Raise ConfigError for parts of the method in need of synchronous rounds."""
+    """Raise ConfigError for options that need synchronous rounds."""
     if not config.asynchrony.is_on:
         return
     if config.devices.partial_work and config.asynchrony.leaf_link_megabytes_s:
@@ -343,7 +343,7 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: RunOptions) -> None
 
 
 def _refuse_buffers_that_are_never_full(config: RunOptions) -> None:
-    """Raise ConfigError where a server over servers would wait for more of them than there are."""
+    """Raise ConfigError when a server's buffer is larger than its number of children."""
     hierarchy = config.hierarchy
     labels = static_groups(config.asynchrony.groups, hierarchy.branches)
     for tier, options in enumerate(clock_of_tiers(config)):
@@ -362,7 +362,7 @@ def _refuse_buffers_that_are_never_full(config: RunOptions) -> None:
 
 
 def _refuse_what_processes_cannot_share(config: RunOptions) -> None:
-    """Raise ConfigError when several processes cannot train a client's model together."""
+    """Raise ConfigError for options that several processes per client (`fedge.parallel`) cannot support."""
     train = config.train
     if train.processes == 1:
         return

@@ -1,4 +1,4 @@
-"""All options in words: as a table for pages, as lines for a terminal, as a JSON schema for editors."""
+"""Descriptions of all options: Markdown tables, lines for a terminal, a JSON schema for editors."""
 
 import importlib.metadata
 import json
@@ -20,10 +20,10 @@ _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
 def option_table() -> str:
-    """Markdown tables of every option, a section each: key, default with allowed values, meaning.
+    """Markdown tables of all options, one per section: key, default and allowed values, meaning.
 
-    A table of keyword arguments stands in the row of the option that chooses the part; each declared argument
-    has a row below.
+    A table of keyword arguments shares the row of the option that chooses the part; each declared argument
+    gets a row below it.
     """
     lines: list[str] = []
     for section, keys in groupby(options(), lambda key: key.rpartition(".")[0]):
@@ -44,7 +44,7 @@ def option_table() -> str:
 
 
 def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Default of an option, and what else it takes; a default among choices is bold."""
+    """Default and allowed values of an option; a default that is one of several choices is bold."""
     shown = f"`{json.dumps(default)}`"
     if rule["table"] or isinstance(default, bool):
         return shown
@@ -59,10 +59,10 @@ def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
 
 
 def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, Any]]]:
-    """Yield each declared argument in a table of arguments: word, parts that take it, default, declaration.
+    """Yield the declared arguments of a table: name, parts that take it, default, declaration.
 
     Args:
-        key: of any option.
+        key: of any option; nothing is yielded unless the option is a table of arguments.
     """
     of = key.removesuffix("-args")
     register = options()[of][1]["register"] if of != key and of in options() else None
@@ -77,7 +77,7 @@ def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, 
 
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Allowed values of an option, in a few signs."""
+    """Short notation for the allowed values of an option."""
     if rule["table"]:
         return "a table"
     if rule["choices"]:
@@ -94,11 +94,11 @@ def _limits(rule: Mapping[str, Any]) -> str:
 
 
 def help_lines(width: int, most_used: bool) -> Iterator[str]:
-    """Yield options with default and meaning, in lines that fit; by section where all of them are asked for.
+    """Yield options with default and meaning, wrapped to `width`; all options are grouped by section.
 
     Args:
-        width: characters in a line.
-        most_used: only those that most runs set.
+        width: characters per line.
+        most_used: only the options that most runs set.
     """
     section = ""
     for key, (default, rule) in options().items():
@@ -113,14 +113,14 @@ def help_lines(width: int, most_used: bool) -> Iterator[str]:
 
 
 def lines_on(wanted: str, width: int) -> list[str]:
-    """Lines on one option, on a section, or on all options with a word in their key, else in their meaning.
+    """Help on one option, a section, or every option whose key (or else whose meaning) contains a word.
 
     Args:
-        wanted: a key, as "train.lr"; a section, as "train"; or a word, as "noise".
-        width: characters in a line.
+        wanted: a key such as "train.lr", a section such as "train", or a word such as "noise".
+        width: characters per line.
 
     Raises:
-        ConfigError: no option has it.
+        ConfigError: nothing matches.
     """
     known = options()
     searches = (
@@ -159,7 +159,7 @@ def _meaning(default: Scalar, rule: Mapping[str, Any]) -> str:
 
 
 def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
-    """Yield one option: its meaning beside its name, or below where there is no room."""
+    """Yield the lines of one option: its meaning beside its name, or below if there is no room."""
     column = 33 if width >= 72 else 6
     wrapped = textwrap.wrap(meaning, max(width - column, 20))
     beside = len(name) + 4 <= column
@@ -169,9 +169,9 @@ def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
 
 
 def json_schema(pyproject: bool = False) -> dict[str, Any]:
-    """The JSON schema (draft 7) of a file of options, or of a pyproject.toml that has them.
+    """JSON schema (draft 7) of a file of options, or of a pyproject.toml with them.
 
-    Editors check and complete options with it. Contradictions between options are not in it.
+    Editors use it to check and complete options. It does not cover contradictions between options.
     """
     tables: dict[str, dict[str, Any]] = {"": {}, **{section: {} for section in SECTIONS}}
     for key, (default, rule) in options().items():
@@ -189,7 +189,7 @@ def json_schema(pyproject: bool = False) -> dict[str, Any]:
 
 
 def _closed(properties: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The schema of a table that has no other keys."""
+    """Schema of a table that allows no other keys."""
     return {"type": "object", "description": what, "properties": properties, "additionalProperties": False}
 
 

@@ -1,8 +1,8 @@
-"""Effects of options: conditions for an effect, a line per dependent option.
+"""Conditions under which options have an effect, one entry per conditional option.
 
-An option without effect looks like a result. A run therefore lists its changed options without effect; a run
-likely to be mistaken for another one is refused (`fedge.config.contradictions`). Unlisted options have an
-effect in every run.
+A changed option without effect makes a run look like a result that it is not. A run therefore lists such
+options; where the run could be mistaken for another one, it is refused (`fedge.config.contradictions`).
+Options that are not listed here always have an effect.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ class Effect:
     """Conditions under which an option has an effect.
 
     Attributes:
-        needs: in words, with the key of the other option.
-        holds: whether a configuration meets the condition.
+        needs: the condition in words, with the key of the other option.
+        holds: tests whether a configuration meets the condition.
     """
 
     needs: str
@@ -48,7 +48,7 @@ def options_without_effect(config: RunOptions) -> list[str]:
 
 
 def _read_by(register: Register, key: str) -> Effect:
-    """Need a part reading an option, or a user's part, which may read any."""
+    """Condition: the chosen part reads the option; a user's part may read any."""
     section, name = register.option.split(".")
     return Effect(
         f"{register.option} {' or '.join(register.reading(key))}",
@@ -57,13 +57,13 @@ def _read_by(register: Register, key: str) -> Effect:
 
 
 def _cluster(needs: str, holds: Callable[[Any], bool] = lambda _: True) -> Effect:
-    """Need clustering, and something of its section."""
+    """Condition: clustering is on, and `holds` for its section."""
     words = "cluster.enabled" + (f" and {needs}" if needs else "")
     return Effect(words, lambda config: config.cluster.enabled and holds(config.cluster))
 
 
 def _grouping(key: str) -> Effect:
-    """Need clustering by a method reading an option."""
+    """Condition: the grouping method reads the option."""
     read = _read_by(GROUPINGS, key)
     return Effect(
         f"cluster.enabled and {read.needs}", lambda config: config.cluster.enabled and read.holds(config)
@@ -71,7 +71,7 @@ def _grouping(key: str) -> Effect:
 
 
 def _grouping_with(trait: str) -> Effect:
-    """Need clustering by a method with a trait."""
+    """Condition: the grouping method has a trait."""
     names = GROUPINGS.having(trait)
     return _cluster(
         f"cluster.method {' or '.join(names)}",
@@ -80,13 +80,13 @@ def _grouping_with(trait: str) -> Effect:
 
 
 def _uses_tau(cluster: Any) -> bool:
-    """Whether leaves are joined by a threshold: always, or where the number of clusters is not given."""
+    """Whether a threshold joins leaves: always for some methods, else if no number of clusters is given."""
     always = not GROUPINGS.has(cluster.method, traits.TESTED)
     return GROUPINGS.may_read(cluster.method, "cluster.tau") and (always or cluster.count == BY_THRESHOLD)
 
 
 def _tau() -> Effect:
-    """Need a method joining leaves by a threshold."""
+    """Condition: a threshold joins leaves."""
     reading = GROUPINGS.reading("cluster.tau")
     counted = [name for name in reading if GROUPINGS.has(name, traits.TESTED)]
     others = [name for name in reading if name not in counted]
@@ -103,24 +103,24 @@ def _makes_offers(config: RunOptions) -> bool:
 
 
 def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
-    """Need a kind of privacy."""
+    """Condition: `privacy.kind` passes a test."""
     return Effect(f"privacy.kind {needs}", lambda config: test(config.privacy.kind))
 
 
 def _bytes_take_time(config: RunOptions) -> bool:
-    """Whether bytes between servers take virtual time on an edge of any tier."""
+    """Whether transfers between servers take virtual time on any tier."""
     tiers = clock_of_tiers(config) if config.asynchrony.is_on else ()
     return not tiers or any(of.cloud_delay_s or of.cloud_link_megabytes_s for of in tiers)
 
 
 def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
-    """Need the virtual clock, and something else."""
+    """Condition: the run is on the virtual clock, and `holds`."""
     words = "an asynchrony.rule other than off" + (f" and {needs}" if needs else "")
     return Effect(words, lambda config: config.asynchrony.is_on and holds(config))
 
 
 def _devices(needs: str = "", holds: Holds = lambda _: True) -> Effect:
-    """Need clients timed as devices, and something else."""
+    """Condition: clients are timed as devices, and `holds`."""
     words = "an asynchrony.rule other than off, or devices.time-rounds" + (f", and {needs}" if needs else "")
     return Effect(words, lambda config: _are_devices(config) and holds(config))
 

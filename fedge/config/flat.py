@@ -1,8 +1,8 @@
-"""The flat mapping in which Flower hands an app its options, ``{"train.lr": 0.05, ...}``, and back.
+"""Conversion between Flower's flat run config, ``{"train.lr": 0.05, ...}``, and `Config`.
 
-`from_run_config` is the only reader of its keys. It turns them into frozen dataclasses, one per concern, and
-refuses errors: an unknown key (the nearest known one is named), a wrong type, a value out of
-range, a contradiction. Field names are the keys with ``_`` for ``-``.
+`from_run_config` is the only reader of the keys. It builds one frozen dataclass per section and refuses
+unknown keys (naming the nearest known one), wrong types, values out of range and contradictions. Field names
+are the keys with ``_`` for ``-``.
 """
 
 import json
@@ -25,7 +25,7 @@ MOST_USED = (
 
 @cache
 def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
-    """Every key with its default and its declaration, in the order of the classes."""
+    """Key → (default, declaration) of every option, in order of declaration."""
     table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
     classes: dict[str, Any] = {"": Config, **SECTIONS}
     for section, kind in classes.items():
@@ -36,7 +36,7 @@ def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
 
 
 def check_keys(keys: list[str]) -> None:
-    """Raise ConfigError for the first key that no option has, and that lies in no table of arguments."""
+    """Raise ConfigError for the first key that is neither an option nor inside a table of arguments."""
     known = list(options())
     for key in keys:
         if key in _GONE:
@@ -49,16 +49,16 @@ def check_keys(keys: list[str]) -> None:
 
 
 def _longer(key: str, known: list[str]) -> str:
-    """Words on the first key that begins as one does, as cluster.regroup-every for cluster.regroup, or "".
+    """Hint to the first key that continues this one, as cluster.regroup-every for cluster.regroup; else "".
 
-    One that ends with a whole word only: what is one letter short is looked for by likeness.
+    Only if this one ends with a whole word; `nearest` finds keys that are a letter short.
     """
     found = next((name for name in known if name.startswith((f"{key}-", f"{key}."))), None)
     return f"; did you mean {found}?" if found else ""
 
 
 def _named(key: str) -> str:
-    """Words on the option that a key means by another name, as train.epochs for train.local-epochs, or ""."""
+    """Hint to the option with this other name, as train.local-epochs for train.epochs; else ""."""
     dashed = key.replace("_", "-")
     section, _, name = dashed.rpartition(".")
     begin, end = f"{section}.", f"-{name}"
@@ -71,14 +71,14 @@ def _named(key: str) -> str:
 
 
 def _also(word: str) -> str | None:
-    """The option with another name in the field, or None."""
+    """The option also known by this name in the field, or None."""
     return next((key for key, (_, rule) in options().items() if word in rule["also"]), None)
 
 
 def option_meant(word: str) -> str | None:
-    """The option that a word means, by its name, a part of it ("lr" is train.lr) or another name; or None.
+    """The option that a word means: its key, a part of it ("lr" for train.lr) or another name; None if none.
 
-    Of several, the most used option comes first, then one that ends with the word or belongs to no section.
+    Among several matches, the most used options win, then those that end with the word or have no section.
     """
     word = word.replace("_", "-").lower()
     if word in options():
@@ -92,9 +92,9 @@ def option_meant(word: str) -> str | None:
 
 
 def _argument(key: str) -> str:
-    """Words on the first argument of a part that has a key's section and name, as cluster.split-round, or "".
+    """Hint to a part's argument with the key's section and name, as for cluster.split-round; else "".
 
-    Or whose name begins with the key's, as `alpha-leaves` for partition.alpha.
+    The argument's name may continue the key's, as `alpha-leaves` for partition.alpha.
     """
     section, _, name = key.rpartition(".")
     for option, (_, rule) in options().items():
@@ -112,7 +112,7 @@ _GONE = {"cluster.test": "the deal test alone tells groups from chance (docs/clu
 
 
 def _table_of(key: str) -> str | None:
-    """The table of arguments that a key lies in: "train.model-args" for "train.model-args.x"."""
+    """The table of arguments that contains a key: "train.model-args" for "train.model-args.x"."""
     return next((table for table in _TABLES if key.startswith(f"{table}.")), None)
 
 
@@ -122,13 +122,13 @@ _LISTS = tuple(key for key, (_, rule) in options().items() if rule["many"])
 
 
 def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """A flat mapping in which every table of keyword arguments is one entry, as JSON text.
+    """Fold each table of keyword arguments into one entry of JSON text.
 
-    ``{"train.model-args.width": 64}`` → ``{"train.model-args": '{"width": 64}'}``. Flower takes no keys that
-    pyproject.toml does not list, and no lists, so a list of names becomes one text.
+    ``{"train.model-args.width": 64}`` → ``{"train.model-args": '{"width": 64}'}``, because Flower accepts
+    only the keys in pyproject.toml. Flower accepts no lists, either, so a list of names becomes one string.
 
     Raises:
-        ConfigError: a table is not one.
+        ConfigError: a table of arguments has a value that is not a table.
     """
     folded = {key: _listed(key, value) for key, value in run_config.items() if _table_of(key) is None}
     for key, value in run_config.items():
@@ -153,7 +153,7 @@ def _as_json(arguments: Mapping[str, Any], key: str, value: Any) -> str:
     """A table of keyword arguments as JSON text.
 
     Raises:
-        ConfigError: `value`, the last that was added, under `key`, has no such text.
+        ConfigError: `value`, added last under `key`, cannot be written as JSON.
     """
     try:
         return json.dumps(arguments, ensure_ascii=False)
@@ -165,7 +165,7 @@ def _as_json(arguments: Mapping[str, Any], key: str, value: Any) -> str:
 
 
 def _listed(key: str, value: Any) -> Any:
-    """A list of names as the text that Flower takes, ``["a", "b"]`` → "a,b"; all else as it is."""
+    """A list of names as one string for Flower, ``["a", "b"]`` → "a,b"; other values unchanged."""
     is_list = key in _LISTS and isinstance(value, list) and all(type(name) is str for name in value)
     return ",".join(value) if is_list else value
 
@@ -194,7 +194,7 @@ def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) 
 
 
 def to_run_config(config: Config) -> dict[str, Scalar]:
-    """`config` as Flower's flat mapping; `from_run_config` of it is equal to `config`."""
+    """`config` as Flower's flat mapping; the inverse of `from_run_config`."""
     flat: dict[str, Scalar] = {}
     for section, holder in [("", config), *((name, getattr(config, name)) for name in SECTIONS)]:
         for declared in fields(holder):

@@ -1,16 +1,16 @@
-"""Groups of leaves as a user writes them."""
+"""Parsing of `asynchrony.groups`, fixed groups of leaves."""
 
 from fedge.config.registers.option import ConfigError, shown
 
 
 def static_groups(groups: str, leaves: int) -> list[int]:
-    """The group of each child of the cloud that `asynchrony.groups` says, numbered by first appearance.
+    """Group of each child of the cloud by `asynchrony.groups`, numbered by first appearance.
 
     >>> static_groups("5,2,5", 3), static_groups("", 3)
     ([0, 1, 0], [0, 0, 0])
 
     Raises:
-        ConfigError: it is no list of a whole number per leaf.
+        ConfigError: the text is not one whole number per leaf.
     """
     if not groups:
         return [0] * leaves

@@ -1,4 +1,4 @@
-"""Mobility and association of clients beside other options: impossible pairs."""
+"""Options that cannot be combined with mobility or association of clients."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ _FIXED_ONLY: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 
 
 def refuse_mobility(config: RunOptions) -> None:
-    """Raise ConfigError when clients cannot go from leaf to leaf beside another option."""
+    """Raise ConfigError for an option under which clients cannot move between leaves."""
     if not config.hierarchy.moves:
         return
     for remedy, why, is_set in _FIXED_ONLY:
@@ -42,7 +42,7 @@ def refuse_mobility(config: RunOptions) -> None:
 
 
 def refuse_association(config: RunOptions) -> None:
-    """Raise ConfigError when clients cannot change hands beside another option."""
+    """Raise ConfigError for an option under which clients cannot be reassigned to leaves."""
     hierarchy = config.hierarchy
     if not hierarchy.associates:
         return

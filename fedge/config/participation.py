@@ -1,11 +1,11 @@
-"""Participation: how many clients of each leaf train in a leaf round, from which global round on.
+"""Participation: the number of clients of each leaf that train in a leaf round, by global round.
 
     "2"               two clients of every leaf
     "2, 0.5, all"     two of leaf 0, half of leaf 1, all of leaf 2
     "1: all; 10: 2"   all clients until round 9, two of every leaf from round 10 on
 
-A number with a decimal point is a share of the leaf's clients. Code of one's own (`hierarchy.participation =
-"module:Name"`) is called in `fedge.leaf.strategies.quorum`.
+A number with a decimal point is a share of the leaf's clients. A user's own function
+(`hierarchy.participation = "module:Name"`) is called in `fedge.leaf.strategies.quorum`.
 """
 
 import re
@@ -25,7 +25,7 @@ class Participation:
     """Numbers of clients, by round and leaf.
 
     Attributes:
-        steps: (first global round, one number for all leaves or one per leaf), by round.
+        steps: (first global round, one number for all leaves or one per leaf), in order of rounds.
     """
 
     steps: tuple[tuple[int, tuple[Number, ...]], ...]
@@ -41,20 +41,20 @@ class Participation:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Global rounds from which on other numbers hold, ascending; the first is 1."""
+        """Global rounds at which the numbers change, ascending; the first is 1."""
         return tuple(first for first, _ in self.steps)
 
 
 def parse_participation(text: str, leaves: int, leaves_said: str = "hierarchy.num-servers") -> Participation:
-    """Numbers of clients that a text says.
+    """Parse the text of `hierarchy.participation`.
 
     Args:
-        text: as in the module's docstring.
-        leaves: of the run.
-        leaves_said: what says their number, in errors.
+        text: in the format of the module's docstring.
+        leaves: number of leaves.
+        leaves_said: the option that sets their number, for errors.
 
     Raises:
-        ConfigError: it says none.
+        ConfigError: the text is malformed.
     """
     steps = []
     for part in text.split(";"):

@@ -1,7 +1,7 @@
-"""Options of planted groups, their members and times: texts as "1,5" and "10:2,20:1" → numbers.
+"""Options of planted groups: parsing of texts such as "1,5" and "10:2,20:1", and checks.
 
-Groups are of leaves. A scenario may begin, end, and let leaves go from one group to another, each at the
-beginning of a global round (`fedge.data.scenario` draws the members).
+Groups consist of leaves. A scenario may begin, end and move leaves between groups, always at the start of a
+global round (`fedge.data.scenario` draws the members).
 """
 
 from itertools import pairwise
@@ -14,10 +14,10 @@ _MOST_DIGITS = 9  # of a number in a list
 
 
 def planted_numbers(text: str, key: str, example: str) -> list[int]:
-    """Numbers of a list: "1,5" as [1, 5]; "" as none.
+    """Parse a list of numbers: "1,5" → [1, 5], "" → [].
 
     Raises:
-        ConfigError: it is no list of positive whole numbers.
+        ConfigError: the text is not a list of positive whole numbers.
     """
     if not text.strip():
         return []
@@ -31,10 +31,10 @@ def planted_numbers(text: str, key: str, example: str) -> list[int]:
 
 
 def moves(text: str) -> list[tuple[int, int]]:
-    """Moves: "10:2,20:1" as [(10, 2), (20, 1)], (global round, leaves that go to another group).
+    """Parse moves, "10:2,20:1" → [(10, 2), (20, 1)]: (global round, number of leaves that change group).
 
     Raises:
-        ConfigError: it is no such list, or its rounds do not rise.
+        ConfigError: the text is malformed, or its rounds are not ascending.
     """
     if not text.strip():
         return []
@@ -62,7 +62,7 @@ def files_of(path: str) -> list[str]:
 
 
 def group_count(config: RunOptions) -> int:
-    """How many groups are planted: as many as files, as sizes, or `scenario-groups`."""
+    """Number of planted groups: the number of files, the number of sizes, or `scenario-groups`."""
     if parts.SCENARIOS.has(config.scenario, traits.FILES):
         return len(files_of(config.data.path))
     sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
@@ -70,7 +70,7 @@ def group_count(config: RunOptions) -> int:
 
 
 def refuse_impossible_groups(config: RunOptions) -> None:
-    """Raise ConfigError where leaves cannot form the groups, or groups not begin, end and move as said."""
+    """Raise ConfigError when the leaves cannot form the groups, or change groups as configured."""
     if config.scenario == "none":
         return
     leaves, of = config.hierarchy.num_servers, config.hierarchy.leaves_said
@@ -96,7 +96,7 @@ def refuse_impossible_groups(config: RunOptions) -> None:
 
 
 def _refuse_wrong_files(config: RunOptions) -> None:
-    """Raise ConfigError where the scenario datasets lacks files, or its sizes do not fit them."""
+    """Raise ConfigError when the scenario `datasets` lacks files, or its sizes do not match their number."""
     if not parts.SCENARIOS.has(config.scenario, traits.FILES):
         return
     files, sizes = files_of(config.data.path), config.scenario_sizes
@@ -118,7 +118,7 @@ def _refuse_wrong_files(config: RunOptions) -> None:
 
 
 def _refuse_impossible_changes(config: RunOptions, most: int) -> None:
-    """Raise ConfigError where groups cannot begin, end or move as said; `most` may move at once."""
+    """Raise ConfigError for impossible times or moves of groups; at most `most` leaves may move at once."""
     first, last, moved = config.scenario_from, config.scenario_until, moves(config.scenario_moves)
     if (first > 1 or last or moved) and parts.SCENARIOS.has(config.scenario, traits.FIXED):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""All options of a run: those of no section, and one field per section; each is checked by itself."""
+"""All options of a run: those without a section, and one field per section; each is checked on its own."""
 
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ from fedge.config.sections.uplink import UplinkConfig
 
 @dataclass(frozen=True)
 class RunOptions(Section):
-    """Options of a whole run, each allowed by itself; `fedge.config.config.Config` checks them together."""
+    """Options of a whole run, each checked on its own; `fedge.config.config.Config` checks them together."""
 
     num_server_rounds: int = option(100, "global rounds", minimum=1, also=("num-rounds", "global-rounds"))
     seed: int = option(
@@ -106,7 +106,7 @@ class RunOptions(Section):
 
     @property
     def meeting_tiers(self) -> frozenset[int]:
-        """Tiers whose servers group, combine by a rule or leave a choice; the root's 0 always."""
+        """Tiers whose servers group children, average by another rule, or have gates; always tier 0."""
         tiers = {0}
         if self.cluster.enabled:
             tiers |= self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
@@ -117,16 +117,16 @@ class RunOptions(Section):
         return frozenset(tiers)
 
     def cluster_at(self, tier: int) -> ClusterConfig:
-        """Grouping at servers of a tier."""
+        """Clustering options for the servers of a tier."""
         is_here = tier in self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
         return self.cluster if is_here else replace(self.cluster, enabled=False)
 
     def gate_at(self, tier: int) -> GateConfig:
-        """Gates of the children of servers of a tier."""
+        """Gate options for the children of a tier's servers."""
         is_here = tier in self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
         return self.gate if is_here else replace(self.gate, enabled=False)
 
     def has_rule_at(self, tier: int) -> bool:
-        """Whether servers of a tier combine models otherwise than by their mean."""
+        """Whether servers of a tier combine models by a rule other than the mean."""
         tiers = self.hierarchy.tiers_said(self.cloud.rule_tiers, "cloud.rule-tiers")
         return not self.cloud.is_mean and tier in tiers

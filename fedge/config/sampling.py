@@ -1,4 +1,4 @@
-"""Sampling of the clients that train, beside other options: impossible pairs."""
+"""Options that cannot be combined with client sampling."""
 
 from fedge.config.registers import parts, traits
 from fedge.config.registers.option import ConfigError, shown
@@ -6,7 +6,7 @@ from fedge.config.run_options import RunOptions
 
 
 def refuse_participation(config: RunOptions) -> None:
-    """Raise ConfigError when the clients that train cannot be chosen as two options say."""
+    """Raise ConfigError for contradictory options on which clients train."""
     hierarchy, kind = config.hierarchy, config.privacy.kind
     said = hierarchy.participation
     is_said = said not in parts.PARTICIPATIONS.names

@@ -1,4 +1,4 @@
-"""Contradictions in a tree of servers: what servers of a tier cannot have."""
+"""Options that a deeper tree of servers does not support."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from fedge.config.run_options import RunOptions
 
 
 def _groups_of_regions(config: RunOptions) -> bool:
-    """Whether servers group children that are no leaves."""
+    """Whether a server groups regions rather than leaves."""
     tiers = config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
     return config.cluster.enabled and min(tiers) < config.hierarchy.tiers - 2
 
 
 def _is_judged_too_late(config: RunOptions) -> bool:
-    """Whether an offer taken tentatively would be replaced, or its taker regrouped, before its trial."""
+    """Whether a tentatively accepted offer could be replaced, or its leaf regrouped, before its trial."""
     hierarchy = config.hierarchy
     tiers = hierarchy.tiers_said(config.gate.tiers, "gate.tiers")
     groups = hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers") if config.cluster.enabled else {0}
@@ -25,7 +25,7 @@ def _is_judged_too_late(config: RunOptions) -> bool:
 
 
 def _models_are_replaced(config: RunOptions) -> bool:
-    """Whether servers above one with models of its own give its children others."""
+    """Whether the models of a server with several models are replaced by those from servers above it."""
     hierarchy = config.hierarchy
     above = range(max(hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")))
     own = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.OFFERS)
@@ -57,7 +57,7 @@ _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 
 
 def refuse_what_tiers_cannot_have(config: RunOptions) -> None:
-    """Raise ConfigError for tiers that are not there, and for what regions cannot have."""
+    """Raise ConfigError for a tier that does not exist, or an option that regions do not support."""
     hierarchy, levels = config.hierarchy, config.scaffold.levels
     for section, key in (("cluster", "tiers"), ("gate", "tiers"), ("cloud", "rule_tiers")):
         hierarchy.tiers_said(getattr(getattr(config, section), key), f"{section}.{key.replace('_', '-')}")

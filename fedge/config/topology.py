@@ -1,6 +1,6 @@
 """Clients of each leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …
 
-The last `partition.unseen-clients` clients of every leaf are unseen clients: they train at no time.
+The last `partition.unseen-clients` clients of every leaf are unseen: they never train.
 """
 
 import operator
@@ -15,10 +15,10 @@ from hhar.quantity import quantity
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     """The number of clients of each leaf.
 
-    "auto" splits the clients that are there evenly; where that leaves a rest, the first leaves get one more.
+    "auto" splits the clients evenly; with a remainder, the first leaves get one more.
 
     Raises:
-        ConfigError: the numbers do not fit the clients or `num-servers`.
+        ConfigError: the numbers do not match the number of clients or `num-servers`.
 
     >>> clients_per_leaf(HierarchyConfig(num_servers=3), 10)
     [4, 3, 3]
@@ -56,10 +56,10 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
 
 
 def clients_said(config: HierarchyConfig) -> int:
-    """The number of clients that the numbers of all leaves add up to; 0 for "auto".
+    """Total number of clients over all leaves; 0 for "auto".
 
     Raises:
-        ConfigError: they are no numbers.
+        ConfigError: `hierarchy.clients-per-server` is malformed.
 
     >>> clients_said(HierarchyConfig(num_servers=2, clients_per_server="4,6"))
     10
@@ -77,7 +77,7 @@ def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
 
 
 def leaf_numbers_below(config: HierarchyConfig) -> dict[str, list[int]]:
-    """Path of each server between cloud and leaves, as "1.0" → numbers of the leaves below it.
+    """Path of each server between cloud and leaves, such as "1.0" → numbers of the leaves below it.
 
     >>> leaf_numbers_below(HierarchyConfig(tree="2x2x4"))
     {'0': [0, 1], '1': [2, 3]}
@@ -91,7 +91,7 @@ def leaf_numbers_below(config: HierarchyConfig) -> dict[str, list[int]]:
 
 
 def sizes_of_branches(config: HierarchyConfig, sizes: Sequence[int]) -> list[int]:
-    """Clients below each child of the root, given those of each leaf.
+    """Number of clients below each child of the root, given the number at each leaf.
 
     >>> sizes_of_branches(HierarchyConfig(tree="((2,3),(4))"), [2, 3, 4])
     [5, 4]
@@ -106,7 +106,7 @@ def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
     """The number of clients of each leaf that train, given `sizes` clients per leaf.
 
     Raises:
-        ConfigError: a leaf would have none.
+        ConfigError: a leaf would have no training client.
     """
     smallest = min(range(len(sizes)), key=lambda leaf: sizes[leaf])
     if sizes[smallest] <= unseen_clients:
@@ -119,7 +119,7 @@ def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
-    """The clients that are unseen clients, ascending: the last `unseen_clients` of each leaf.
+    """Ids of the unseen clients, ascending: the last `unseen_clients` of each leaf.
 
     >>> unseen_ids([3, 4], 1)
     [2, 6]
@@ -129,7 +129,7 @@ def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def places_per_leaf(concurrency: int, leaves: int) -> list[int]:
-    """Number of devices of each leaf at work at a time; the first leaves have the remainder.
+    """Number of devices of each leaf that train at a time; the first leaves get the remainder.
 
     >>> places_per_leaf(10, 4)
     [3, 3, 2, 2]
@@ -139,11 +139,11 @@ def places_per_leaf(concurrency: int, leaves: int) -> list[int]:
 
 
 def refuse_more_places_than_devices(concurrency: int, known: Sequence[int]) -> None:
-    """Raise ConfigError when a leaf could not keep its share of `asynchrony.concurrency` devices at work.
+    """Raise ConfigError when a leaf's share of `asynchrony.concurrency` is zero or exceeds its devices.
 
     Args:
         concurrency: over all leaves.
-        known: clients of each leaf that train.
+        known: number of training clients of each leaf.
     """
     for leaf, (places, there) in enumerate(zip(places_per_leaf(concurrency, len(known)), known, strict=True)):
         if not 0 < places <= there:
@@ -155,7 +155,7 @@ def refuse_more_places_than_devices(concurrency: int, known: Sequence[int]) -> N
 
 
 def _fitting(concurrency: int, known: Sequence[int]) -> str:
-    """The next step where so many places do not fit leaves with these clients."""
+    """Next step for an error: a concurrency that fits leaves with these numbers of clients."""
     least, most = len(known), min(known) * len(known)
     while all(map(operator.le, places_per_leaf(most + 1, least), known)):
         most += 1  # the first leaves have the remainder, and may have more clients
@@ -165,7 +165,7 @@ def _fitting(concurrency: int, known: Sequence[int]) -> str:
 
 
 def _parse(text: str) -> list[int]:
-    """Sizes of leaves: "4,3,2" as [4, 3, 2]."""
+    """Parse the sizes of leaves: "4,3,2" → [4, 3, 2]."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The tree of servers as a user writes it, from the cloud down to leaves and clients.
+"""Parsing of the tree of servers, from the cloud down to leaves and clients.
 
 A node is named by its path: () the root, (1, 0) the first child of its second child. All leaves have the same
 depth, so servers of one depth form a tier: tier 0 is the root, the last one the leaves.
@@ -24,16 +24,16 @@ _FAULTS = (
     (r"\)\(|[0-9]\(|\)[0-9]", "lacks a comma between two children"),
     (r"^,|,$", "begins or ends with a comma"),
     (r"\(\)", "has a server without children"),
-)  # pattern → what is wrong with a tree in brackets
+)  # pattern → fault of a tree in brackets
 
 
 def dotted(path: Path) -> str:
-    """Path as tables and files have it: "1.0"; nothing for the root."""
+    """Path as written in tables and files: "1.0"; "" for the root."""
     return ".".join(map(str, path))
 
 
 def refuse_no_path(text: str, said_by: str) -> None:
-    """Raise ConfigError unless a text is the path of a server below the root, as "1" or "1.0"."""
+    """Raise ConfigError unless a text is the path of a server below the root, such as "1" or "1.0"."""
     if (
         not re.fullmatch(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4}))*", text)
         or text.count(".") > _MOST_TIERS
@@ -49,8 +49,8 @@ class Tree:
     """Servers under servers.
 
     Attributes:
-        children: per child of the root its own tree; empty for a leaf, whose children are clients.
-        clients: of a leaf; 0 where they are dealt evenly over the leaves.
+        children: one tree per child of the root; empty for a leaf, whose children are clients.
+        clients: number of clients of a leaf; 0 if they are split evenly over the leaves.
     """
 
     children: tuple["Tree", ...] = ()
@@ -58,7 +58,7 @@ class Tree:
 
     @property
     def tiers(self) -> int:
-        """Tiers of servers, the root's and the leaves' included; 1 for a leaf alone."""
+        """Number of tiers of servers, including the root and the leaves; 1 for a single leaf."""
         return 1 + (self.children[0].tiers if self.children else 0)
 
     def leaves(self) -> Iterator["Tree"]:
@@ -87,19 +87,19 @@ class Tree:
 
     @property
     def clients_per_server(self) -> str:
-        """Text for `hierarchy.clients-per-server`."""
+        """Value of `hierarchy.clients-per-server` for this tree."""
         counts = [leaf.clients for leaf in self.leaves()]
         return ",".join(map(str, counts)) if all(counts) else "auto"
 
 
 def parse_tree(text: str) -> Tree:
-    """Tree that "2x3x4" or "((3,3),(2,2,2))" says.
+    """Parse a tree written as "2x3x4" or "((3,3),(2,2,2))".
 
-    In the first form numbers of children stand from the root down, the clients of each leaf last, or "*" for
-    clients that are split evenly; in the second the clients of every leaf.
+    The first form gives the number of children per server on each tier from the root down, and last the
+    clients per leaf, or "*" to split the clients evenly. The second form lists the clients of every leaf.
 
     Raises:
-        ConfigError: it says no tree.
+        ConfigError: the text is malformed.
 
     >>> parse_tree("2x3x4") == parse_tree("((4,4,4),(4,4,4))")
     True
@@ -119,7 +119,7 @@ def parse_tree(text: str) -> Tree:
 
 
 def _fault_of_even(compact: str) -> str:
-    """Fault of a text that is no tree in brackets."""
+    """Fault of a malformed text that is not in brackets."""
     found = re.search(r"[^0-9x*(),]", compact)
     if found or len(compact) >= 10**6:
         return f"has {shown(found.group())}, which means nothing there" if found else "is too long"
@@ -138,7 +138,7 @@ def _fault_of_even(compact: str) -> str:
 
 
 def _even(words: list[str]) -> Tree:
-    """Tree in which all servers of a tier have as many children."""
+    """Tree in which all servers of a tier have the same number of children."""
     servers = 1
     for word in words[:-1]:
         servers *= int(word)
@@ -154,7 +154,7 @@ def _even(words: list[str]) -> Tree:
 
 
 def _nested(compact: str, text: str) -> Tree:
-    """Tree of numbers of clients in brackets."""
+    """Parse a tree in brackets."""
     stack: list[list[Tree]] = [[]]
     for token in re.findall(r"[(),]|[0-9]+", _with_separators(compact, text)):
         if token == "(":
@@ -184,7 +184,7 @@ def _nested(compact: str, text: str) -> Tree:
 
 
 def _with_separators(compact: str, text: str) -> str:
-    """The text, once every comma stands between two children and every bracket where one may stand."""
+    """The text, after checking that its commas separate children and its brackets are in valid places."""
     for pattern, fault in _FAULTS:
         if re.search(pattern, compact):
             raise _misread(text, fault)
@@ -207,10 +207,10 @@ def _misread(text: str, fault: str) -> ConfigError:
 
 
 def numbers_of_tiers(text: str, count: int, key: str) -> tuple[int, ...]:
-    """A whole number for each of `count` tiers: "2,3" as (2, 3), "2" for all of them.
+    """Parse a whole number for each of `count` tiers: "2,3" → (2, 3); "2" stands for all tiers.
 
     Raises:
-        ConfigError: there are more or fewer, or one is none.
+        ConfigError: there are too many or too few, or one is not a whole number from 1.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and len(word) < 7 and int(word) > 0 for word in words):
@@ -227,15 +227,15 @@ def numbers_of_tiers(text: str, count: int, key: str) -> tuple[int, ...]:
 
 
 def tiers_said(text: str, names: Sequence[str], key: str) -> frozenset[int]:
-    """Tiers of servers over servers that an option names, as numbers from the root's 0 or by their names.
+    """Tiers above the leaves that an option names, by number (the root is 0) or by name.
 
     Args:
-        text: of the option.
-        names: of all tiers of servers, from the root down.
-        key: of the option.
+        text: value of the option.
+        names: names of all tiers, from the root down.
+        key: key of the option.
 
     Raises:
-        ConfigError: one of them is none, or the tier of the leaves.
+        ConfigError: a tier does not exist, or is that of the leaves.
 
     >>> sorted(tiers_said("cloud, 1", ["cloud", "region", "leaf"], "cluster.tiers"))
     [0, 1]
@@ -255,7 +255,7 @@ def names_of_tiers(text: str, tiers: int) -> list[str]:
     """Name of each tier, from the root down; by default cloud, region, …, leaf.
 
     Raises:
-        ConfigError: `hierarchy.names` names more or fewer.
+        ConfigError: `hierarchy.names` has too many or too few names.
 
     >>> names_of_tiers("", 3), names_of_tiers("", 4)
     (['cloud', 'region', 'leaf'], ['cloud', 'region-1', 'region-2', 'leaf'])

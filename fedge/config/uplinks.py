@@ -1,4 +1,4 @@
-"""Compression beside other options: promises that it would break."""
+"""Options that cannot be combined with compression."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ _EXACT_MODELS: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 
 
 def refuse_broken_promises(config: RunOptions) -> None:
-    """Raise ConfigError where something relies on models that compression makes inexact."""
+    """Raise ConfigError for an option that needs exact models, which compression does not deliver."""
     uplink = config.uplink
     if not uplink.is_on:
         return
@@ -43,7 +43,7 @@ def refuse_broken_promises(config: RunOptions) -> None:
 
 
 def _refuse_at_clients(config: RunOptions, name: str) -> None:
-    """Raise ConfigError where it breaks sums of control variates, or comes before the noise."""
+    """Raise ConfigError when clients' compression would break control variates, or precede the noise."""
     register = parts.CLIENT_UPLINKS
     if config.scaffold.enabled and not register.is_own(name) and not register.has(name, traits.FEEDBACK):
         raise without_feedback(name)
@@ -57,7 +57,7 @@ def _refuse_at_clients(config: RunOptions, name: str) -> None:
 
 
 def without_feedback(name: str) -> ConfigError:
-    """Refusal of a code without feedback beside SCAFFOLD."""
+    """Error for a code without error feedback beside SCAFFOLD."""
     with_it = " or ".join(parts.CLIENT_UPLINKS.having(traits.FEEDBACK))
     return ConfigError(
         f"uplink.clients {shown(name)} needs scaffold.enabled=false, because control variates are sums of "

@@ -1,4 +1,4 @@
-"""Registers of parts, and the declaration of one option: the words of which a configuration consists.
+"""Registers of built-in and users' parts, and the declaration of an option.
 
 A part of the room `fedge.config`, with the same imports allowed.
 """

@@ -1,4 +1,4 @@
-"""Words for options without a part behind them; `fedge.config.registers.parts` has the others."""
+"""Allowed values of options that name no part; `fedge.config.registers.parts` has those that do."""
 
 BY_THRESHOLD, BY_TEST = "threshold", "auto"  # how clusters are counted where their number is not given
 PERSONAL_LAYERS = ("none", "head", "batch-norm", "both")

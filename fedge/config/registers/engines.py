@@ -1,4 +1,4 @@
-"""Register of engines: where the clients of a run live, under the names of ``--engine`` and of manifests."""
+"""Register of engines, which run the clients, by their names in ``--engine`` and in manifests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from fedge.config.registers.option import ConfigError
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine as the rest of Fedge knows it.
+    """Facts about an engine for the rest of Fedge.
 
     Attributes:
-        name: of ``--engine`` and of manifests.
-        in_this_process: clients are threads or children of the process that holds the run's folder.
-        on_ray: Flower's simulation starts Ray for it, in processes of its own.
-        chosen: ``--engine`` may name it; else another option (``--leaves``) asks for it.
-        ends_others_s: seconds that ending its other processes takes after a signal.
+        name: its name in ``--engine`` and in manifests.
+        in_this_process: clients are threads or children of the process that writes the run folder.
+        on_ray: Flower's simulation starts Ray processes for it.
+        chosen: ``--engine`` may name it; otherwise another option (``--leaves``) selects it.
+        ends_others_s: seconds it needs to end its other processes after a signal.
     """
 
     name: str
@@ -39,7 +39,7 @@ def engine_kind(name: str) -> EngineKind:
     """The engine of a name.
 
     Raises:
-        ConfigError: no engine has that name, as in a manifest that was changed by hand.
+        ConfigError: no engine has that name, for example in a manifest edited by hand.
     """
     if name not in _KINDS:
         raise ConfigError(f"engine must be one of {', '.join(_KINDS)}, but is {name[:40]!r}")
@@ -47,7 +47,7 @@ def engine_kind(name: str) -> EngineKind:
 
 
 def named_in(words: Sequence[str]) -> EngineKind | None:
-    """The engine that a command line names by ``--engine NAME`` or ``--engine=NAME``; None without one."""
+    """The engine named on a command line by ``--engine NAME`` or ``--engine=NAME``; None without one."""
     for word, after in pairwise([*words, ""]):
         option, _, value = word.partition("=")
         if option == "--engine":

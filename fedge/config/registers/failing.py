@@ -1,4 +1,4 @@
-"""Errors of a user's code in one line, with the place in their file."""
+"""One-line messages for errors in a user's code, with file and line."""
 
 import sys
 import sysconfig
@@ -21,32 +21,32 @@ OWN_ERRORS = (Exception, SystemExit)
 
 
 def own_error(error: BaseException) -> str:
-    """Kind, words and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
+    """Type, message and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
     words = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     return f"{words}{place(error)}"
 
 
 def place(error: BaseException) -> str:
-    """Innermost line of the user's own code behind an error, " (file, line n)"; "" where there is none.
+    """Innermost line of the user's own code in a traceback, " (file, line n)"; "" without any.
 
-    What it calls in PyTorch, NumPy or Fedge is deeper, but the user looks for their own line.
+    Deeper frames in PyTorch, NumPy or Fedge are skipped, because users look for their own line.
     """
     own = _own_frame(error)
     return f" ({own.filename}, line {own.lineno})" if own else ""
 
 
 def place_by_name(error: BaseException) -> str:
-    """As `place`, with the file's name alone: another machine's folders are nobody's business."""
+    """Like `place`, with the file's name only, so that other machines do not learn folder names."""
     own = _own_frame(error)
     return f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
 
 
 def without_folders(words: str, error: BaseException) -> str:
-    """Words of an error for another machine: files of the user's own code by their names alone.
+    """An error message for another machine: the user's own files are reduced to their names.
 
     Args:
-        words: of the error, which may hold the place of one behind it.
-        error: whose code, and that of the errors that led to it, is looked at.
+        words: the message, which may contain the place of an earlier error.
+        error: the error; its traceback and those of its causes say which files are the user's.
     """
     seen: list[BaseException] = []
     at: BaseException | None = error
@@ -60,14 +60,14 @@ def without_folders(words: str, error: BaseException) -> str:
 
 
 def is_own_file(file: str) -> bool:
-    """Whether a file of code is the user's own: not Python's, an installed package's or Fedge's."""
+    """Whether a source file is the user's own, not part of Python, Fedge or an installed package."""
     return not file.startswith(("<", *_INSTALLED)) and not any(folder in file for folder in _PACKAGES)
 
 
 def standing() -> str:
-    """Line of the user's own code that Fedge has called and waits for, "file, line n"; "" for none.
+    """Line of the user's code that Fedge is now waiting for, "file, line n"; "" if none.
 
-    The main thread's first. A script that has called Fedge is none.
+    The main thread comes first. A script that called Fedge does not count.
     """
     frames = sys._current_frames()
     first = threading.main_thread().ident
@@ -81,7 +81,7 @@ def standing() -> str:
 
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """Innermost frame of the user's own code behind an error."""
+    """Innermost frame of the user's own code in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_own_file(frame.filename)]
     return own[-1] if own else None

@@ -1,4 +1,4 @@
-"""Registers of clustering: signals by which leaves are compared, methods that group them, gates at a leaf."""
+"""Registers of signals that compare leaves, methods that group leaves, and gates."""
 
 from fedge.config.registers.methods import methods_of
 from fedge.config.registers.option import option

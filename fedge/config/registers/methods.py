@@ -1,4 +1,4 @@
-"""The methods of `fedge.methods` as parts of registers; they are listed in its methods.toml."""
+"""Register entries for the methods of `fedge.methods`, read from its methods.toml."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ else:
 
 
 def methods_of(tier: str, *traits: str) -> list[Entry]:
-    """The methods of `fedge.methods` with a part on a tier, "class" or "cloud"; it lists them itself."""
+    """Entries of the methods with a part on a tier: "class" for clients, or "cloud"."""
     file = Path(__file__).parents[2] / "methods" / "methods.toml"
     listed = tomllib.loads(file.read_text(encoding="utf-8"))
     return [
@@ -35,7 +35,7 @@ def methods_of(tier: str, *traits: str) -> list[Entry]:
 
 
 def _declared(arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Arguments as options; one object for equal declarations of two methods."""
+    """Declared arguments as options; methods with equal declarations share one object."""
     return {word.replace("-", "_"): _option(json.dumps(rule)) for word, rule in arguments.items()}
 
 

@@ -1,7 +1,7 @@
-"""Declaration and check of one option of a run, and the error for a wrong value.
+"""Declaration and check of one option, and the error for a wrong value.
 
-A section of the configuration is a frozen dataclass of options, derived from `Section`: every value is
-checked when the section is made. The sections themselves stand in `fedge.config.sections`.
+A section of the configuration is a frozen dataclass of options derived from `Section`, which checks every
+value on construction. The sections are in `fedge.config.sections`.
 """
 
 import difflib
@@ -18,17 +18,17 @@ KEYWORDS = "its keyword arguments"  # what a table of arguments is, of the optio
 
 
 class ConfigError(ValueError):
-    """A request impossible to run. One line: name, rule, value, next step."""
+    """A configuration that cannot run; its message is one line: name, rule, value, next step."""
 
     def __init__(self, message: str) -> None:
-        """Escape line breaks and the like, and leave out the middle of a long text."""
+        """Escape line breaks and control characters, and cut the middle out of a long text."""
         if len(message) > _LONGEST_READ:  # the next step is at the end
             message = message[:_LONGEST] + message[-_LONGEST:]
         line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
         super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
 
     def _render_traceback_(self) -> list[str]:
-        """The one line for Jupyter: the place in Fedge's code helps nobody."""
+        """The message alone for Jupyter: a traceback into Fedge's code would not help."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -36,7 +36,7 @@ _LONGEST, _LONGEST_READ = 810, 100_000
 
 
 def shown(value: Any) -> str:
-    """Short form of any value for an error message."""
+    """Short representation of any value for an error message."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
@@ -68,12 +68,12 @@ def option(
         maximum: largest allowed value, inclusive.
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
-        words: strings allowed for an option of another type.
-        kind: its type, where the default is one of `words`.
-        register: of the possible parts; its names are the choices, and there may be more.
-        table: a table of keyword arguments, as JSON text; "" is an empty one.
-        many: any number of the register's parts, separated by commas; "" is none.
-        also: other names of it in the field; a message on such a word leads to the option.
+        words: strings allowed beside values of the option's own type.
+        kind: type of the option, if the default is one of `words`.
+        register: register of the allowed parts; names of users' parts are allowed as well.
+        table: the value is a table of keyword arguments, as JSON text; "" is an empty table.
+        many: the value is any number of the register's parts, separated by commas; "" means none.
+        also: other names in the field; an error about such a name points to this option.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     if register is not None:
@@ -84,17 +84,17 @@ def option(
 
 
 class PartNames(Protocol):
-    """Part names allowed for an option, as `fedge.config.registers.register.Register` lists them."""
+    """Interface of `fedge.config.registers.register.Register` needed here."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Built-in parts."""
 
     def entry(self, name: str, default_said: str) -> Any:
-        """One part; ConfigError where there is none of this name, which ends with what is the default."""
+        """The part of a name; the ConfigError for an unknown name ends by naming the default."""
 
     def arguments(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments of a part, given ones checked, others with their defaults."""
+        """Keyword arguments of a part: the given ones, checked, and defaults for the others."""
 
 
 def key_of(section: str, name: str) -> str:
@@ -104,7 +104,7 @@ def key_of(section: str, name: str) -> str:
 
 
 class Section:
-    """A part of the configuration, checked at construction against the options' declarations.
+    """A section of the configuration, checked on construction against the options' declarations.
 
     Attributes:
         SECTION: prefix of its keys, before the dot; empty for keys without one.
@@ -113,7 +113,7 @@ class Section:
     SECTION = ""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for the first value not allowed by its option."""
+        """Raise ConfigError for the first value that its option does not allow."""
         for declared in fields(self):  # type: ignore[arg-type]
             if declared.metadata:
                 key = key_of(self.SECTION, declared.name)
@@ -124,15 +124,15 @@ class Section:
                 self.arguments(declared.name)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """The keyword arguments for an option's part: ``train.arguments("model")``.
+        """The keyword arguments for the part that an option names: ``train.arguments("model")``.
 
-        Those that a part of Fedge declares have their defaults where nobody gives them.
+        Arguments declared by Fedge's parts get their defaults if not given.
 
         Args:
             name: of the option's field.
 
         Raises:
-            ConfigError: a declared one has a value that its declaration does not allow.
+            ConfigError: a value is not allowed by the argument's declaration.
         """
         given = arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
         (rule,) = (declared.metadata for declared in fields(self) if declared.name == name)  # type: ignore[arg-type]
@@ -143,16 +143,16 @@ class Section:
 
 
 def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
-    """A value in the type of its option.
+    """A value converted to its option's type.
 
     Args:
-        key: of the option, for messages.
-        value: given.
-        default: of the option.
-        rule: metadata of its declaration.
+        key: key of the option, for messages.
+        value: the given value.
+        default: the option's default.
+        rule: metadata of the option's declaration.
 
     Raises:
-        ConfigError: not allowed.
+        ConfigError: the value is not allowed.
     """
     kind = rule["kind"]
     if type(value) is str and value in rule["words"]:
@@ -196,7 +196,7 @@ _BOUNDS = (
 
 
 def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> str:
-    """Next step for a value of another type than its option's."""
+    """Next step for a value of the wrong type."""
     if rule["register"] is not None and callable(value):
         name = getattr(value, "__name__", type(value).__name__)
         return (
@@ -210,12 +210,12 @@ def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
 
 
 def refuse_said_twice(table: str, arguments: Mapping[str, Any], said: Mapping[str, str]) -> None:
-    """Raise ConfigError for a keyword argument that an option says: one of two values would win in silence.
+    """Raise ConfigError for an argument that an option sets, too: one value would silently win.
 
     Args:
-        table: option with the arguments.
-        arguments: given, by keyword.
-        said: argument → the option that says it.
+        table: key of the table of arguments.
+        arguments: the given arguments, by keyword.
+        said: argument → the option that sets it.
     """
     for word in sorted(said.keys() & arguments.keys()):
         given = arguments[word]
@@ -226,14 +226,14 @@ def refuse_said_twice(table: str, arguments: Mapping[str, Any], said: Mapping[st
 
 
 def arguments_of(text: str, key: str) -> dict[str, Any]:
-    """The keyword arguments of a configuration's table, from JSON text; "" for none.
+    """Parse a table of keyword arguments from JSON text; "" is an empty table.
 
     Raises:
-        ConfigError: not a table.
+        ConfigError: the text is not a table.
     """
     try:
         table = json.loads(text) if text else {}
-    except (ValueError, RecursionError):  # of tables within tables, too many
+    except (ValueError, RecursionError):  # tables nested too deeply
         table = None
     if not isinstance(table, dict):
         raise ConfigError(
@@ -248,7 +248,7 @@ _KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", 
 
 
 def _toml(value: Scalar) -> str:
-    """`value` in TOML."""
+    """`value` written as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)
@@ -260,7 +260,7 @@ ALIKE = 0.6  # of two names; "help" does not mean "deal"
 def nearest(word: str, known: Sequence[str]) -> str:
     """``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=ALIKE)
-    if not near:  # the section may be right and the key wrong, or the other way round
+    if not near:  # the misspelt half may be the section or the key
         tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
         near = tails[:1]
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,7 +1,7 @@
-"""Files of the user's own that a part is made of: its own, and those that it imports in turn.
+"""Source files of a user's part: the file that defines it, and the user's files imported from there.
 
-Found by reading: files imported only while a function runs are among them, and whatever else a process has
-imported is not. Installed packages, Python's library and Fedge are not of the user's own.
+Imports are found by parsing, so imports inside functions count, and unrelated modules loaded in the process
+do not. Installed packages, the standard library and Fedge are left out.
 """
 
 import ast
@@ -20,14 +20,14 @@ _NOT_OWN = frozenset({"fedge", "hhar"})
 
 
 def own_files(code: Any, folders: tuple[str, ...] = ()) -> dict[str, Path]:
-    """Name → file of everything that a class, a function or an object's class is made of, its own file first.
+    """Name → source file of a class, function or object's class and of its imports, its own file first.
 
-    Names are places below the folder that is imported from, the same on every machine. Empty for code typed
-    into an interpreter.
+    Names are paths relative to the import folder, so they agree between machines. Empty for code typed into
+    an interpreter.
 
     Args:
         code: a part.
-        folders: in which modules of the user's lie, beside the folder of the part.
+        folders: further folders with the user's modules, beside that of the part.
     """
     try:
         first = Path(source_file(code)).resolve()
@@ -41,13 +41,13 @@ def own_files(code: Any, folders: tuple[str, ...] = ()) -> dict[str, Path]:
 
 
 def source_file(code: Any) -> str:
-    """The file in which a class, a function or an object's class is; OSError or TypeError for none."""
+    """The file that defines a class, function or object's class; OSError or TypeError without one."""
     is_code = hasattr(code, "__code__") or inspect.isclass(code)
     return str(inspect.getsourcefile(code if is_code else type(code)))
 
 
 def file_sha256(file: Path) -> str:
-    """The SHA-256 of a file; "" where it cannot be read."""
+    """The SHA-256 of a file; "" if it cannot be read."""
     try:
         return _imports(*_identity(file))[0]
     except OSError:
@@ -55,7 +55,7 @@ def file_sha256(file: Path) -> str:
 
 
 def digest_of(files: Mapping[str, str]) -> str:
-    """One SHA-256 of name → SHA-256; that of a single file is the file's."""
+    """Combined SHA-256 of a mapping, file name → SHA-256; for a single file, the file's own."""
     if len(files) == 1:
         return next(iter(files.values()))
     lines = "\n".join(f"{name} {sha256}" for name, sha256 in sorted(files.items()))
@@ -63,7 +63,7 @@ def digest_of(files: Mapping[str, str]) -> str:
 
 
 def _found(first: Path, module: str, roots: list[Path]) -> dict[str, Path]:
-    """Name → file of a module and of everything that it imports."""
+    """Name → file of a module and of all its imports."""
     found: dict[str, Path] = {}
     waiting = [(module, first), *_modules(list(filter(None, [module.rpartition(".")[0]])), roots)]
     while waiting:
@@ -80,7 +80,7 @@ def _found(first: Path, module: str, roots: list[Path]) -> dict[str, Path]:
 
 
 def _modules(names: list[str], roots: list[Path]) -> Iterator[tuple[str, Path]]:
-    """The modules of the user's own with these dotted names, and the packages that they lie in."""
+    """The user's modules with these dotted names, and their packages."""
     for name in names:
         words = name.split(".")
         for count in range(1, len(words) + 1):
@@ -90,7 +90,7 @@ def _modules(names: list[str], roots: list[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def _file_of(words: list[str], roots: list[Path]) -> Path | None:
-    """The file of a module, or None where it is not of the user's own."""
+    """The file of a module, or None if it is not the user's own."""
     if words[0] in _NOT_OWN or words[0] in sys.stdlib_module_names:
         return None
     for root in roots:
@@ -101,7 +101,7 @@ def _file_of(words: list[str], roots: list[Path]) -> Path | None:
 
 
 def _module_of(code: Any, first: Path) -> tuple[str, Path]:
-    """The dotted name of a part's module, and the folder that it is imported from."""
+    """The dotted name of a part's module, and its import folder."""
     name = str(getattr(code, "__module__", None) or type(code).__module__)
     words = name.split(".")
     is_package = first.name == "__init__.py"
@@ -112,13 +112,13 @@ def _module_of(code: Any, first: Path) -> tuple[str, Path]:
 
 
 def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
-    """Folders to look for modules in: that of the part, those given, and Python's."""
+    """Import folders to search: that of the part, the given ones, and Python's path."""
     paths = [root, *map(Path, folders), *(Path(path or os.getcwd()) for path in sys.path)]
     return list(dict.fromkeys(path for path in paths if path.is_dir()))
 
 
 def _absolute(word: str, package: str) -> str:
-    """A name as imported in a package, without leading dots; "" for one beyond the package."""
+    """Absolute form of a relative import within a package; "" if it leads outside."""
     dots = len(word) - len(word.lstrip("."))
     if not dots:
         return word
@@ -129,14 +129,14 @@ def _absolute(word: str, package: str) -> str:
 
 
 def _identity(file: Path) -> tuple[str, int, int, int]:
-    """A file and the state of its content."""
+    """A file's path and stat values, which change with its content."""
     there = os.stat(file)
     return str(file), there.st_mtime_ns, there.st_ctime_ns, there.st_size
 
 
 @lru_cache(maxsize=1024)
 def _imports(file: str, *state: int) -> tuple[str, tuple[str, ...]]:
-    """The SHA-256 of a file, and the names that it imports, with dots before relative ones."""
+    """The SHA-256 of a file and its imported names, relative ones with leading dots."""
     content = Path(file).read_bytes()
     names: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""Folders of this account for files that outlive runs, by the XDG base directory specification."""
+"""Per-user folders for files that outlive runs, by the XDG base directory specification."""
 
 import os
 from contextlib import suppress
@@ -8,7 +8,7 @@ from fedge.config.registers.option import ConfigError
 
 
 def own_home() -> Path | None:
-    """Home folder of this account; None if it has none, as a container's account with any number."""
+    """Home folder of this account; None without one, as for an arbitrary uid in a container."""
     with suppress(RuntimeError):
         return Path.home()
     return None
@@ -19,10 +19,10 @@ def own_place(variable: str, *below: str) -> Path:
 
     Args:
         variable: name of the variable, e.g. XDG_STATE_HOME.
-        below: names of the folder below the home, and of its parents.
+        below: components of the folder's path below the home.
 
     Raises:
-        ConfigError: neither the variable nor a home is there.
+        ConfigError: the variable is not set, and there is no home folder.
     """
     named, home = os.environ.get(variable, ""), own_home()
     if os.path.isabs(named):

@@ -1,7 +1,7 @@
 """The parts that come with Fedge, one register per option that names one.
 
-To add a part: a file with its code, an entry here, a test. Facts that other options need before the part's
-code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
+To add a part: a file with its code, an entry here, a test. Facts that are needed before the part's code is
+loaded go into its traits (read by `fedge.config.contradictions` and the sections).
 """
 
 import difflib
@@ -553,7 +553,7 @@ CALLBACKS = Register(
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The names in a list of names, as options hold it: "early-stopping,my:Watch"."""
+    """Names in an option's comma-separated list, such as "early-stopping,my:Watch"."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -561,7 +561,7 @@ HOOKS = ("begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_
 
 
 def refuse_uncalled(callback: Any, name: str) -> None:
-    """Raise ConfigError for an object, or a class of them, of which a run would call nothing."""
+    """Raise ConfigError for a callback, or a class of callbacks, without any method that a run calls."""
     if not any(hasattr(callback, hook) and not _is_empty(callback, hook) for hook in HOOKS):
         raise ConfigError(
             f"callbacks {name} must have one of {', '.join(HOOKS)}, but {shown(callback)} has none; derive "
@@ -579,13 +579,13 @@ def refuse_uncalled(callback: Any, name: str) -> None:
 
 
 def _is_empty(callback: Any, hook: str) -> bool:
-    """Whether a method is that of `fedge.callbacks.Callback`, which does nothing."""
+    """Whether a hook is missing, or is the empty one of `fedge.callbacks.Callback`."""
     method = getattr(callback, hook)
     return getattr(method, "__module__", "") == "fedge.callbacks.callback"
 
 
 def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
-    """Raise ConfigError for a method of a callback, or of a class of them, that does not take one thing."""
+    """Raise ConfigError for a callback's hook that cannot be called with one argument."""
     method = getattr(callback, hook, None)
     is_unbound = inspect.isclass(callback) and inspect.isfunction(
         inspect.getattr_static(callback, hook, None)
@@ -604,16 +604,16 @@ def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
 
 
 def callback_arguments(name: str, text: str) -> dict[str, Any]:
-    """The keyword arguments of one callback in the table of all.
+    """The keyword arguments of one callback, from the table of all callbacks.
 
     ``{"early-stopping": {"min-delta": 0.01}}`` → ``{"min_delta": 0.01}``.
 
     Args:
-        name: of the callback; its dots part tables, as in every key.
+        name: of the callback; dots in it separate nested tables, as in every key.
         text: the table, as JSON.
 
     Raises:
-        ConfigError: there is something else in its place.
+        ConfigError: the callback's entry is not a table.
     """
     found: Any = arguments_of(text, f"{CALLBACKS.option}-args")
     for word in [name] if name in found else name.split("."):
@@ -627,7 +627,7 @@ def callback_arguments(name: str, text: str) -> dict[str, Any]:
 
 
 def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
-    """Raise ConfigError when a model of Fedge's does not take inputs of a shape: (C, T), (C, H, W), other."""
+    """Raise ConfigError when a built-in model does not accept an input shape: (C, T), (C, H, W), other."""
     kinds = {2: (WINDOWS, "windows (C, T)"), 3: (IMAGES, "images (C, H, W)")}
     trait, what = kinds.get(len(input_shape), (ANY_SHAPE, "inputs of any shape"))
     if not MODELS.is_own(model) and not MODELS.has(model, trait):

@@ -1,11 +1,11 @@
-"""Registers of parts: names, the meaning of each, and the place of its code.
+"""Registers of parts: each part's name, its meaning, and where its code is.
 
-A register holds no code and loads none until a part is used, so a configuration can be checked without torch
-or Flower, and no module is imported for its side effects. `fedge.config.registers.parts` has the registers.
+A part's code is imported on first use, so a configuration can be checked without torch or Flower, and no
+module is imported for its side effects. `fedge.config.registers.parts` has the registers.
 
-A name is a built-in one, one from an installed package's entry point, or "package.module:Name", looked for on
-Python's path, in the working directory and in the folder of the app. From Python an object can be given
-itself (`Register.given`).
+A name is built in, or comes from an installed package's entry point, or is "package.module:Name", searched on
+Python's path, in the working directory and in the app's folder. In Python, the object itself can be passed
+(`Register.given`).
 """
 
 import importlib.metadata
@@ -27,8 +27,8 @@ from fedge.config.registers.option import ConfigError, checked_value, nearest, s
 from fedge.config.registers.own_files import digest_of, file_sha256, own_files
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
-_MOST_FILES = 200  # of a part, each of which other machines are told of
-_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects without an import in other processes
+_MOST_FILES = 200  # source files of a part, whose hashes are sent to other machines
+_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects that other processes cannot import
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,17 @@ class Entry:
     """One part.
 
     Attributes:
-        name: as in the option.
+        name: value of the option that selects it.
         doc: description in one line.
         code: "module:Name" of its class or function; empty for an unknown name.
-        traits: facts needed before loading its code, such as a method's need of the true groups.
-        package: to be installed for it; empty where Fedge's own dependencies suffice.
-        origin: "fedge", or the package of a foreign part; empty for a folder of the user's.
-        reads: keys of options with an effect only for parts listing them here.
-        told: one sentence of a report on its effect; empty where its name and `doc` suffice.
-        arguments: keyword argument → its `option`; parts of Fedge get all of them, with their defaults.
-        quorum: "module:Name" of a function of the arguments: models needed for its promise; empty for 1.
+        traits: facts needed before its code is loaded, such as a method's need for the true groups.
+        package: extra package to install; empty if Fedge's own dependencies suffice.
+        origin: "fedge", or the package of a third-party part; empty for a user's own folder.
+        reads: keys of options that have an effect only with parts that list them here.
+        told: a sentence on its effect for reports; empty if its name and `doc` suffice.
+        arguments: keyword argument → its `option`; built-in parts get all of them, with their defaults.
+        quorum: "module:Name" of a function of the arguments that gives the number of models needed for its
+            guarantee; empty for 1.
     """
 
     name: str
@@ -60,25 +61,25 @@ class Entry:
     quorum: str = field(default="", kw_only=True)
 
 
-_registers: list["Register"] = []  # all of them, in the order of their making
-_FEW = 2  # options that may be meant by a name
+_registers: list["Register"] = []  # all registers, in order of creation
+_FEW = 2  # options for which a name may be meant
 
 
 class Register:
     """All parts of one kind, in the order in which they are listed.
 
     Attributes:
-        option: key of the option for one of them.
-        group: of entry points by which packages bring further ones.
+        option: key of the option that selects one of them.
+        group: entry-point group through which packages add parts.
     """
 
     def __init__(self, option: str, group: str, *entries: Entry) -> None:
-        """List the built-in parts; their names differ."""
+        """Register the built-in parts, whose names must be unique."""
         self.option = option
         self.group = group
         self._entries = {entry.name: entry for entry in entries}
         assert len(self._entries) == len(entries), f"two parts of {option} have one name"
-        self._given: dict[str, Any] = {}  # objects of this process, by their made names
+        self._given: dict[str, Any] = {}  # objects of this process, by generated name
         _registers.append(self)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -95,31 +96,31 @@ class Register:
         return tuple(entry.name for entry in self if trait in entry.traits)
 
     def has(self, name: str, trait: str) -> bool:
-        """Whether a part is known to have a trait; of parts of others nothing is known."""
+        """Whether a built-in part has a trait; False for users' parts, whose traits are unknown."""
         return name in self._entries and trait in self._entries[name].traits
 
     @property
     def keys_read(self) -> tuple[str, ...]:
-        """The options read by some built-in parts only, each once."""
+        """The options that only some built-in parts read, each once."""
         return tuple(dict.fromkeys(key for entry in self for key in entry.reads))
 
     def reading(self, key: str) -> tuple[str, ...]:
-        """The names of the built-in parts reading an option."""
+        """The names of the built-in parts that read an option."""
         return tuple(entry.name for entry in self if key in entry.reads)
 
     def may_read(self, name: str, key: str) -> bool:
-        """Whether a part reads an option; parts of others may read any."""
+        """Whether a part reads an option; users' parts may read any."""
         return name not in self._entries or key in self._entries[name].reads
 
     def arguments(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments of a part: declared ones with their defaults, and given ones.
+        """Keyword arguments of a part: the declared defaults, overridden by the given ones.
 
         Args:
-            name: of a part.
-            given: by the user; `-` in a name stands for `_`.
+            name: of the part.
+            given: arguments set by the user; `-` in a name stands for `_`.
 
         Raises:
-            ConfigError: a declared one has a value that its declaration does not allow.
+            ConfigError: a value is not allowed by the argument's declaration.
         """
         declared = self._entries[name].arguments if name in self._entries else {}
         found = {word: rule.default for word, rule in declared.items()}
@@ -131,11 +132,11 @@ class Register:
         return found
 
     def quorum(self, name: str, arguments: Mapping[str, Any]) -> int:
-        """Number of models without which a rule does not keep its promise; 1 for parts of others.
+        """Minimum number of models for which a rule's guarantee holds; 1 for users' parts.
 
         Args:
-            name: of a part.
-            arguments: of `arguments`.
+            name: of the part.
+            arguments: result of `arguments`.
         """
         code = self._entries[name].quorum if name in self._entries else ""
         if not code:
@@ -144,19 +145,19 @@ class Register:
         return int(getattr(import_module(module), function)(arguments))
 
     def told(self, name: str) -> str:
-        """The sentence of a report on a part; empty for parts of others and where none is needed."""
+        """The sentence on a part for reports; empty for users' parts and where none is needed."""
         return self._entries[name].told if name in self._entries else ""
 
     def is_own(self, name: str) -> bool:
-        """Whether a name stands for a foreign part."""
+        """Whether a name stands for a part that is not built in."""
         return name not in self._entries
 
     def is_declared(self, name: str) -> bool:
-        """Whether an installed package's entry point brings a part of this name."""
+        """Whether an installed package's entry point provides this name."""
         return self.is_own(name) and name in importlib.metadata.entry_points(group=self.group).names
 
     def is_code(self, name: str) -> bool:
-        """Whether a text names code, of Fedge or of others, rather than something else, as a file."""
+        """Whether a text names a part, rather than for example a file."""
         if name in self._entries:
             return bool(self._entries[name].code)
         if name.endswith((".npz", ".NPZ")) or "/" in name or "\\" in name:
@@ -165,14 +166,14 @@ class Register:
         return bool(_CODE.fullmatch(name)) or name in points.names
 
     def entry(self, name: str, otherwise: str = "") -> Entry:
-        """The part of a name; its code is not looked for.
+        """The entry for a name; its code is neither searched nor loaded.
 
         Args:
-            name: of a part.
-            otherwise: the next step for an error where no name is near.
+            name: of the part.
+            otherwise: next step for the error if no known name is similar.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no such part.
         """
         if name in self._entries:
             return self._entries[name]
@@ -191,7 +192,7 @@ class Register:
         )
 
     def load(self, name: str) -> Any:
-        """The class or function behind a name, importing its module the first time.
+        """The class or function behind a name; its module is imported on first use.
 
         Raises:
             ConfigError: there is no such part, or its code cannot be imported.
@@ -216,7 +217,7 @@ class Register:
         return self._imported(name, module, path)
 
     def _imported(self, name: str, module: str, path: str) -> Any:
-        """An attribute of a module of others; any error of its import is one line."""
+        """An attribute of a user's or third party's module; import errors become one line."""
         try:
             with _marked(f"{self.option} {name}", module):
                 found: Any = import_module(module)
@@ -240,14 +241,14 @@ class Register:
         return found
 
     def given(self, part: Any, number: int = 1) -> str:
-        """The name under which an object of this process is known until `forget`.
+        """Register an object of this process until `forget`; returns its name.
 
         Args:
             part: a name, returned unchanged, or the class or function itself.
-            number: above 1 part of the name, for several objects of one kind.
+            number: appended to the name if above 1, to tell several objects apart.
 
         Raises:
-            ConfigError: not callable.
+            ConfigError: `part` is not callable.
         """
         if isinstance(part, str):
             return part
@@ -263,7 +264,7 @@ class Register:
         return name
 
     def is_importable(self, part: Any) -> bool:
-        """Whether another process finds a part: a name, or an object importable by its name."""
+        """Whether another process can import a part: a name, or an object importable by its name."""
         if isinstance(part, str):
             return True
         module = sys.modules.get(getattr(part, "__module__", ""))
@@ -272,25 +273,25 @@ class Register:
         return getattr(module, getattr(part, "__qualname__", ""), None) is part
 
     def is_given(self, name: str) -> bool:
-        """Whether a name stands for an object of this process, or of its notebook or script."""
+        """Whether a name stands for an object passed in this process, notebook or script."""
         module, _, path = name.partition(":")
         main = sys.modules.get("__main__")
         return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
 
     def forget(self, name: str) -> None:
-        """Remove a name made by `given`; only an import can give it a meaning now."""
+        """Remove a name registered by `given`; from now on it can only be imported."""
         self._given.pop(name, None)
 
     @contextmanager
     def carried_out(self, name: str, *passed: type[Exception]) -> Iterator[None]:
-        """Add to an error of the code behind a name: the part, the place, and the next step.
+        """Context that turns an error of a user's part into a message: the part, the place, the next step.
 
         Args:
-            name: of a part; errors of Fedge's own are left as they are.
-            passed: exceptions raised on purpose, left as they are.
+            name: of the part; errors of built-in parts pass unchanged.
+            passed: exceptions raised on purpose, which pass unchanged.
 
         Raises:
-            ConfigError: code of the user's failed.
+            ConfigError: the user's code failed.
         """
         try:
             yield
@@ -300,12 +301,12 @@ class Register:
             raise ConfigError(f"{self.option} {name} failed: {own_error(error)}; fix it") from error
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
-        """Raise ConfigError when the code behind a name does not take its arguments.
+        """Raise ConfigError when a part cannot be called with its arguments.
 
         Args:
-            name: of a part; those of Fedge without arguments are known to fit and are not loaded.
-            arguments: given by the user, by keyword.
-            positions: names of Fedge's own arguments, in order.
+            name: of the part; built-in parts without arguments always fit and are not loaded.
+            arguments: keyword arguments set by the user.
+            positions: names of the positional arguments passed by Fedge, in order.
         """
         if not self.is_own(name) and not arguments:
             return
@@ -313,13 +314,13 @@ class Register:
 
 
 def _elsewhere(name: str) -> str:
-    """Suggestion of the options that know a name; none where it means little, as "none"."""
+    """Suggestion of other options that know a name; "" for unspecific names such as "none"."""
     others = [f"{known.option}={name}" for known in _registers if name in known.names]
     return f"; it is for another option: {' or '.join(others)}" if 0 < len(others) <= _FEW else ""
 
 
 def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> None:
-    """Raise ConfigError for an argument that a part of Fedge does not declare; parts of others take any.
+    """Raise ConfigError for an argument that a built-in part does not declare; users' parts take any.
 
     Args:
         register: of the part.
@@ -343,35 +344,35 @@ def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> No
 
 
 def _dashed(word: str) -> str:
-    """Name of an argument as in a configuration."""
+    """Name of an argument as written in a configuration."""
     return word.replace("_", "-")
 
 
 def sha256_of_files(code: Any) -> dict[str, str]:
-    """Name → SHA-256 of every file of the user's own that a part is made of, its own file first."""
+    """Name → SHA-256 of every source file of a user's part, the defining file first."""
     return {name: file_sha256(file) for name, file in own_files(code, tuple(_looked_in)).items()}
 
 
 def source_sha256(code: Any) -> str:
-    """One SHA-256 of the files that a part is made of, `sha256_of_files`; "" for none."""
+    """Combined SHA-256 of a part's source files (`sha256_of_files`); "" without any."""
     return digest_of(sha256_of_files(code))  # none: typed into an interpreter
 
 
 def code_facts(option: str, code: Any) -> dict[str, str]:
-    """Facts for `refuse_other_code` on another machine: option → SHA-256 of all files, and of each."""
+    """Hashes for `refuse_other_code` on another machine: option → SHA-256 of all files, and of each."""
     files = sha256_of_files(code)
     each = {f"{option} {name}": sha256 for name, sha256 in files.items()}
     return {option: digest_of(files), **(each if 1 < len(files) <= _MOST_FILES else {})} if files else {}
 
 
 def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str]) -> None:
-    """Raise ConfigError for a part whose files are not those of the run's server.
+    """Raise ConfigError for a part whose source files differ from those of the run's server.
 
     Args:
-        option: of the part.
+        option: key of the option that names the part.
         name: of the part.
-        code: behind the name, in this process.
-        parts: `code_facts` of the server's code; without code typed into an interpreter.
+        code: class or function behind the name in this process.
+        parts: `code_facts` of the server's code, without code typed into an interpreter.
     """
     code = getattr(code, "part", code)  # the object of a notebook
     files = own_files(code, tuple(_looked_in))
@@ -394,14 +395,14 @@ def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str
 
 
 def refuse_class(register: Register, name: str, call: str) -> None:
-    """Raise ConfigError when the code behind a name is a class, for a part that is a function.
+    """Raise ConfigError when a part that must be a function is a class.
 
-    A class that takes as many arguments, as `torch.nn.CrossEntropyLoss`, would pass for one until called.
+    A class with as many arguments, such as `torch.nn.CrossEntropyLoss`, would fail only when called.
 
     Args:
         register: of the part.
-        name: of it.
-        call: arguments of the function, as "(answers, y)".
+        name: of the part.
+        call: arguments of the function, such as "(answers, y)".
     """
     if register.is_own(name) and inspect.isclass(register.load(name)):
         raise ConfigError(
@@ -422,11 +423,11 @@ def refuse_misfit(
 
     Args:
         code: the class or function.
-        what: its option and name.
-        table: option with its arguments.
-        arguments: by keyword.
-        positions: names of those by position.
-        others: arguments of the same table that belong to another class, and may be meant.
+        what: its option and name, for the message.
+        table: key of the table of arguments.
+        arguments: keyword arguments.
+        positions: names of the positional arguments.
+        others: arguments of the same table for another class, which the user may have meant.
     """
     try:
         signature = inspect.signature(code)
@@ -453,7 +454,7 @@ def refuse_misfit(
 def _missing(
     signature: inspect.Signature, arguments: Mapping[str, Any], positions: tuple[str, ...]
 ) -> list[str]:
-    """Names of the arguments without which a call fails; none where more is wrong with it."""
+    """Names of the required arguments missing from a call; empty if the call is wrong in other ways."""
     free = [each for each in signature.parameters.values() if each.kind not in _ANY_NUMBER][len(positions) :]
     missing = [each.name for each in free if each.default is each.empty and each.name not in arguments]
     try:
@@ -467,18 +468,18 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class _RunInImport(ConfigError):
-    """A run that the import of its own part would start."""
+    """A run started by the import of its own part."""
 
 
-_IMPORTED = "FEDGE_IMPORTED"  # variable of processes started by an import: the part
-_imports = threading.local()  # `part`: imported now by this thread
+_IMPORTED = "FEDGE_IMPORTED"  # environment variable for processes started during an import: the part
+_imports = threading.local()  # `part`: being imported by this thread
 
 
 @contextmanager
 def _marked(part: str, module: str) -> Iterator[None]:
-    """Tell `refuse_run_in_import` of an import, here and in processes that it starts.
+    """Mark an import for `refuse_run_in_import`, here and in processes that the import starts.
 
-    Only the main thread tells processes: another's mark would be found by those of all threads.
+    Only the main thread marks processes, because the environment is shared by all threads.
     """
     if module in sys.modules:  # carries out nothing
         yield
@@ -499,7 +500,7 @@ def _marked(part: str, module: str) -> Iterator[None]:
 def refuse_run_in_import() -> None:
     """Raise ConfigError for a run started by the import of a part, as by a script naming its own function.
 
-    The script would be imported by its run, start another, which would import it, and so on.
+    The run would import the script, which would start another run, and so on.
     """
     part = getattr(_imports, "part", "") or os.environ.get(_IMPORTED, "")
     if part:
@@ -521,12 +522,12 @@ def look_in(*folders: "Path | str") -> None:
 
 
 def extend_path() -> None:
-    """Put the folders to look in on Python's path: only for runs with code of the user's."""
+    """Put the folders of `look_in` on Python's path; only for runs with a user's code."""
     for path in _looked_in:
         if path not in sys.path:
             sys.path.insert(0, path)
 
 
 def looked_in() -> list[str]:
-    """The folders given to `look_in`, for other processes."""
+    """The folders passed to `look_in`, for other processes."""
     return list(_looked_in)

@@ -1,11 +1,11 @@
-"""Traits of parts: facts that other options need before a part's code is loaded."""
+"""Traits of parts: facts that are needed before a part's code is loaded."""
 
-BATCH_NORM = "has BatchNorm"  # a model: entries of its state affected by noise or a personal copy
+BATCH_NORM = "has BatchNorm"  # a model: state entries that noise or personal layers affect
 IMAGES = "takes images"  # a model: its input may be (C, H, W)
 WINDOWS = "takes windows"  # a model: its input may be (C, T)
-POOLS = "pools by 2 twice"  # a model: its input must be of at least 4 along each axis but the channels
+POOLS = "pools by 2 twice"  # a model: its input needs a size of at least 4 along each axis except channels
 ANY_SHAPE = "takes any shape"  # a model: its input may be (C,), or have more axes than an image
-TRUTH = "needs the truth"  # a grouping: works only where a scenario has planted groups
+TRUTH = "needs the truth"  # a grouping: needs a scenario with planted groups
 BY_TIME = "groups by time"  # a grouping: chooses its own rounds
 NUMBERED = "needs a number"  # a grouping: cluster.count must be a number
 TESTED = "can be tested"  # a grouping: cluster.count may be "auto"
@@ -13,7 +13,7 @@ BY_THRESHOLD_ONLY = "cuts at tau"  # a grouping: cluster.count must be "threshol
 NEVER_BY_THRESHOLD = "needs a count"  # a grouping: cluster.count must not be "threshold"
 BY_SIGNAL = "compares by a signal"  # a grouping: compares by cluster.signal
 OFFERS = (
-    "offers its own models"  # a grouping: leaves take one of the cloud's models, not their cluster's mean
+    "offers its own models"  # a grouping: leaves take one of several cloud models, not their cluster's mean
 )
 APART = "leaves all apart"  # a grouping: every leaf is a cluster
 PLANTED = "takes the planted groups"  # a grouping
@@ -22,36 +22,36 @@ BY_SHARES = "shares by scores"  # a grouping: weights of models are shares of th
 OWN_TEST = "has a test of its own"  # a signal: tested by cluster.count "auto"; recent rounds are pooled
 FOUR_LEAVES = "needs four leaves"  # a signal
 NO_MARGIN = "tests equality"  # a gate: gate.min-gain must be 0
-AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
+AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round before the decision
 
-ROUNDS = "works in rounds"  # a server's rule: children begin together, with a call when all have arrived
-MEAN = "takes the mean"  # a rule of a server: its children's models, weighted by windows
-CLIENTS_ONLY = "is told losses"  # a rule of a leaf: needs single clients' reports of their training
-PARTIAL = "takes partial work"  # a server's rule: an update of a part of the steps counts by its share
+ROUNDS = "works in rounds"  # a server's rule: synchronous; called once all children have arrived
+MEAN = "takes the mean"  # a server's rule: mean of its children's models, weighted by windows
+CLIENTS_ONLY = "is told losses"  # a leaf's rule: needs the training reports of single clients
+PARTIAL = "takes partial work"  # a server's rule: an update from fewer steps is weighted by their share
 NOISED = "bears noise"  # a server's rule: releases a sum to which noise can be added
-AFRESH = "draws afresh"  # a selection of clients: each set of so many is as likely, in every round
-BLIND_TO_DATA = "sees no data"  # a selection of clients: losses and windows decide nothing
-BY_LOSS = "goes by losses"  # a selection: devices' losses decide on the next job
-TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
+AFRESH = "draws afresh"  # a selection of clients: uniform in every round
+BLIND_TO_DATA = "sees no data"  # a selection of clients: independent of losses and windows
+BY_LOSS = "goes by losses"  # a selection: devices' losses decide who trains next
+TELLS_CLASSES = "is told classes"  # a server's rule: children report their class shares
 
 UNBIASED = "is right in the mean"  # a code of updates: stochastic rounding
-FEEDBACK = "keeps feedback"  # a code of updates: the sender adds the unsent remainder to the next
+FEEDBACK = "keeps feedback"  # a code of updates: the sender adds the remainder to its next update
 
-OWNERS = "deals owners"  # a partition: deals windows by their users
+OWNERS = "deals owners"  # a partition: deals windows by user
 WHOLE_USERS = "deals whole users"  # a partition: all windows of a user go to one client
-FILES = "made of files"  # a scenario: each group has the users of a window file of its own
-FIXED = "decides who has what"  # a scenario: determines clients' windows, so no change within a run
-TOPPED_UP = "topped up"  # a partition: a client without windows gets one of the largest of its leaf
+FILES = "made of files"  # a scenario: one window file per group, with its own users
+FIXED = "decides who has what"  # a scenario: determines clients' windows, so groups cannot change
+TOPPED_UP = "topped up"  # a partition: a client without windows gets one from its leaf's largest client
 BY_CLASS = "goes by class"  # a partition or scenario: each window must have one class
-DRAWN = "drawn again"  # a partition: drawn anew while a client would be left without windows
+DRAWN = "drawn again"  # a partition: redrawn until every client has windows
 
-GIVES_UP = "gives up"  # a callback: ends runs that are not worth the rounds left
+GIVES_UP = "gives up"  # a callback: may stop a run early
 
 LABELS = "learns a class per example"  # a task: windows can be dealt, renamed and counted by class
 NATIVE = "has a native step"  # a task: its loss is known outside PyTorch
-SMOOTHS = "smooths labels"  # a task: its loss knows train.label-smoothing
+SMOOTHS = "smooths labels"  # a task: its loss supports train.label-smoothing
 
 
 def having(*traits: str) -> frozenset[str]:
-    """Traits as `fedge.config.registers.register.Entry` holds them."""
+    """Traits in the form of `fedge.config.registers.register.Entry`."""
     return frozenset(traits)

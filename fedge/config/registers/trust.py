@@ -1,11 +1,11 @@
-"""Code that a file names: found without carrying it out, shown by file and hash, and taken after a yes alone.
+"""Code named in a file: located without importing it, shown by file and hash, and imported only if trusted.
 
-A run folder, a model card or a checkpoint may come from anybody, and may name parts of the user's own as
-"module:Name". Such code is looked for where Python looks, in the working directory, and in folders in which
-this user has carried out runs; never in the folder that names it, nor in Python's own library. It is imported
-once the user has said yes to its file's SHA-256: by ``--trust-code``, or by a run of theirs that carried it
-out. Answers are kept outside all run folders, in ``$XDG_CONFIG_HOME/fedge/trusted-code.json`` (otherwise
-``~/.config``), which counts only if it is the user's and nobody else can write to it.
+A run folder, a model card or a checkpoint may come from anyone, and may name a user's part as "module:Name".
+Such code is searched on Python's path, in the working directory, and in folders in which this user has run
+Fedge; never in the folder that names it, nor in the standard library. It is imported only if the user trusts
+its file's SHA-256: by ``--trust-code``, or because an earlier run of theirs used it. Trust is recorded
+outside all run folders, in ``$XDG_CONFIG_HOME/fedge/trusted-code.json`` (otherwise ``~/.config``), which
+counts only if the user owns it and no one else can write to it.
 """
 
 import hashlib
@@ -28,21 +28,21 @@ from fedge.config.registers.register import Register, extend_path, look_in, look
 FLAG = "--trust-code"
 _MAIN = "__main__"
 _LARGEST = 2**20  # bytes of answers
-_TOLD, _RAN = "--trust-code", "run"  # ways of saying yes
+_TOLD, _RAN = "--trust-code", "run"  # ways to trust code
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class FoundCode:
-    """Code behind a name, of which nothing was carried out.
+    """Code located by name, not imported.
 
     Attributes:
         option: key of the option that names it.
         name: "module:Name", or the name of an entry point.
         code: "module:Name".
-        file: of the module.
-        sha256: of that file.
-        origin: installed package whose entry point it is; empty for others.
+        file: file of the module.
+        sha256: SHA-256 of that file.
+        origin: installed package that declares it as an entry point; else empty.
     """
 
     option: str
@@ -53,28 +53,28 @@ class FoundCode:
     origin: str = ""
 
     def __str__(self) -> str:
-        """Words for a user."""
+        """Description for the user."""
         return f"{self.option} {self.name} is code of {self.file} (sha256 {self.sha256[:16]}…)"
 
 
 def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool = False) -> FoundCode | None:
-    """The code that a file names by a part of the user's own, which may be imported; None for this process's.
+    """The trusted code behind a name in a file; None for an object passed in this process.
 
     Args:
         register: of the part.
-        name: of the part; not one of Fedge's.
-        never_in: folder of the file, whose code is not taken.
-        trust: the user says yes to it, which is remembered.
+        name: of the part; not a built-in one.
+        never_in: folder of the file; code in it is refused.
+        trust: trust the code from now on.
 
     Raises:
-        ConfigError: it is not found, lies where no code is taken from, or nobody has said yes to it.
+        ConfigError: the code is not found, lies in a refused folder, or is not trusted.
     """
     if register.is_given(name):
         return None
     found = find_code(register, name, never_in)
     known = is_remembered(found)
     if trust:
-        if not known:  # on the terminal, or in a leaf server's log: what the yes was given to
+        if not known:  # tell the user, on the terminal or in a leaf server's log, which code is trusted
             _LOG.warning("%s, trusted from now on", found)
         remember([found])
     elif not known:
@@ -87,12 +87,12 @@ def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool
 def load_trusted(
     register: Register, name: str, *, never_in: Path | None, trust: bool = False
 ) -> tuple[Any, bool]:
-    """The class or function that a file names by a part of the user's own, imported after a yes.
+    """The class or function behind a name in a file, imported if trusted.
 
-    Arguments and errors as of `trusted`.
+    Arguments and errors are those of `trusted`.
 
     Returns:
-        (code, whether this process was given it or a run of this user has carried it out).
+        (code, whether it was passed in this process or used by an earlier run of this user).
     """
     found = trusted(register, name, never_in=never_in, trust=trust)
     code = register.load(name)
@@ -108,10 +108,10 @@ def load_trusted(
 
 
 def find_code(register: Register, name: str, never_in: Path | None = None) -> FoundCode:
-    """The code behind the name of a part of the user's own, looked for without importing anything.
+    """Locate the code of a user's part without importing anything.
 
     Raises:
-        ConfigError: it is not found, or lies where no code is taken from.
+        ConfigError: the code is not found, or lies in a refused folder.
     """
     entry = register.entry(name)
     module, _, _ = entry.code.partition(":")
@@ -148,7 +148,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
 
 
 def _file_of(module: str) -> Path | None:
-    """The file of a module, found by Python's finders, nothing imported; None without one."""
+    """The file of a module, located by Python's finders without an import; None without one."""
     loaded = getattr(sys.modules.get(module), "__file__", None)
     if loaded:
         return Path(loaded).resolve()
@@ -165,10 +165,10 @@ def _file_of(module: str) -> Path | None:
 
 
 def _spec(module: str, path: Any) -> Any:
-    """Spec by the first finder that knows a module; None where none does."""
+    """Spec from the first finder that knows a module; None if none does."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        with suppress(Exception):  # finders are others' code, and a damaged package may raise anything
+        with suppress(Exception):  # finders are third-party code, and a damaged package may raise anything
             spec = find(module, path, None) if find is not None else None
             if spec is not None:
                 return spec
@@ -179,22 +179,22 @@ def _spec(module: str, path: Any) -> Any:
 
 
 def remembered_in() -> Path:
-    """The file in which a yes is kept."""
+    """The file that records trusted code."""
     return own_place("XDG_CONFIG_HOME", ".config") / "fedge" / "trusted-code.json"
 
 
 def is_remembered(found: FoundCode) -> bool:
-    """Whether this user has said yes to this code, under this name, in a file of these bytes."""
+    """Whether this user trusts this code under this name, with this file hash."""
     return found.code in _said()["code"].get(found.sha256, ())
 
 
 def has_run(found: FoundCode) -> bool:
-    """Whether a run of this user has carried this code out under this name."""
+    """Whether an earlier run of this user used this code under this name."""
     return bool(_said()["code"].get(found.sha256, {}).get(found.code) == _RAN)
 
 
 def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str = _TOLD) -> None:
-    """Keep a yes to code, and folders as the user's own; where nothing can be written, nothing is kept."""
+    """Record code as trusted, and folders as the user's own; does nothing if the file cannot be written."""
     said = _said()
     known = {digest: dict(names) for digest, names in said["code"].items()}
     own = list(said["folders"])
@@ -216,13 +216,13 @@ def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str =
 
 
 def own_folders(folders: Iterable[str | Path]) -> list[str]:
-    """Those of some folders in which this user has carried out runs."""
+    """The given folders in which this user has run Fedge."""
     own = _said()["folders"]
     return [str(folder) for folder in folders if str(Path(folder).resolve()) in own]
 
 
 def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
-    """Keep a yes to the parts of the user's own with which a run of theirs begins.
+    """Record the user's own parts of a starting run as trusted.
 
     Args:
         parts: option → register and name.
@@ -236,7 +236,7 @@ def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
 
 
 def _said() -> dict[str, Any]:
-    """Earlier answers: {"code": {sha256: {"module:Name": way}}, "folders": [folder]}."""
+    """Recorded trust: {"code": {sha256: {"module:Name": way}}, "folders": [folder]}."""
     nothing: dict[str, Any] = {"code": {}, "folders": []}
     try:
         descriptor = os.open(remembered_in(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

@@ -1,8 +1,9 @@
-"""Custom parts asked twice from the same start: a seed says all that they answer (contracts C2, C3).
+"""Determinism check for users' parts: called twice from the same state, they must agree (contracts C2, C3).
 
-A generator of the part's own, the clock or memory of earlier calls shows as another answer. Draws from a
-global stream of NumPy, Python or PyTorch may by chance give the same answer, so these streams are compared,
-too: both calls have moved one, and not to the same state, as does a part that begins the stream anew.
+A part with its own generator, or one that reads the clock or remembers earlier calls, gives a different
+result. Draws from a global stream of NumPy, Python or PyTorch may give the same result by chance, so these
+streams are compared, too: a part is refused if both calls moved one, and to different states. A part that
+seeds the stream itself ends in the same state.
 """
 
 import random
@@ -18,8 +19,8 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.register import Register
 
 Answer = TypeVar("Answer")
-GLOBAL_STREAMS = threading.RLock()  # to watch, move or seed them: leaf servers in threads begin at once
-_TIMES = 3  # that a part must be seen to draw: Flower's threads draw, too, now and then (heartbeats, retries)
+GLOBAL_STREAMS = threading.RLock()  # held to read, move or seed them: leaf servers may be threads
+_TIMES = 3  # draws seen before a refusal: Flower's threads draw occasionally, too (heartbeats, retries)
 FROM_RNG = "draw from its generator alone, and keep nothing between calls"
 WITHOUT_RNG = "compute it from the given arguments alone"
 
@@ -31,18 +32,18 @@ def asked_twice(
     hint: str = WITHOUT_RNG,
     in_threads: bool = False,
 ) -> Answer:
-    """Answer of a part; one of a user's is asked again.
+    """Call a part and return its result; a user's part is called again to compare.
 
     Args:
         register: of the part.
         name: of the part.
-        ask: makes what the part is given anew, its streams included, and asks.
-        hint: the next step for an error.
-        in_threads: several threads of a process ask it at a time, so that one would go on with a stream begun
-            anew by another. No use of a global stream is allowed.
+        ask: creates fresh arguments, including random streams, and calls the part.
+        hint: next step for the error.
+        in_threads: several threads call the part at the same time, so one could continue a stream that
+            another has just seeded. Any use of a global stream is refused.
 
     Raises:
-        ConfigError: the answers of the user's differ, or it draws from a global stream.
+        ConfigError: a user's part gave different results, or drew from a global stream.
     """
     whose = f"{register.option} {name}"
     return asked_again(whose, ask, hint, in_threads) if register.is_own(name) else ask()
@@ -51,16 +52,16 @@ def asked_twice(
 def asked_again(
     what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG, in_threads: bool = False
 ) -> Answer:
-    """The first of two answers of a user's part.
+    """Call a user's part twice and return the first result.
 
     Args:
         what: option and name of the part, for errors.
-        ask: as of `asked_twice`.
-        hint: likewise.
-        in_threads: likewise.
+        ask: as for `asked_twice`.
+        hint: as for `asked_twice`.
+        in_threads: as for `asked_twice`.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as for `asked_twice`.
     """
     for _ in range(_TIMES):
         first, second, drawn = _asked_pair(ask, in_threads)
@@ -80,7 +81,7 @@ def asked_again(
 
 
 def _asked_pair(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, Answer, list[str]]:
-    """Two answers, and the global streams that moved both times, sorted."""
+    """Two results, and the sorted names of the global streams that both calls moved."""
     with GLOBAL_STREAMS, _moved_on() if in_threads else nullcontext():
         before = _streams()
         first = ask()
@@ -95,7 +96,7 @@ def _asked_pair(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, An
 
 
 def _move_on() -> None:
-    """Draw from every global stream, so that one begun anew is another than before."""
+    """Draw from every global stream, so that a part that seeds one again changes its state."""
     random.random()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.random()
@@ -105,7 +106,7 @@ def _move_on() -> None:
 
 @contextmanager
 def _moved_on() -> Iterator[None]:
-    """Context in which the global streams stand elsewhere; afterwards they are as before."""
+    """Context with the global streams moved on; restores them afterwards."""
     of_python = random.getstate()
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     of_numpy = None if numpy is None else numpy.random.get_state()
@@ -122,7 +123,7 @@ def _moved_on() -> Iterator[None]:
 
 
 def _streams() -> dict[str, Any]:
-    """Library → state of its global stream, of those loaded."""
+    """Loaded library → state of its global stream."""
     found: dict[str, Any] = {"random": random.getstate()}
     if "numpy" in sys.modules:
         kind, key, *rest = sys.modules["numpy"].random.get_state()
@@ -133,7 +134,7 @@ def _streams() -> dict[str, Any]:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two answers are equal to the bit; objects of unknown classes are, if of one class.
+    """Whether two results are bit-identical; objects of unknown types count as equal if their types agree.
 
     >>> alike({"a": [1.0, float("nan")]}, {"a": [1.0, float("nan")]}), alike([1], [2]), alike({1, 2}, {2, 1})
     (True, False, True)
@@ -159,5 +160,5 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def _bytes_alike(one: Any, other: Any) -> bool:
-    """Whether two arrays of one form have the same bytes."""
+    """Whether two arrays of the same shape and dtype have the same bytes."""
     return bool(one.tobytes() == other.tobytes())

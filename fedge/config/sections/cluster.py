@@ -94,22 +94,22 @@ class ClusterConfig(Section):
 
     @property
     def fixed_count(self) -> int | None:
-        """The number of clusters, where it is fixed."""
+        """The number of clusters if fixed, else None."""
         return int(self.count) if self.count.isdecimal() and len(self.count) < _MOST_DIGITS else None
 
     @property
     def asks_training_losses(self) -> bool:
-        """Whether clients are asked for losses on the windows that they train on."""
+        """Whether clients report losses on their training windows."""
         offers = groupings.GROUPINGS.has(self.method, traits.OFFERS)
         return offers and self.arguments("method").get("losses_on") == "train"
 
     @property
     def deals(self) -> bool:
-        """Whether groups are told from chance by the deal test."""
+        """Whether the deal test decides if groups are real or due to chance."""
         return self.enabled and self.count == BY_TEST
 
     def _refuse_contradictions(self) -> None:
-        """Raise ConfigError when signal, method and number of clusters do not go together."""
+        """Raise ConfigError when signal, method and number of clusters are incompatible."""
         method, has = self.method, partial(groupings.GROUPINGS.has, self.method)
         if has(traits.BY_THRESHOLD_ONLY) and self.count != BY_THRESHOLD:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Options of data: the windows to learn from, and their deal to clients and leaves."""
+"""Options of the data: its source, its split, and its distribution over clients and leaves."""
 
 from dataclasses import dataclass
 
@@ -91,11 +91,11 @@ class PartitionConfig(Section):
 
     @property
     def cuts_owners(self) -> bool:
-        """Whether users (or devices) are cut where there are more clients than these."""
+        """Whether users (or devices) are split when there are more clients than users."""
         return self.arguments("kind").get("split_users") is True
 
     @property
     def deal_seed(self) -> int | None:
-        """The seed of the deal, where it has one of its own."""
+        """The seed of the deal if `deal` is a number, else None."""
         is_number = self.deal.isascii() and self.deal.isdecimal() and len(self.deal) < _MOST_DIGITS_OF_SEED
         return int(self.deal) if is_number else None

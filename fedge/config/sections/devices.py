@@ -1,4 +1,4 @@
-"""Options of simulated devices and of learning without rounds."""
+"""Options of simulated devices and of asynchronous learning."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -150,12 +150,12 @@ class AsynchronyConfig(Section):
 
     @property
     def of_tiers(self) -> dict[str, Any]:
-        """Name or number of a tier between cloud and leaves → what it has of its own."""
+        """Name or number of a tier between cloud and leaves → its own options."""
         return arguments_of(self.tiers, "asynchrony.tiers")
 
     @property
     def is_real(self) -> bool:
-        """Whether jobs end when their replies come."""
+        """Whether a job ends when its reply arrives, rather than at a simulated time."""
         return self.clock == "real"
 
     @property

@@ -1,4 +1,4 @@
-"""Options of evaluation: how often clients evaluate the models that they are served."""
+"""Options of evaluation: how often clients evaluate their served models."""
 
 from dataclasses import dataclass
 
@@ -23,5 +23,5 @@ class EvaluateConfig(Section):
     )
 
     def is_due(self, global_round: int, num_rounds: int) -> bool:
-        """Whether clients evaluate their served models in a global round (1, 2, …) of so many."""
+        """Whether clients evaluate in a global round (1, 2, …, `num_rounds`)."""
         return global_round % self.every == 0 or global_round == num_rounds

@@ -61,7 +61,7 @@ _LARGE_BYTES = 50e6
 
 @dataclass(frozen=True)
 class TransferConfig(Section):
-    """Transfer of models between processes, and their place in one process."""
+    """Transfer of models between processes, and their storage within one."""
 
     SECTION = "transfer"
     share_above_mb: float = option(
@@ -81,12 +81,12 @@ class TransferConfig(Section):
 
     @property
     def spills_by_memory(self) -> bool:
-        """Whether free memory decides where models lie."""
+        """Whether free memory decides if models are kept in memory or in files."""
         return self.spill_above_mb == "auto"
 
     @property
     def spill_above_bytes(self) -> float:
-        """Bytes above which a model lies in files, where free memory does not decide otherwise."""
+        """Size in bytes above which a model is kept in files, unless free memory decides."""
         return _LARGE_BYTES if isinstance(self.spill_above_mb, str) else self.spill_above_mb * 1e6
 
 
@@ -118,17 +118,17 @@ class CheckpointConfig(Section):
 
     @property
     def _names(self) -> list[str]:
-        """The names between the commas."""
+        """Comma-separated entries of `models`."""
         return [name.strip() for name in self.models.split(",")] if self.models.strip() else []
 
     @property
     def rounds(self) -> frozenset[int]:
-        """Global rounds whose models stay."""
+        """Global rounds whose models are kept."""
         return frozenset(int(name) for name in self._names if name != BEST)
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the best models so far stay."""
+        """Whether the best models so far are kept."""
         return BEST in self._names
 
 

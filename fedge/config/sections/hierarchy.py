@@ -1,4 +1,4 @@
-"""Options of the tree: its servers and clients, and a leaf's mean of its clients' models."""
+"""Options of the tree of servers and clients, and of how leaves and cloud combine models."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class HierarchyConfig(Section):
         """Take leaf servers and clients from the tree, if there is one.
 
         Raises:
-            ConfigError: the options cannot be, or contradict each other.
+            ConfigError: an option is malformed, or two contradict each other.
         """
         super().__post_init__()
         if self.tree:
@@ -94,12 +94,12 @@ class HierarchyConfig(Section):
 
     @cached_property
     def shape(self) -> Tree:
-        """Servers under servers; without `tree` leaves under one cloud."""
+        """The tree of servers; without `tree`, leaves under one cloud."""
         return parse_tree(self.tree) if self.tree else Tree((Tree(),) * self.num_servers)
 
     @cached_property
     def participants(self) -> Participation | None:
-        """Numbers of clients by round and leaf; None for `fraction_train`, and where code says them."""
+        """Numbers of training clients by round and leaf; None if `fraction_train` or a function decides."""
         said = self.participation
         if said in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(said):
             return None
@@ -107,28 +107,28 @@ class HierarchyConfig(Section):
 
     @property
     def associates(self) -> bool:
-        """Whether clients stand under leaves by more than the order of the deal."""
+        """Whether an association assigns clients to leaves, instead of the order of the deal."""
         return self.association != type(self).association
 
     @property
     def moves(self) -> bool:
-        """Whether clients go from leaf to leaf."""
+        """Whether clients move between leaves."""
         return self.mobility != type(self).mobility
 
     @property
     def tiers(self) -> int:
-        """Tiers of servers: 2 for a cloud and leaves, however many."""
+        """Number of tiers of servers: 2 for a cloud over leaves."""
         return (
             max(2, self.shape.tiers) if self.tree else 2
         )  # as many leaves as a number can say: no tree of them
 
     @property
     def leaves_said(self) -> str:
-        """The option that says how many leaf servers there are, for messages."""
+        """The option that sets the number of leaf servers, for messages."""
         return "the number of leaves in hierarchy.tree" if self.tree else "hierarchy.num-servers"
 
     def children_said(self, tier: int) -> str:
-        """The option that says how many children servers of a tier have, for messages."""
+        """The option that sets the number of children of a tier's servers, for messages."""
         if not self.tree or self.tiers == 2:
             return self.leaves_said
         parent = f"a {self.tier_names[tier]}" if tier else f"the {self.tier_names[tier]}"
@@ -136,15 +136,15 @@ class HierarchyConfig(Section):
 
     @property
     def branches(self) -> int:
-        """Children of the cloud: its leaves, or in a deeper tree its regions."""
+        """Number of children of the cloud: leaves, or regions in a deeper tree."""
         return self.fewest_children([0])
 
     def fewest_children(self, tiers: Collection[int]) -> int:
-        """Children of the server of some tiers that has the fewest."""
+        """The smallest number of children of any server of some tiers."""
         return self.fewest_and_tier(tiers)[0]
 
     def fewest_and_tier(self, tiers: Collection[int]) -> tuple[int, int]:
-        """Children of the server of some tiers that has the fewest, and its tier; the highest of several."""
+        """The smallest number of children of any server of some tiers, and its tier (the highest on ties)."""
         if not self.tree:
             return self.num_servers, 0
         return min(
@@ -153,16 +153,16 @@ class HierarchyConfig(Section):
 
     @property
     def rounds_of_tiers(self) -> tuple[int, ...]:
-        """Rounds of each tier between cloud and leaves, from the cloud down, in one of the server above."""
+        """Rounds of each tier between cloud and leaves per round of the tier above, from the cloud down."""
         return numbers_of_tiers(self.region_rounds, self.tiers - 2, "hierarchy.region-rounds")
 
     @property
     def leaf_rounds_per_global(self) -> int:
-        """Leaf rounds in a global round."""
+        """Number of leaf rounds per global round."""
         return self.leaf_rounds * prod(self.rounds_of_tiers)
 
     def leaf_rounds_of(self, tier: int) -> int:
-        """Leaf rounds in one round of a server of a tier; the root's is 0."""
+        """Number of leaf rounds per round of a tier's servers; the root is tier 0."""
         return self.leaf_rounds * prod(self.rounds_of_tiers[tier:])
 
     def tiers_said(self, text: str, key: str) -> frozenset[int]:
@@ -177,7 +177,7 @@ class HierarchyConfig(Section):
 
 @dataclass(frozen=True)
 class LeafConfig(Section):
-    """How a leaf server combines its clients' models: a strategy as Flower has them."""
+    """How a leaf server combines its clients' models: by one of Flower's strategies."""
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)

@@ -1,4 +1,4 @@
-"""Options of served models: the gate at its leaf, and models of its own."""
+"""Options of served models: a leaf's gate, and its personal models."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ class GateConfig(Section):
 
 @dataclass(frozen=True)
 class PersonalConfig(Section):
-    """Models that a leaf keeps or makes for its known clients."""
+    """Personal layers kept by a leaf, and fine-tuning for its known clients."""
 
     SECTION = "personal"
     layers: str = option(

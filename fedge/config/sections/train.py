@@ -1,4 +1,4 @@
-"""Options of training at a client, with SCAFFOLD's control variates."""
+"""Options of local training, and of SCAFFOLD."""
 
 from dataclasses import dataclass
 

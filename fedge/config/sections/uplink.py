@@ -1,4 +1,4 @@
-"""Options of the way up: codes of what clients and servers send."""
+"""Options of the uplink: compression of updates sent by clients and servers."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from fedge.config.registers.option import KEYWORDS, Section, option
 
 @dataclass(frozen=True)
 class UplinkConfig(Section):
-    """Compression of updates on their way up, tier by tier: `fedge.compression`; see docs/hierarchy.md."""
+    """Compression of updates on the uplink, tier by tier: `fedge.compression`; see docs/hierarchy.md."""
 
     SECTION = "uplink"
     clients: str = option(
