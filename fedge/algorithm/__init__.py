@@ -1,9 +1,9 @@
-"""A client's algorithm: a method's declarations for each tier, and the objects given to it.
+"""Base classes of a federated method, and the objects passed to it.
 
-`algorithm` has the client's part, `leaf_part` its leaf's, `client` the client's toolbox, `descent` the step
-with methods' changes, `memory` a client's memory, `trial` the forms of a method's messages and states,
-determined before the first round. Methods stand in `fedge.methods`, or in files of the user's own
-(docs/own-method.md).
+A method derives `algorithm.Algorithm` for the client and optionally `leaf_part.LeafPart` for the leaf.
+`client` is the client as the method sees it, `descent` is local training with the method's changes, and
+`taking_part` is one leaf round of a client. Built-in methods are in `fedge.methods`, a user's own in their
+project (docs/own-method.md).
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

@@ -1,4 +1,4 @@
-"""A method at the client: training, messages, memory and evaluation."""
+"""Client side of a method: training, messages, memory and evaluation."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Sent:
     """Message of a client to its leaf.
 
     Attributes:
-        fit: the model, whole; its loss goes into the tables.
-        only: names of the transmitted model entries; None for all. The others stay the leaf's.
-        weight: in the leaf's means, above 0 and at most the client's windows; None for its windows.
-        arrays: further ones by name: arrays, states or numbers, sent as floating point.
+        fit: result of local training with the whole model; its loss goes into the tables.
+        only: names of the model entries to send; None for all. The leaf keeps its own values of the others.
+        weight: weight in the leaf's means, above 0 and at most the number of windows; None for that number.
+        arrays: further values to send by name: arrays, states or numbers, sent as floating point.
     """
 
     fit: Fit
@@ -37,18 +37,17 @@ class Sent:
 class Algorithm:
     """A client's algorithm; derive a class and write `train`.
 
-    One object serves all clients of a process, one after the other: the state of one of them goes into
-    ``client.memory``, never into the object. Its constructor takes the arguments of `train.algorithm-args`.
+    One object serves all clients of a process in turn, so a client's state belongs in ``client.memory``,
+    never in the object. The constructor gets the arguments of `train.algorithm-args`.
 
     Attributes:
-        leaf: class of the leaf part; None for a mean.
-        corrected: whether the algorithm adds SCAFFOLD's ``client.correction``; else `scaffold.enabled` is
+        leaf: class of the leaf part; None for the weighted mean.
+        corrected: whether the algorithm adds SCAFFOLD's ``client.correction``; if not, `scaffold.enabled` is
             refused.
-        reads: keys of a strategy's config record read from ``client.config``.
-        within: name of an array sent beside the model → least and most allowed number; replies outside the
-            range do not count. List here the values its leaf part could not handle.
-        beside_models: names of states sent beside the model and being models themselves, without negative
-            variances.
+        reads: keys that it reads from the strategy's config record, ``client.config``.
+        within: name of an array sent beside the model → (least, greatest) allowed value; replies outside the
+            range are refused. List values here that the leaf part could not handle.
+        beside_models: names of sent states that are models themselves, whose variances must not be negative.
     """
 
     leaf: ClassVar[type[LeafPart] | None] = None
@@ -62,16 +61,15 @@ class Algorithm:
         return {}
 
     def train(self, client: Client) -> Fit | Sent:
-        """One leaf round of a client, which may change its memory; names, shapes and dtypes stay."""
+        """Train for one leaf round; may change the memory's values, but not its names, shapes or dtypes."""
         raise NotImplementedError
 
     def models(self, client: Client) -> Mapping[str, State]:
-        """Further models for the client's evaluation beside the served one, ``client.received``, by name."""
+        """Further models to evaluate, by name, beside the served one (``client.received``)."""
         return {}
 
     def unseen(self, client: Client) -> Mapping[str, State]:
-        """The same of an unseen client, which has trained nothing; the client may adapt on its training
-        windows."""
+        """Like `models`, for an unseen client, which never trains; it may adapt on its training windows."""
         return {}
 
 

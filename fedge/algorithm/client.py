@@ -1,4 +1,4 @@
-"""A client for its algorithm: received arrays, windows, memory, and local training."""
+"""A client as its algorithm sees it: received arrays, windows, memory, and local training."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Plain = Callable[[State, LocalTraining, "torch.Generator", "State | None"], Trai
 
 @dataclass(frozen=True)
 class Place:
-    """Where the random streams of a client stand: seed of the run, leaf round, client and so on."""
+    """Coordinates of a client's random streams: seed of the run, leaf round, client and so on."""
 
     seed: int
     where: tuple[int, ...]
-    evaluates: bool = False  # streams of evaluation are others than those of training
+    evaluates: bool = False  # evaluation and training use different streams
 
 
 @dataclass
@@ -42,18 +42,18 @@ class Client:
 
     Attributes:
         received: the leaf's model, name → array; read only.
-        beside: arrays from the leaf part beside it, by name.
-        memory: of this client, by name: arrays, states (name → array) and numbers.
+        beside: arrays that the leaf part sent with the model, by name.
+        memory: this client's memory by name: arrays, states (name → array) and numbers.
         x: training windows, (N, …); read only.
         y: their labels, (N, …).
-        network: a workspace, in training mode, at first with the weights received, later those trained last.
-        settings: of local training in this round, from the section `train` of the configuration.
+        network: working copy in training mode, with the received weights, then those trained last.
+        settings: local training in this round, from the section `train` of the configuration.
         global_round: 1, 2, …
-        leaf_round: counted through the run.
-        correction: SCAFFOLD's c − c_i where `scaffold.enabled`, else None.
-        config: entries of a leaf's strategy in its config record, by key.
-        draws: the stream of dropout where the model is the user's own, else None.
-        id: partition id from 0, as in the tables; the same in all rounds and at whatever leaf.
+        leaf_round: 1, 2, …, counted over the whole run.
+        correction: SCAFFOLD's c − c_i if `scaffold.enabled`, else None.
+        config: entries of the config record of the leaf's strategy, by key.
+        draws: random stream for dropout in a user's own model, else None.
+        id: partition id from 0, as in the tables; the same in all rounds and at every leaf.
     """
 
     received: State
@@ -88,12 +88,12 @@ class Client:
 
     @property
     def windows(self) -> int:
-        """Training windows: the client's weight in means, unless set otherwise."""
+        """Number of training windows, the client's default weight in means."""
         return len(self.y)
 
     @property
     def lr(self) -> float:
-        """Step size of the round."""
+        """Learning rate of the round."""
         return self.settings.lr
 
     @property
@@ -106,7 +106,7 @@ class Client:
         """All other entries of the model.
 
         Raises:
-            ConfigError: the model has no other.
+            ConfigError: the model has no other entries.
         """
         head = set(self.head)
         found = [name for name in self.received if name not in head]
@@ -119,14 +119,14 @@ class Client:
 
     @property
     def parameters(self) -> list[str]:
-        """Entries that train."""
+        """Names of the trainable entries."""
         return [name for name, p in self.network.named_parameters() if p.requires_grad]
 
     def stream(self, name: str = "") -> torch.Generator:
-        """A random stream of this client in this leaf round; the stream continues from call to call.
+        """A PyTorch random stream of this client in this leaf round; it continues from call to call.
 
         Args:
-            name: "" for the order of windows as without any algorithm, any other for a stream of its own.
+            name: "" for the stream that orders windows by default; any other name for a separate stream.
         """
         if name not in self._streams:
             place = self.place
@@ -140,7 +140,7 @@ class Client:
         return self._streams[name]
 
     def rng(self, name: str) -> np.random.Generator:
-        """A NumPy stream of this client in this leaf round, from its beginning."""
+        """A NumPy random stream of this client in this leaf round, from the beginning at every call."""
         where = (*self.place.where, zlib.crc32(name.encode()), 2 + int(self.place.evaluates))
         return numpy_stream(self.place.seed, Purpose.ALGORITHM, *where)
 
@@ -158,28 +158,28 @@ class Client:
         stream: str = "",
         **changed: Any,
     ) -> Fit:
-        """Train a model on this client's windows, by `fedge.training.local` as far as nothing is changed.
+        """Train a model on this client's windows; without changes exactly as `fedge.training.local` does.
 
         Args:
-            start: weights to begin with; by default those received.
+            start: initial weights; by default the received ones.
             steps: optimiser steps in place of epochs; by default `train.local-steps`.
-            pull: (μ, weights) or several: μ (w − weights) is added to every gradient, after clipping.
-            correction: added to every gradient, after clipping; name → array.
-            only: trainable parameters, by name; the others stay.
-            loss: (network, x, y) → scalar in place of the run's loss.
-            penalty: (network, x, y) → scalar added to the loss.
+            pull: (μ, weights), or several such pairs: adds μ (w − weights) to every gradient, after clipping.
+            correction: name → array, added to every gradient, after clipping.
+            only: names of the parameters to train; the others are frozen.
+            loss: (network, x, y) → scalar, replaces the run's loss.
+            penalty: (network, x, y) → scalar, added to the loss.
             after: called after every step with the `Trainer`.
-            stream: name of the random stream for the order of the windows.
-            **changed: changed settings of local training: epochs, lr, momentum, weight_decay, …
+            stream: name of the random stream that orders the windows.
+            **changed: settings of local training to change: epochs, lr, momentum, weight_decay, …
 
         Raises:
-            ValueError: names or values do not fit.
+            ValueError: an unknown name, or a value that is not allowed.
             FloatingPointError: a loss or a weight is not finite.
         """
         start = self.received if start is None else start
         settings = self._changed(steps, changed)
         pulls: list[Any] = [pull] if pull and isinstance(pull[0], (int, float)) else list(pull)
-        if len(pulls) == 1 and pulls[0][1] is start and not settings.prox_mu:  # FedProx: as the option
+        if len(pulls) == 1 and pulls[0][1] is start and not settings.prox_mu:  # FedProx, by the option
             settings, pulls = replace(settings, prox_mu=pulls[0][0]), []
         changes = Changes(pulls, correction, only, loss, penalty, after)
         if steps is None and not changes.needs_torch:
@@ -193,18 +193,18 @@ class Client:
         return found
 
     def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
-        """Settings with a method's changes; its epochs take precedence over the options'."""
+        """Settings with the method's changes; epochs set by the method override `train.local-steps`."""
         if steps is None and "epochs" not in changed:
             return replace(self.settings, **changed) if changed else self.settings
         return replace(self.settings, **{"steps": steps or 0, **changed})
 
     def trainer(self, start: State, *, only: Sequence[str] | None = None, **changed: Any) -> Trainer:
-        """A separate network trained step by step, for methods with several networks.
+        """A separate network to train step by step, for methods with several networks.
 
         Args:
-            start: weights to begin with.
-            only: trainable parameters, by name; the others are frozen.
-            **changed: changed settings of local training.
+            start: initial weights.
+            only: names of the parameters to train; the others are frozen.
+            **changed: settings of local training to change.
         """
         network = self.network_with(start).train()
         draws = None if self.draws is None else OwnDraws(self.draws)
@@ -214,17 +214,17 @@ class Client:
         return made
 
     def refuse_changed_windows(self) -> None:
-        """Raise ValueError after a write to windows or labels: `fit` would train on both old and new ones."""
+        """Raise ValueError if windows or labels were modified: `fit` would mix old and new values."""
         for name, given in self._given.items():
             if getattr(self, name) is not given or given._version:
                 raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
     def batches(self, epochs: int | None = None, stream: str = "") -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches (x, y) of this client's windows in seeded order, on the network's device.
+        """Yield batches (x, y) of this client's windows in seeded order, on the network's device.
 
         Args:
-            epochs: passes over the windows; by default as the options say.
-            stream: name of the random stream for their order.
+            epochs: passes over the windows; by default those of the configuration.
+            stream: name of the random stream that orders the windows.
         """
         settings = self._changed(None, {} if epochs is None else {"epochs": epochs})
         for steps in settings.passes(self.windows):
@@ -234,23 +234,23 @@ class Client:
                 yield batches.inputs(self.x, batch).to(device), self.y.index_select(0, batch).to(device)
 
     def windows_at(self, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Windows and labels of some indices (B,), copied to the network's device."""
+        """Windows and labels at indices (B,), copied to the network's device."""
         device = next(self.network.parameters()).device
         return self.x.index_select(0, batch).to(device), self.y.index_select(0, batch).to(device)
 
     def network_with(self, state: State) -> nn.Module:
-        """A copy of the network with the weights of a state, as in use: dropout off, statistics fixed."""
+        """A copy of the network with the weights of a state, in evaluation mode."""
         network = copy.deepcopy(self.network)
         load_state(network, state)
         return network.eval()
 
     def features(self, network: nn.Module) -> Features:
-        """Inputs of a network's head, for every later batch."""
+        """Recorder of the inputs to a network's head, from now on."""
         return Features(network)
 
 
 class Features:
-    """Inputs of a network's head: of the last batch.
+    """Recorder of the inputs to a network's head in the last batch.
 
     Attributes:
         last: (B, F), with its gradient; None before the first batch.
@@ -274,5 +274,5 @@ class Features:
         return self.last
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop recording."""
         self._hook.remove()

@@ -1,6 +1,6 @@
-"""Local training with methods' changes: loss, pulls, trained parameters, calls after steps.
+"""Local training with a method's changes: loss, proximal pulls, trained parameters, callbacks.
 
-The step is that of `fedge.training.sgd`, with pulls after the correction: g ← g + Σ_j μ_j (w − w_j).
+The step is that of `fedge.training.sgd`; after its correction, pulls are added: g ← g + Σ_j μ_j (w − w_j).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BatchLoss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Fit:
-    """Result of local training for a method.
+    """Result of local training.
 
     Attributes:
-        state: the whole model; copies.
-        loss: mean over all windows of all epochs during training, with a method's additions.
-        steps: optimiser steps taken.
+        state: the whole model, copied.
+        loss: mean training loss over all windows and epochs, including the method's penalty.
+        steps: number of optimiser steps taken.
     """
 
     state: State = field(repr=False)
@@ -44,13 +44,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a method to local training.
+    """A method's changes to local training.
 
     Attributes:
-        pulls: (μ_j, w_j): strengths, at least 0, and weights by name; parameters that w_j lacks are free.
+        pulls: (μ_j, w_j): strength, at least 0, and weights by name; parameters not in w_j are not pulled.
         correction: added to every gradient, one array per trainable parameter.
-        only: names of the trainable parameters; None for all trainable ones.
-        loss: in place of the run's.
+        only: names of the parameters to train; None for all trainable ones.
+        loss: replaces the run's loss.
         penalty: added to the loss.
         after: called after every step with the `Trainer`.
     """
@@ -64,7 +64,7 @@ class Changes:
 
     @property
     def needs_torch(self) -> bool:
-        """Whether the step is another than `fedge.training.local.train` takes."""
+        """Whether the step differs from that of `fedge.training.local.train`."""
         return bool(
             self.pulls or self.only is not None or self.loss or self.penalty or self.after is not None
         )
@@ -74,20 +74,21 @@ class Trainer(Sgd):
     """A network trained step by step.
 
     Attributes:
-        names, weights: of the trainable parameters, in one order; the weights may be changed in place.
-        steps: taken.
+        names, weights: names and values of the trained parameters, in the same order; weights may be changed
+            in place.
+        steps: number of steps taken.
     """
 
     def __init__(
         self, network: nn.Module, settings: LocalTraining, changes: Changes, draws: OwnDraws | None = None
     ) -> None:
-        """Train `network` from its present weights: its parameters that are not frozen."""
+        """Train the parameters of `network` that are not frozen, from their current weights."""
         super().__init__(network, settings, _restricted(network, changes.correction), draws)
         self._changes = changes
         self.pull_to(*changes.pulls)
 
     def pull_to(self, *pulls: tuple[float, Mapping[str, np.ndarray | Tensor]]) -> None:
-        """Pull to other weights from now on: (strength, name → array of the parameter's shape) each."""
+        """Replace the pulls: each is (strength, name → array of the parameter's shape)."""
         self._pulls = []
         for strength, state in pulls:
             if not 0 <= strength < float("inf"):
@@ -97,7 +98,7 @@ class Trainer(Sgd):
             self._pulls.append((strength, here, targets))
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One update of the weights from a batch x (B, …), y (B, …); its loss before the update, a scalar."""
+        """Update the weights from a batch x (B, …), y (B, …); returns the scalar loss before the update."""
         loss = super().step(x, y)
         self.steps += 1
         if self._changes.after is not None:
@@ -105,17 +106,17 @@ class Trainer(Sgd):
         return loss
 
     def move(self, gradients: Sequence[Tensor]) -> None:
-        """One update of the weights from gradients of their shapes, with the terms of options and pulls."""
+        """Update the weights from gradients of the same shapes, with clipping, correction and pulls."""
         with torch.no_grad():
             self.optimizer.move(self._corrected(tuple(gradients)))
         self.steps += 1
 
-    def begin_anew(self) -> None:
-        """Forget what the optimiser remembers of earlier steps, as its velocity; the weights stay."""
+    def reset_optimizer(self) -> None:
+        """Reset the optimiser's state, such as its velocity; the weights are kept."""
         self.optimizer = optimizer_of(self.weights, self.settings)
 
     def state(self) -> State:
-        """The whole network unchanged; copies.
+        """The state of the whole network, copied.
 
         Raises:
             FloatingPointError: a weight is not finite.
@@ -124,7 +125,7 @@ class Trainer(Sgd):
         return get_state(self.model)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Loss of a batch x (B, …), y (B, …) with the method's changes, a scalar with gradient."""
+        """Loss of a batch x (B, …), y (B, …) with the method's changes: a differentiable scalar."""
         changes = self._changes
         if changes.loss is None:
             loss = super().loss(x, y)
@@ -137,7 +138,7 @@ class Trainer(Sgd):
             return loss + changes.penalty(self.model, x, y)
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """As of `Sgd`, then the pulls."""
+        """Gradients corrected as in `Sgd`, then with the pulls added."""
         found = list(super()._corrected(gradients))
         for strength, here, targets in self._pulls:
             for i, target in zip(here, targets, strict=True):
@@ -146,7 +147,7 @@ class Trainer(Sgd):
 
 
 def _copied(value: np.ndarray | Tensor, like: Tensor) -> Tensor:
-    """Copy of an array or tensor, on the device and in the precision of another tensor."""
+    """Copy of an array or tensor with the device and dtype of another tensor."""
     given = value.detach() if isinstance(value, Tensor) else tensor_of(np.array(value))
     return given.to(like.device, like.dtype, copy=True)
 
@@ -165,19 +166,19 @@ def descend(
     changes: Changes,
     draws: OwnDraws | None = None,
 ) -> Fit:
-    """Train a network on all windows, for the epochs or the steps of its settings.
+    """Train a network on all windows, for the epochs or steps in `settings`.
 
     Args:
-        network: with the weights to start from; the network is left in training mode with the new ones.
-        x: (N, …), any device.
-        y: (N, …).
-        settings: of the run, with its number of epochs or steps.
-        generator: one permutation per pass.
-        changes: of the method.
-        draws: for a model with random draws in training.
+        network: starts from its current weights, and ends in training mode with the new ones.
+        x: windows (N, …), on any device.
+        y: labels (N, …).
+        settings: settings of local training.
+        generator: random stream for one permutation per epoch.
+        changes: the method's changes.
+        draws: random stream for a model that draws during training.
 
     Raises:
-        ValueError: there is no window, or names do not fit.
+        ValueError: there is no window, or a name is unknown.
         FloatingPointError: a loss or a weight is not finite.
     """
     check_data(x, y)
@@ -201,7 +202,7 @@ def descend(
 
 @contextmanager
 def frozen_but(network: nn.Module, only: Sequence[str] | None) -> Iterator[None]:
-    """Let no parameters but those named be trained meanwhile; None: all trainable ones.
+    """Context in which only the named parameters can be trained; None for all trainable ones.
 
     Raises:
         ValueError: a name is not a trainable parameter, or no name is given.

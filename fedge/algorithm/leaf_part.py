@@ -1,4 +1,4 @@
-"""A method at the leaf: combination of clients' messages, memory, and messages to clients."""
+"""Leaf side of a method: combining clients' messages, memory, and messages to clients."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Brought:
     """Message of one client to the leaf part.
 
     Attributes:
-        client: its partition id.
-        state: the model; entries not transmitted are the leaf's.
-        weight: in means.
-        arrays: sent beside the model, by name; states under "name/entry".
+        client: partition id of the client.
+        state: its model; entries that were not sent have the leaf's values.
+        weight: its weight in means.
+        arrays: arrays sent beside the model, by name; states under "name/entry".
     """
 
     client: int
@@ -34,14 +34,14 @@ class Brought:
 
 @dataclass(frozen=True)
 class LeafTurn:
-    """Leaf round in which a leaf combines its clients' messages.
+    """The leaf round in which messages are combined.
 
     Attributes:
-        leaf: its number, from 0.
-        global_round: 1, 2, …; on the virtual clock the evaluations so far, plus 1.
-        leaf_round: 1, 2, …, counted through the run; on the virtual clock the number of the leaf's version.
-        seed: of the run.
-        where: place of the leaf's random streams, beside the seed.
+        leaf: number of the leaf, from 0.
+        global_round: 1, 2, …; on the virtual clock, 1 + the number of evaluations so far.
+        leaf_round: 1, 2, …, counted over the run; on the virtual clock, the version of the leaf's model.
+        seed: seed of the run.
+        where: coordinates of the leaf's random streams, beside the seed.
     """
 
     leaf: int = 0
@@ -53,18 +53,18 @@ class LeafTurn:
 
 @dataclass
 class LeafContributions:
-    """Contributions of a leaf round's clients, to be combined.
+    """Input of `LeafPart.combine`: the clients' contributions to a leaf round.
 
     Attributes:
-        model: at the start of the leaf round.
-        mean: of the clients' models, weighted.
-        means: of the further arrays, weighted.
-        brought: by the clients with accepted replies, in order of their ids; empty on the virtual clock where
-            the part does not read replies.
-        memory: of the leaf part, may be changed; names, shapes and dtypes stay.
+        model: the leaf's model at the start of the round.
+        mean: weighted mean of the clients' models.
+        means: weighted means of the further arrays.
+        brought: messages with accepted replies, in order of client ids; empty on the virtual clock unless the
+            part reads replies.
+        memory: the leaf part's memory; its values may be changed, but not names, shapes or dtypes.
         parameters: names of the trainable entries.
-        clients: training clients of the leaf, with or without a reply.
-        lr: step size of the round.
+        clients: number of training clients of the leaf, with or without a reply.
+        lr: learning rate of the round.
         turn: the leaf and its round.
     """
 
@@ -79,44 +79,44 @@ class LeafContributions:
     turn: LeafTurn = field(default_factory=LeafTurn)
 
     def rng(self, name: str = "") -> np.random.Generator:
-        """A NumPy stream of this leaf in this leaf round, from its beginning; another one for each name."""
+        """A NumPy random stream of this leaf, round and name; every call starts it from the beginning."""
         where = (*self.turn.where, zlib.crc32(name.encode()))
         return numpy_stream(self.turn.seed, Purpose.LEAF_PART, *where)
 
 
 class LeafPart:
-    """Leaf side of a method, beside Fedge's means; all its methods have defaults.
+    """Leaf side of a method; every method has a default, by which the leaf takes the weighted mean.
 
-    The constructor gets those arguments of `train.algorithm-args` in its signature.
+    The constructor gets the arguments of `train.algorithm-args` that are in its signature.
 
     Attributes:
-        reads_replies: whether `combine` reads single replies, or means of their arrays. If not, it knows the
-            leaf's model and `leaf.mean` alone, which a server's rule on the virtual clock can make of replies
-            from different versions, too.
+        reads_replies: whether `combine` reads single replies or the means of their arrays. If False, it sees
+            only the leaf's model and `leaf.mean`, so it works on the virtual clock, too, where a server's
+            rule combines replies to different versions.
     """
 
     reads_replies: ClassVar[bool] = True
 
     def start(self, model: State) -> Memory:
-        """Memory before the first round: arrays, states and numbers by name."""
+        """Initial memory: arrays, states and numbers by name."""
         return {}
 
     def send(self, memory: Memory) -> Mapping[str, Value]:
-        """Arrays, states or numbers sent to clients beside the model, by name; none by default."""
+        """Arrays, states or numbers to send to clients beside the model, by name; none by default."""
         return {}
 
     def combine(self, leaf: LeafContributions) -> State:
-        """The leaf's new model; by default the mean. If overridden, `leaf.strategy` must be fedavg."""
+        """The leaf's new model, by default the mean; an override needs `leaf.strategy` fedavg."""
         return leaf.mean
 
     @classmethod
     def combines(cls) -> bool:
-        """Whether the part makes the leaf's model itself."""
+        """Whether `combine` is overridden."""
         return cls.combine is not LeafPart.combine
 
     @classmethod
     def decides_by(cls) -> Quantity:
-        """Mark of the quantities behind the leaf's model."""
+        """The kind of client data that determines the leaf's model, for privacy checks."""
         return SINGLE_MODELS if cls.combines() else MODELS
 
 

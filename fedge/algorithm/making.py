@@ -1,4 +1,4 @@
-"""Algorithms and leaf parts as the configuration names them, made once per process."""
+"""Construction of the configured algorithm and leaf part."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
     """The algorithm of a run's clients.
 
     Raises:
-        ConfigError: the class cannot be imported or constructed, or is not an algorithm.
+        ConfigError: the class cannot be imported or constructed, or is no algorithm.
     """
     return _made(config.algorithm, config.algorithm_args, ALGORITHMS.load(config.algorithm))
 
 
 @lru_cache(maxsize=4)
 def _made(name: str, arguments: str, code: Any) -> Algorithm:
-    """The algorithm; `code` is there so that a notebook may define it anew."""
+    """The algorithm; `code` is part of the cache key, so that a notebook can redefine the class."""
     what = f"train.algorithm {name}"
     if not (inspect.isclass(code) and issubclass(code, Algorithm)):
         raise ConfigError(
@@ -51,7 +51,7 @@ def _made(name: str, arguments: str, code: Any) -> Algorithm:
 
 
 def leaf_part_of(config: TrainConfig) -> LeafPart:
-    """A fresh leaf part of a run's algorithm; an empty one for methods without.
+    """A new leaf part of a run's algorithm; the default `LeafPart` for methods without one.
 
     Raises:
         ConfigError: construction fails.
@@ -62,7 +62,7 @@ def leaf_part_of(config: TrainConfig) -> LeafPart:
 
 
 def _keywords(arguments: str) -> Mapping[str, Any]:
-    """Arguments of a table as Python's keywords."""
+    """Arguments of a table as Python keyword arguments."""
     return {k.replace("-", "_"): v for k, v in arguments_of(arguments, "train.algorithm-args").items()}
 
 

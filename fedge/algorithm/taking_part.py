@@ -1,4 +1,4 @@
-"""One leaf round of one client under any algorithm: memory in, message and new memory out."""
+"""One leaf round of one client under any algorithm: from its memory to a message and its new memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TakenPart:
     """Result of a client's leaf round.
 
     Attributes:
-        sent: the transmitted entries of the model.
-        loss: of training.
-        steps: that the client took, for any model.
-        weight: in means; None for the client's windows.
-        arrays: sent beside the model, packed, float32 or float64.
-        memory: new, packed; empty without any.
+        sent: model entries to send.
+        loss: training loss.
+        steps: optimiser steps taken, over all models.
+        weight: weight in means; None for the number of windows.
+        arrays: arrays to send beside the model, packed, float32 or float64.
+        memory: new memory, packed; empty if the algorithm has none.
         own: entries of the model that the client has trained but does not send.
     """
 
@@ -45,7 +45,7 @@ class TakenPart:
 
 
 def plain_training(network: nn.Module, x: Tensor, y: Tensor, draws: torch.Generator | None = None) -> Plain:
-    """Fedge's own local training of a network on windows x (N, …), y (N, …), in this process."""
+    """Plain local training (`fedge.training.local`) of a network on windows x (N, …), y (N, …)."""
 
     def run(
         start: State, settings: LocalTraining, generator: torch.Generator, correction: State | None
@@ -57,16 +57,16 @@ def plain_training(network: nn.Module, x: Tensor, y: Tensor, draws: torch.Genera
 
 
 def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> TakenPart:
-    """Let a client train for a leaf round.
+    """Run a client's algorithm for one leaf round.
 
     Args:
-        algorithm: of the run.
-        client: its memory is set here.
-        kept: its memory so far; None before the first.
+        algorithm: algorithm of the run.
+        client: the client; its memory is set here.
+        kept: memory from earlier rounds; None before the first.
 
     Raises:
-        TypeError, ValueError: the algorithm returns or keeps values of another form.
-        FloatingPointError: something is not finite.
+        TypeError, ValueError: the algorithm returns or stores values of the wrong form.
+        FloatingPointError: a value is not finite.
     """
     with torch_threads(client.settings.threads):
         before = begin_memory(algorithm, client, kept)
@@ -105,16 +105,16 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
 def further_models(
     algorithm: Algorithm, client: Client, kept: Memory | None, unseen: bool = False
 ) -> dict[str, State]:
-    """The further models of a client's evaluation beside the served one, by name, in order.
+    """Models that a client evaluates beside the served one, by name, in order.
 
     Args:
-        algorithm: of the run.
-        client: its memory is set here; `received` is its served model.
-        kept: its memory; None where it has none.
-        unseen: the client has not trained.
+        algorithm: algorithm of the run.
+        client: the client; its memory is set here, and `received` is its served model.
+        kept: its memory; None without any.
+        unseen: whether it is an unseen client.
 
     Raises:
-        TypeError, ValueError: a model is none of the run's.
+        TypeError, ValueError: a model does not have the entries of the run's model.
     """
     with torch_threads(client.settings.threads):
         begin_memory(algorithm, client, kept)
@@ -132,22 +132,22 @@ def further_models(
 
 
 def begin_memory(algorithm: Algorithm, client: Client, kept: Memory | None) -> State:
-    """The client's memory, created by the algorithm if absent; returns it packed."""
+    """Set the client's memory, created by the algorithm if absent; returns it packed."""
     before = packed(algorithm.start(client) if kept is None else kept, "memory")
     client.memory = unpacked(before)
     return before
 
 
 def _floating(name: str, array: np.ndarray) -> np.ndarray:
-    """An array sent beside the model: float32 as it is, all others as float64."""
+    """An array to send beside the model: float32 unchanged, all others as float64."""
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
 def _number(loss: object) -> float:
-    """The loss of a fit as a number of Python's: an own fit may hold NumPy's or a tensor.
+    """The loss of a fit as a Python number; a user's `Fit` may hold a NumPy number or a tensor.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the loss is not a number.
     """
     try:
         return float(loss)  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def _number(loss: object) -> float:
 
 
 def _travelling(sent: Sent, received: State) -> State:
-    """The model entries sent by a client, in the model's order."""
+    """Model entries that a client sends, in the model's order."""
     state = arrays_by_name(sent.fit.state, "the model that train returns")
     differing = sorted(set(state) ^ set(received))
     if differing:

@@ -1,8 +1,8 @@
-"""One edge server: requests to its clients, checks of replies, counting and combination.
+"""A leaf (edge) server: selects clients, checks their replies, and combines the models.
 
-`leaf` is the server, `models` its trained and served models, `counting` decides on replies, `selection` on
-the clients that train, `drift` is its movement since the last cloud step. Inner room: `strategies` has the
-checks of replies, their required number, and Flower's strategies that combine them.
+`leaf` is the server, `models` its trained and served models, `selection` chooses the clients that train,
+`counting` accepts or refuses their replies, `drift` is the leaf's movement since the last cloud step. Inner
+room: `strategies` has the checks of replies, the required number of replies, and Flower's strategies.
 
 Imports only from below: `client`, `clustering`, `methods` and rooms below them.
 """

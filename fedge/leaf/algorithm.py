@@ -1,4 +1,4 @@
-"""The leaf's side of a client's algorithm: its leaf part with its memory, and the valid client memories."""
+"""State of a client's algorithm at a leaf: the leaf part, its memory, and which client memories are valid."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from fedge.states.named import (
 )
 from fedge.states.restored import finite
 
-ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
+ALGORITHM = "algorithm"  # name of the leaf part's memory among a leaf's states
 
 
 class LeafAlgorithm:
     """State of a client's algorithm at one leaf.
 
     Attributes:
-        form: of clients' messages.
-        folder: where clients of this run keep their memories; empty where they keep none.
-        memory: of the leaf part, packed.
-        kept: client → the valid version of its memory, for clients with one.
-        carries: whether messages carry memories to and from `folder`, which clients do not see.
+        form: form of clients' messages.
+        folder: folder of clients' memories; empty if clients keep none.
+        memory: memory of the leaf part, packed.
+        kept: client → valid version of its memory, for clients with one.
+        carries: whether messages carry the memories, because clients do not see `folder`.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class LeafAlgorithm:
         carries: bool = False,
         name: str = "",
     ) -> None:
-        """Start with the leaf part's initial memory; further arguments as the attributes.
+        """Start with the leaf part's initial memory; for further arguments see the attributes.
 
         Args:
-            part: of the method.
-            model: of the run's kind.
+            part: leaf part of the method.
+            model: a model of the run.
             parameters: names of the trainable entries.
-            elsewhere: where clients keep memories on machines of their own.
-            name: of the algorithm, for errors of a user's own.
+            elsewhere: set if clients keep their memories on their own machines.
+            name: name of the algorithm, for errors in a user's code.
         """
         self._name = name
         self.carries = carries and form.keeps
@@ -81,11 +81,11 @@ class LeafAlgorithm:
         self.memory: State = packed(part.start(read_only(model)), "memory of the leaf")
 
     def go_on_with(self, part: LeafPart) -> None:
-        """Go on with another object of the same leaf part, as after a stop."""
+        """Continue with a new object of the same leaf part, as after a restart."""
         self._part = part
 
     def copied(self) -> LeafAlgorithm:
-        """One of which nothing comes back; arrays are shared, for nobody writes to them."""
+        """An independent copy; arrays are shared, because they are never written to."""
         other = copy.copy(self)
         other.kept = dict(self.kept)
         return other
@@ -102,12 +102,12 @@ class LeafAlgorithm:
         """Add the leaf part's arrays and versions to messages.
 
         Args:
-            messages: to clients of the leaf.
+            messages: messages to clients of the leaf.
             nodes: client → its node.
-            keep: they are to keep their memory: only the line of the leaf's own model has an effect.
-            evaluate: they are evaluate messages, in which the leaf part sends nothing.
-            unseen: the clients have trained nothing.
-            counted: client → the version of its memory to go on from; None for the valid ones.
+            keep: whether clients store their new memory, which they do only for the leaf's own model.
+            evaluate: whether these are evaluate messages, in which the leaf part sends nothing.
+            unseen: whether they go to unseen clients.
+            counted: client → version of its memory to start from; None for the valid ones.
         """
         counted = self.kept if counted is None else counted
         kept = {node: counted[client] for client, node in nodes.items() if client in counted}
@@ -123,10 +123,10 @@ class LeafAlgorithm:
 
     @property
     def beside(self) -> State:
-        """Arrays sent by the leaf part beside the model, packed.
+        """Arrays that the leaf part sends beside the model, packed.
 
         Raises:
-            ConfigError: the user's leaf part fails, or changes their form.
+            ConfigError: a user's leaf part fails, or changes the form of the arrays.
         """
         with ALGORITHMS.carried_out(self._name):
             sent = packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
@@ -138,12 +138,12 @@ class LeafAlgorithm:
 
     @property
     def combines(self) -> bool:
-        """Whether the leaf part makes the leaf's model itself."""
+        """Whether the leaf part computes the leaf's model."""
         return self._part.combines()
 
     @property
     def reads_replies(self) -> bool:
-        """Whether it makes the model of single replies, or of means of their arrays."""
+        """Whether the leaf part reads single replies, or the means of their arrays."""
         return self.combines and self._part.reads_replies
 
     def combined(
@@ -155,25 +155,25 @@ class LeafAlgorithm:
         lr: float,
         turn: LeafTurn,
     ) -> State:
-        """The leaf's new model; the memory of the leaf part goes on.
+        """The leaf's new model; updates the memory of the leaf part.
 
         Args:
-            model: with which the round began.
-            made: by the leaf's strategy.
-            brought: by the clients with accepted replies, in order.
-            clients: training clients of the leaf.
-            lr: step size of the round.
+            model: the leaf's model at the start of the round.
+            made: the model from the leaf's strategy.
+            brought: messages of clients with accepted replies, in order.
+            clients: number of training clients of the leaf.
+            lr: learning rate of the round.
             turn: the leaf and its round.
 
         Raises:
-            ValueError: the leaf part changes a form.
+            ValueError: the leaf part changes the form of the model or of its memory.
             FloatingPointError: its memory is not finite.
         """
         weights = [one.weight for one in brought]
         means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
         memory = unpacked(self.memory)
         lent, whole = read_only(model), made
-        if isinstance(made, dict):  # an entry that nobody trained may be the model's own array
+        if isinstance(made, dict):  # an entry that no client trained may be the model's own array
             whole = {name: lent[name] if array is model[name] else array for name, array in made.items()}
         seen = [replace(one, state=read_only(one.state), arrays=read_only(one.arrays)) for one in brought]
         leaf = LeafContributions(lent, whole, means, seen, memory, self._parameters, clients, lr, turn)
@@ -189,7 +189,7 @@ class LeafAlgorithm:
         return {name: of_its_own(found[name]) for name in made}
 
     def _carried(self, nodes: Mapping[int, int], counted: Mapping[int, Kept]) -> dict[int, State] | None:
-        """Node → memory of its client, from its file; None where messages carry none."""
+        """Node → memory of its client, read from its file; None if messages carry no memories."""
         if not self.carries:
             return None
         return {
@@ -199,7 +199,7 @@ class LeafAlgorithm:
         }
 
     def note_kept(self, replies: Mapping[int, TrainReply]) -> None:
-        """Take in which versions of memories count from now on; those carried by replies go into files."""
+        """Mark the memory versions of these replies as valid; memories carried in replies are saved."""
         for client, reply in replies.items():
             if reply.memory is not None:
                 folder = Path(self.folder)
@@ -211,15 +211,15 @@ class LeafAlgorithm:
         return {ALGORITHM: self.memory} if self.memory else {}
 
     def needed(self, clients: Iterable[int]) -> dict[str, list[int]]:
-        """Client → leaf rounds of versions needed by checkpoints, for memories elsewhere; as JSON."""
+        """Client → leaf rounds of the memory versions that checkpoints need, if stored elsewhere; as JSON."""
         if self._elsewhere is None:
             return {}
         return {str(client): self._elsewhere.needed(client) for client in clients}
 
     def forget(self, clients: Iterable[int], needed: Mapping[str, Sequence[int]]) -> None:
-        """Remove clients' versions in this leaf's folder that are neither valid nor needed.
+        """Remove memory versions in this leaf's folder that are neither valid nor needed.
 
-        Clients with memories on their own machines are told with the next messages.
+        Clients that keep memories on their own machines learn of it with the next messages.
         """
         if isinstance(self._elsewhere, MemoriesBehind):
             self._elsewhere.take(needed)
@@ -228,7 +228,7 @@ class LeafAlgorithm:
             forget_memories(Path(self.folder), client, {*now, *needed.get(str(client), ())})
 
     def facts(self) -> dict[str, Any]:
-        """Further state beside the leaf part's memory, as JSON."""
+        """State other than the leaf part's memory, as JSON."""
         return {
             str(client): [kept.leaf_round, kept.checksum, kept.array_bytes]
             for client, kept in sorted(self.kept.items())
@@ -238,7 +238,7 @@ class LeafAlgorithm:
         """Restore a leaf part's memory and the result of `facts`.
 
         Raises:
-            ValueError: they are none of this leaf's.
+            ValueError: they do not belong to this leaf.
         """
         changed = other_form(self.memory, memory)
         if changed:
@@ -248,5 +248,5 @@ class LeafAlgorithm:
 
 
 def brought_by(replies: Mapping[int, TrainReply]) -> list[Brought]:
-    """Messages of clients to the leaf part, from client → accepted reply, in the order given."""
+    """Messages to the leaf part from accepted replies (client → reply), in the given order."""
     return [Brought(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]

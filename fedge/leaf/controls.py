@@ -1,11 +1,11 @@
-"""SCAFFOLD's control variates c_i of clients, which their leaf keeps: clients keep nothing between messages.
+"""SCAFFOLD's client control variates c_i, kept by the leaf so that clients are stateless.
 
 A client cannot know whether its reply counted: the reply may be refused, come too late, or never arrive. If
-the client moved on to c_i⁺ regardless, the leaf's c would no longer be the mean of the c_i (contract C6). A
-leaf knows, and has all inputs of Δc_i (`fedge.training.scaffold.control_delta`): the sent model, the returned
-one, K. So c_i⁺ = c_i + Δc_i is worked out here, and a client is sent c − c_i in place of c, which is as
-large. Each time, the client may be another process on another machine, checkpoints hold all controls, at the
-cost of only 8 bytes × parameters × clients of the server's memory (or of its state files).
+the client moved on to c_i⁺ regardless, the leaf's c would no longer be the mean of the c_i (contract C6). The
+leaf does know, and has all inputs of Δc_i (`fedge.training.scaffold.control_delta`): the sent model, the
+returned model and K. So it computes c_i⁺ = c_i + Δc_i itself, and sends c − c_i, which is no larger than c.
+As a result, a client may be a different process in every round, and checkpoints hold all control variates.
+The cost is 8 bytes × parameters × clients of the server's memory (or of its state files).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ from fedge.states.records import DueArray, record_of
 from fedge.training.scaffold import control_delta, updated_client_control, zero_control
 from fedge.training.settings import LocalTraining
 
-CONTROL_PART = 2**17  # numbers of a control variate per step
+CONTROL_PART = 2**17  # numbers of a control variate processed at a time
 
 Controls = dict[int, State]
 """Partition id → c_i, float64, trainable entries only; of who has none c_i is zero."""
@@ -33,12 +33,12 @@ Controls = dict[int, State]
 def tell_controls(
     messages: Iterable[Message], told: State, own_of: Mapping[int, State], shares: Callable[[int], bool]
 ) -> None:
-    """Let train messages with c carry c − c_i, each client's own; both as tickets where both are files.
+    """Replace c in train messages by each client's c − c_i; as two tickets if both are files.
 
     Args:
-        messages: with c in the record `CONTROL`, as arrays or as a ticket; they may share their content.
+        messages: messages with c in the record `CONTROL`, as arrays or as a ticket; may share their content.
         told: c, as stored.
-        own_of: node id → c_i, for clients with c_i other than zero.
+        own_of: node id → c_i, for clients whose c_i is not zero.
         shares: whether a node sees the server's state files.
     """
     for message in messages:
@@ -54,7 +54,7 @@ def tell_controls(
 
 
 def difference(told: State, own: State) -> ArrayRecord:
-    """c − c_i as a record computed on reading, so that many wait in little memory."""
+    """c − c_i as a record computed when read, so that many pending messages need little memory."""
     return record_of(
         ArrayRecord,
         {name: DueArray(array, partial(_entry, told, own, name)) for name, array in told.items()},
@@ -73,10 +73,10 @@ def moved_control(
 
     Args:
         own: c_i; None for zero.
-        told: c, as the client was told.
-        start: the sent model.
-        reply: its answer.
-        settings: for its training.
+        told: c as sent to the client.
+        start: the model sent to the client.
+        reply: the client's reply.
+        settings: settings of its training.
     """
     return DueState(kinds_of(told), partial(_moved_entry, own, told, start, reply, settings))
 
@@ -84,7 +84,7 @@ def moved_control(
 def _moved_entry(
     own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining, name: str
 ) -> np.ndarray:
-    """One entry of c_i⁺, float64, worked out in parts."""
+    """One entry of c_i⁺, float64, computed in parts."""
     moved = np.empty(told[name].shape, np.float64)
     for batch in batches({name: moved}, CONTROL_PART):
         before, end = (part_of(state, batch) for state in (told, reply.state))

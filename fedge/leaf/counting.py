@@ -1,4 +1,4 @@
-"""Accepted training replies of a leaf, and their mean: the checks of `strategies.checks`, put together."""
+"""Accepting or refusing the train replies of a leaf, and their mean, by the checks of `strategies.checks`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ from fedge.tasks.chosen import task_of
 
 @dataclass(frozen=True)
 class Checked:
-    """A candidate train reply.
+    """A train reply that is valid on its own.
 
     Attributes:
-        reply: the client's.
+        reply: the reply.
         norm: L2 norm of its update; None if not needed.
     """
 
@@ -34,12 +34,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class Counted:
-    """Totals of the replies of one leaf's clients in a leaf round.
+    """Outcome for the replies of one leaf in a leaf round.
 
     Attributes:
         replies: client → accepted reply.
-        mean: of their states, weighted by samples; None when none counts.
-        refused: client → why its reply does not count.
+        mean: mean of their states, weighted by samples; None if no reply was accepted.
+        refused: client → reason for refusing its reply.
     """
 
     replies: dict[int, TrainReply]
@@ -47,14 +47,14 @@ class Counted:
     refused: dict[int, ReplyRejected]
 
     def without(self, refused: Mapping[int, ReplyRejected]) -> "Counted":
-        """The rest of a leaf's replies without those of some more clients."""
+        """The outcome if the replies of some more clients are refused."""
         replies = {client: reply for client, reply in self.replies.items() if client not in refused}
         mean, _ = finite_mean(contributions(replies))
         return Counted(replies, mean, {**self.refused, **refused})
 
 
 def contributions(replies: Mapping[int, TrainReply]) -> list[Contribution]:
-    """Contributions of clients to their leaf, in the order of their replies."""
+    """Clients' contributions to their leaf, in the order of the replies."""
     return [
         Contribution(client, reply.state, reply.mean_weight, reply.version)
         for client, reply in replies.items()
@@ -72,18 +72,18 @@ def checked_reply(
     local_steps: int = 0,
     most_windows: int = 0,
 ) -> Checked | ReplyRejected:
-    """A client's answer to a train message, checked by itself, or the reason for refusal.
+    """Check a single reply to a train message; returns the reply, or the reason for refusing it.
 
     Args:
-        message: the answer.
+        message: the reply.
         client: its sender.
-        leaf: the client's.
-        config: its `train`, `guard` and `privacy` sections are read.
-        folder: where clients may put their models as files; None: nowhere.
-        model: that was sent; the leaf's, unless said otherwise.
-        keeps: whether the client was to keep its algorithm's memory.
-        local_steps: prescribed in place of epochs; 0 for epochs.
-        most_windows: prescribed for training; 0 for all.
+        leaf: the sender's leaf.
+        config: configuration, of which `train`, `guard` and `privacy` are read.
+        folder: folder in which clients may put models as files; None for none.
+        model: the model that was sent; by default the leaf's.
+        keeps: whether the client had to store its algorithm's memory.
+        local_steps: number of steps it had to take in place of epochs; 0 for epochs.
+        most_windows: largest number of windows it may train on; 0 for all.
     """
     model, algorithm = leaf.model if model is None else model, leaf.algorithm
     task = TrainTask(
@@ -105,7 +105,7 @@ def checked_reply(
     except ReplyRejected as rejected:
         return rejected
     uplink = uplink_of_clients(config.uplink, leaf.parameter_names)
-    if uplink is not None:  # by the form of the reply, whatever the client says
+    if uplink is not None:  # decided by the reply's form, not by what the client claims
         sent = uplink.sent_bytes(reply.state) + state_bytes(reply.extra)
         reply = replace(reply, uplink_bytes=sent)
     if len(reply.state) < len(model):  # missing entries are the leaf's
@@ -116,12 +116,12 @@ def checked_reply(
 def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: float) -> Counted:
     """Compare the replies of a leaf's clients, and average the accepted ones.
 
-    The leaf takes in the norms of their updates.
+    Records the norms of their updates in the leaf's history.
 
     Args:
-        leaf: whose clients they are.
+        leaf: the clients' leaf.
         checked: client → its reply.
-        max_norm_factor: largest update, in medians of the leaf's recent ones; 0 lets all pass.
+        max_norm_factor: largest allowed update norm, in medians of the leaf's recent norms; 0 for no limit.
     """
     replies = {client: entry.reply for client, entry in checked.items()}
     mean, refused = finite_mean(contributions(replies))

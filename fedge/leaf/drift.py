@@ -1,4 +1,4 @@
-"""Drift of a server since the last round of the server above, corrected by SCAFFOLD on two levels.
+"""Drift of a server since the last round of its parent, corrected by SCAFFOLD on two levels.
 
 Source: Fang et al. 2024, MTGC; the formulas are in `fedge.training.scaffold`.
 """
@@ -10,19 +10,19 @@ from typing import Any
 from fedge.states.averaging import State
 from fedge.states.restored import listed, number, state, whole
 
-EVERYBODY, ALONE = 0, -1  # the group in which all leaves begin, and that of a leaf by itself
+EVERYBODY, ALONE = 0, -1  # the initial group of all leaves, and the group of a single leaf
 
 
 @dataclass
 class Drift:
-    """Movement of a leaf or a region since the last round of the server above it.
+    """Movement of a leaf or a region since the last round of its parent.
 
     Attributes:
-        start: the starting model; no copy.
-        length: Γ_j so far, as `fedge.training.scaffold.drift_length` counts, for a region the mean of the
-            lengths of the servers below, weighted as their models; 0 before the first counted leaf round.
-        group: of servers with a common start; equal numbers stand together, −1 stands alone.
-        correction: u_j, in force during the drift; None for zero.
+        start: the starting model, not copied.
+        length: Γ_j so far, as defined by `fedge.training.scaffold.drift_length`; for a region the mean of its
+            children's lengths, weighted like their models; 0 before the first counted leaf round.
+        group: number shared by all servers with the same start; −1 for a server on its own.
+        correction: u_j applied during the drift; None for zero.
         end: the model at the cloud step; None before.
     """
 
@@ -33,7 +33,7 @@ class Drift:
     end: State | None = None
 
     def states(self) -> dict[str, State]:
-        """States beyond the life of a process: a start is the present model until there is some length."""
+        """States to save; while the length is 0, the start is the current model and is left out."""
         correction = {} if self.correction is None else {"correction": self.correction}
         return correction | ({"start": self.start} if self.length > 0 else {})
 
@@ -48,7 +48,7 @@ class Drift:
         """Drift from `states` and `facts`, for a server at `model` with a `control`.
 
         Raises:
-            ValueError: they are none of such a server's.
+            ValueError: they do not fit such a server.
         """
         length, group = listed(facts, "a server's drift", 2)
         correction = states.get("correction")

@@ -1,9 +1,9 @@
-"""Models from the other clients of a leaf: means of replies without one client each, or forks.
+"""Leave-some-clients-out models of a leaf: means of replies, or forks trained without some clients.
 
-A lone leaf has no other leaf with a model from other people; its own clients are each other's strangers. For
-one round, averaging replies without some suffices, in `MOST_FOLDS` sets where there are more clients. Models
-of several rounds need forks trained by these clients alone: `MOST_LINES` at most, as each is trained by
-nearly all clients.
+To judge a lone leaf on people its model has not seen, there is no other leaf to compare with, so some of its
+own clients are left out. Over one round, averaging the other replies suffices, in `MOST_FOLDS` sets if there
+are more clients. Over several rounds, forks have to be trained without those clients: at most `MOST_LINES`,
+because nearly all clients train each of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from fedge.states.averaging import State, weighted_mean
 
 MOST_FOLDS = 8
 MOST_LINES = 4
-_FEWEST_CLIENTS = 3  # with two, a fork would be one client's own model
+_FEWEST_CLIENTS = 3  # with two, a fork would be a single client's model
 
 
 def lines_of(clients: int) -> int:
-    """Number of forks by which a leaf of so many clients is judged in trials of several rounds, or 0.
+    """Number of forks for judging a leaf with `clients` clients in trials of several rounds; 0 for none.
 
     >>> [lines_of(clients) for clients in (2, 3, 4, 9)]
     [0, 3, 4, 4]
@@ -25,7 +25,7 @@ def lines_of(clients: int) -> int:
 
 
 def held_out_clients(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
-    """The clients excluded from one of `lines` forks.
+    """The clients left out of fork number `line` of `lines`.
 
     >>> [held_out_clients([2, 5, 7, 8, 9], line, 4) for line in range(4)]
     [(2, 9), (5,), (7,), (8,)]
@@ -34,7 +34,7 @@ def held_out_clients(clients: Sequence[int], line: int, lines: int) -> tuple[int
 
 
 def by_client(clients: Sequence[int], made: Sequence[State]) -> dict[int, State]:
-    """Client → the fork made without the client."""
+    """Client → the fork trained without this client."""
     return {
         client: state
         for line, state in enumerate(made)

@@ -1,4 +1,4 @@
-"""A leaf server: one of Flower's own strategies (`strategies.rules`) over its own clients, plus SCAFFOLD.
+"""A leaf server: one of Flower's strategies (`strategies.rules`) over the leaf's clients, plus SCAFFOLD.
 
 The strategy sees the leaf's clients through `fedge.leaf.strategies.grid`, a view of the real Grid in which
 only `get_node_ids` differs, so any Flower strategy works per leaf unchanged.
@@ -47,12 +47,12 @@ from fedge.training.settings import LocalTraining
 
 logger = logging.getLogger(__name__)
 
-_STRATEGY = "strategy."  # before the names of its strategy's states
+_STRATEGY = "strategy."  # prefix of the names of its strategy's states
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Result of a leaf round: the strategy with its state, c⁺ and the model."""
+    """Result of a leaf round: the strategy with its new state, c⁺ and the model."""
 
     strategy: Strategy
     control: State | None
@@ -65,22 +65,22 @@ class Leaf:
 
     Attributes:
         index: 0, 1, …
-        path: from the root of the tree down; of leaves under one cloud their index.
-        is_apart: False: there are no servers below.
+        path: position in the tree, from the root down; for leaves directly under the cloud, their index.
+        is_apart: always False, because a leaf has no servers below it.
         clients: partition ids of the training clients, ascending.
-        unseen_clients: partition ids of clients that only evaluate the models offered by the leaf.
-        train_samples: partition id → training windows: the clients' averaging weights.
+        unseen_clients: partition ids of clients that only evaluate the leaf's models.
+        train_samples: partition id → number of training windows, the client's weight in means.
         models: the trained and served models.
-        control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
-        drift: its own since the last cloud step, or None unless SCAFFOLD is on two levels.
-        client_controls: partition id → SCAFFOLD's c_i (float64, trainable entries only) as of the client's
-            last accepted leaf round; zero for others.
-        norms: of the recent accepted updates.
-        variances: non-negative entries of its model.
-        algorithm: state of its clients' algorithm; None if nothing is needed of a leaf.
-        turns: of its clients in training; None where nothing goes by them.
+        control: SCAFFOLD's c (float64, trainable entries only), or None if SCAFFOLD is off.
+        drift: movement since the last cloud step, or None unless SCAFFOLD is on two levels.
+        client_controls: partition id → SCAFFOLD's c_i (float64, trainable entries only) after the client's
+            last accepted leaf round; missing if zero.
+        norms: norms of the recent accepted updates.
+        variances: entries of its model that must not be negative.
+        algorithm: state of its clients' algorithm; None if the algorithm needs none.
+        turns: training history of its clients; None if no selection reads it.
         parameter_names: trainable entries of the model.
-        sending: its compressed way up; None for uncompressed models.
+        sending: compression of its uplink; None for uncompressed models.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Leaf:
         variances: Sequence[str] = (),
         algorithm: LeafAlgorithm | None = None,
     ) -> None:
-        """Start with `model`; further arguments as the attributes.
+        """Start with `model`; for further arguments see the attributes.
 
         Args:
-            model: of all leaves, or of its group.
+            model: initial model of all leaves, or of the leaf's group.
             strategy: combines replies.
-            scaffold_levels: 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
+            scaffold_levels: 0: off, 1: between leaf and clients, 2: also between cloud and leaf.
         """
         self.index = index
         self.path: Path = (index,)
@@ -126,15 +126,15 @@ class Leaf:
         self._is_fork = False
 
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
-        """A leaf training `model` with the same clients, without effect on this one.
+        """A copy of the leaf that trains `model` with the same clients, without effect on this leaf.
 
-        The fork has a copy of its strategy's state (moments of a server optimiser, a clipping norm), and its
-        clients get the same controls as the leaf's, with two levels c_j + u_j, or nothing without `scaffold`.
+        The fork copies the strategy's state (moments of a server optimiser, a clipping norm). With
+        `scaffold`, its clients get the same control variates as the leaf's (c_j + u_j on two levels).
 
         Args:
-            model: to train.
-            scaffold: whether its clients are told a control variate, if the leaf's are.
-            without: clients of the leaf excluded from its training.
+            model: model to train.
+            scaffold: whether clients get control variates, if those of the leaf do.
+            without: clients of the leaf that do not train the fork.
         """
         samples = {c: n for c, n in self.train_samples.items() if c not in without}
         fork = Leaf(
@@ -150,47 +150,46 @@ class Leaf:
 
     @property
     def number(self) -> int:
-        """Number among the children of the server above."""
+        """Index among the children of its parent."""
         return self.path[-1]
 
     @property
     def model(self) -> State:
-        """The model with which its next leaf round begins."""
+        """The model from which the next leaf round starts."""
         return self.models.model
 
     @property
     def weight(self) -> int:
-        """Training windows of all training clients: the leaf's weight at the cloud."""
+        """Number of training windows of all training clients, the leaf's weight at the cloud."""
         return sum(self.train_samples.values())
 
     def contribution(self, version: int) -> Contribution:
-        """The leaf's contribution to the cloud, once a round of the cloud: a compressed way up goes on.
+        """The leaf's contribution to the cloud; call once per cloud round, as it advances the compression.
 
-        Without clients it sends nothing: the contribution has no weight.
+        A leaf without clients sends nothing; its contribution has weight 0.
 
         Args:
-            version: the global round of its starting model.
+            version: global round of its starting model.
         """
         state = self.model if self.sending is None or not self.clients else self.sending.send(self.model)
         return Contribution(self.number, state, self.weight, version)
 
     @property
     def below(self) -> Sequence[Server]:
-        """No servers: clients stand below."""
+        """Empty: only clients are below a leaf."""
         return ()
 
     def be_corrected(self, above: State | None) -> None:
-        """Take in the sum of the corrections of servers above; `keep_states` adds the correction to their
-        control."""
+        """Set the sum of the corrections of the servers above; `keep_states` adds it to the control."""
         self._above = above
 
     @property
     def told_control(self) -> State | None:
-        """Server's control as told to clients: c_j + u_j + those of servers above."""
+        """The control variate sent to clients: c_j + u_j + the corrections of the servers above."""
         return self._told
 
     def begin(self, model: State, group: int = 0) -> None:
-        """Begin the run with a model, as all leaves of a group do."""
+        """Start the run with a model, the same for all leaves of a group."""
         self.models.begin(model)
         if self.drift is not None:
             self.drift = Drift(model, group=group)
@@ -198,14 +197,14 @@ class Leaf:
     def configure_train(
         self, grid: Grid, node_ids: Sequence[int], round_context: RoundContext
     ) -> list[Message]:
-        """The messages of one leaf round to the given nodes of this leaf.
+        """The train messages of one leaf round to the given nodes of this leaf.
 
         Raises:
-            RunError: the strategy makes none, or a user's fails.
+            RunError: the strategy makes no messages, or a user's strategy fails.
         """
         arrays, leaf_round = to_record(self.model), round_context.leaf_round
         try:
-            with GLOBAL_STREAMS:  # FedAvg samples its nodes by one of them
+            with GLOBAL_STREAMS:  # FedAvg draws its nodes from a global stream
                 messages = messages_of(
                     self._strategy, leaf_round, arrays, round_context.to_record(), grid, node_ids
                 )
@@ -235,25 +234,25 @@ class Leaf:
         settings: LocalTraining,
         keep: Callable[[State], State] = lambda state: state,
     ) -> dict[int, ReplyRejected]:
-        """Move to the strategy's model of the replies, if there is a finite one.
+        """Update the leaf to the strategy's combination of the replies, if it is finite.
 
-        A fork leaves control variates alone.
+        A fork does not change control variates.
 
         Returns:
-            The clients with replies that cannot be combined, each even alone; then nothing has changed, and a
-                second try without them is possible. Empty if the leaf has moved, or keeps its model for a
-                reason other than a single reply.
+            Clients whose reply cannot be combined even alone. If any, the leaf is unchanged, and the call can
+                be repeated without them. Empty if the leaf was updated, or keeps its model for a reason other
+                than a single reply.
 
         Args:
-            round_context: of the leaf round.
-            replies: partition id → reply, ascending; as many as the strategy needs.
-            mean: of their models, weighted by windows.
-            settings: under which the clients trained.
-            keep: decides where large states lie.
+            round_context: the leaf round.
+            replies: partition id → reply, ascending; at least as many as the strategy needs.
+            mean: mean of their models, weighted by windows.
+            settings: settings of the clients' training.
+            keep: stores large states in files or in memory.
         """
         try:
             step = self._step(replies, mean, settings, round_context)
-        except OWN_ERRORS as error:  # of arithmetic, or raised in a strategy
+        except OWN_ERRORS as error:  # arithmetic, or an error in a strategy
             logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
             by = settings, round_context
             alone = {client: self._fails_alone(client, reply, *by) for client, reply in replies.items()}
@@ -272,7 +271,7 @@ class Leaf:
     def _move_client_controls(
         self, replies: Mapping[int, TrainReply], settings: LocalTraining, keep: Callable[[State], State]
     ) -> None:
-        """Give every client with an accepted reply its c_i⁺, one by one: each is as large as two models."""
+        """Set c_i⁺ of every client with an accepted reply, one by one, as each is as large as two models."""
         assert self._told is not None
         for client, reply in replies.items():
             own = self.client_controls.get(client)
@@ -286,11 +285,11 @@ class Leaf:
         settings: LocalTraining,
         round_context: RoundContext,
     ) -> "_Step":
-        """Next state of the leaf; the arguments as of `aggregate_train`.
+        """Next state of the leaf; arguments as for `aggregate_train`.
 
         Raises:
             FloatingPointError: c_i⁺ is not finite.
-            Exception: of the strategy.
+            Exception: any error of the strategy.
         """
         control = self.control
         if control is not None and not self._is_fork:
@@ -317,7 +316,7 @@ class Leaf:
     def _fails_alone(
         self, client: int, reply: TrainReply, settings: LocalTraining, round_context: RoundContext
     ) -> ReplyRejected | None:
-        """Why a reply cannot be combined even by itself, or None."""
+        """Reason why a reply cannot be combined even alone, or None."""
         try:
             self._step({client: reply}, reply.state, settings, round_context)
         except OWN_ERRORS as error:  # as in `aggregate_train`
@@ -325,9 +324,9 @@ class Leaf:
         return None
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where the leaf's states lie."""
+        """Pass all large states through `keep`, which stores them in files or in memory."""
         self.models.keep(keep)
-        if self._is_fork:  # it tells the leaf's, which keeps it
+        if self._is_fork:  # a fork sends the leaf's control variate, which the leaf stores
             return
         if self.control is not None:
             self.control = keep(self.control)
@@ -343,7 +342,7 @@ class Leaf:
             self._told = keep(self._told)
 
     def states(self) -> dict[str, State]:
-        """The leaf's states from round to round: models, controls, its strategy's."""
+        """The leaf's states between rounds: models, control variates, and those of its strategy."""
         control: dict[str, State] = {} if self.control is None else {"control": self.control}
         if self.drift is not None:
             control |= self.drift.states()
@@ -353,11 +352,11 @@ class Leaf:
         return {**self.models.states(), **control, **self._strategy_states(), **sending}
 
     def _strategy_states(self) -> dict[str, State]:
-        """The strategy's states, by their names among the leaf's."""
+        """The strategy's states, under the prefixed names used among the leaf's."""
         return {f"{_STRATEGY}{name}": state for name, state in states_of(self._strategy).items()}
 
     def facts(self) -> dict[str, Any]:
-        """Further state of the leaf between rounds, as JSON."""
+        """The leaf's other state between rounds, as JSON."""
         drift = {} if self.drift is None else {"drift": self.drift.facts()}
         return {
             "repeated": self.models.repeated(),
@@ -373,7 +372,7 @@ class Leaf:
         """Restore the result of `states` and `facts`; the arrays become the leaf's own.
 
         Raises:
-            ValueError, FloatingPointError: they are none of this leaf's.
+            ValueError, FloatingPointError: they do not belong to this leaf.
         """
         self.models.restore(states, facts["repeated"])
         for model in self.models.states().values():
@@ -395,7 +394,7 @@ class Leaf:
         restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
 
     def _refuse_strangers(self, clients: Iterable[int], what: str) -> None:
-        """Raise ValueError for a client that trains at another leaf, or at none."""
+        """Raise ValueError for a client that does not train at this leaf."""
         strangers = set(clients) - set(self.clients)
         if strangers:
             raise ValueError(
@@ -403,7 +402,7 @@ class Leaf:
             )
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
-        """State of a leaf round beside the model: starting states, moved in place, and facts as JSON."""
+        """State that a leaf round starts from, other than the model: states, and facts as JSON."""
         states = self._strategy_states()
         if self.control is not None:
             states["control"] = self.control
@@ -418,7 +417,7 @@ class Leaf:
         return states, facts | ({} if self.drift is None else {"drift": self.drift.length})
 
     def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Take `round_states` of this leaf from elsewhere; without the model and the c_i."""
+        """Set `round_states` of this leaf from another process; the model and the c_i are not included."""
         self.control, self._told = states.get("control"), states.get("told")
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])
@@ -431,15 +430,15 @@ class Leaf:
             self.drift.length = float(facts["drift"])
 
     def refuse_other_strategy(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Raise ValueError where the strategy cannot keep the state of `put_round_states`."""
+        """Raise ValueError unless the strategy can hold the state for `put_round_states`."""
         refuse_other(self._strategy, under(_STRATEGY, states), facts["strategy"], self.model)
 
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining
     ) -> State:
-        """c⁺, worked out in parts: all Δc_i of a large model at once are many times the model.
+        """c⁺, computed in parts, because all Δc_i of a large model at once would take too much memory.
 
-        A client's weight is its number of dealt windows, in every round: so c stays their mean.
+        A client is always weighted by its number of dealt windows, so that c stays the mean of the c_i.
         """
         told_whole = self._told
         assert told_whole is not None

@@ -1,16 +1,16 @@
-"""A leaf's models from round to round: trained, served and personal ones, and all their transitions.
+"""A leaf's models between rounds (trained, served, personal), and all their transitions.
 
 In the order of a global round:
 
-    begin             the leaf begins with a model, at the start of the run or of its own choice
-    trained           a leaf round has moved the model itself, or one that trains beside it
-    meet_cloud        a cloud step leaves the cluster's model, and the start of a trial of new groups
-    go_on_with        the gate has chosen; the leaf serves that model and goes on with it
-    stay              the gate has kept the model that is there
-    take_tentatively  instead it goes on with an offer, and keeps its served model as its own line, until a
-                      round of training has shown which is better (`fedge.serving.decision`)
-    serve_unseen      the model for unseen clients
-    serve_personal    known clients get a fine-tuned model; the next round starts as if it had not been
+    begin             start with a model, at the beginning of the run or when the leaf chooses another one
+    trained           a leaf round has trained the model, or one trained beside it
+    meet_cloud        a cloud step provides the cluster's model, and the start of a trial of new groups
+    go_on_with        the gate has chosen a model; serve it and train it further
+    stay              the gate has kept the leaf's own model
+    take_tentatively  train an offer, and keep the served model as the leaf's own line, until a round of
+                      training has shown which is better (`fedge.serving.decision`)
+    serve_unseen      set the model for unseen clients
+    serve_personal    serve known clients a fine-tuned model; the next round ignores it
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +28,13 @@ Slot = Literal[
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 _FOLDS: tuple[Slot, ...] = tuple(slot for slot in SLOTS if slot.startswith("fold-"))
 assert len(_FOLDS) == MOST_LINES
-_ALWAYS: tuple[Slot, ...] = ("model", "served")  # the others are there at times
+_ALWAYS: tuple[Slot, ...] = ("model", "served")  # the others are optional
 
 _TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "trial", PERSONAL: "served"}
 
 
 class LeafModels:
-    """The models of one leaf; equal ones are one object."""
+    """The models of one leaf; identical models are one object."""
 
     def __init__(self, model: State) -> None:
         """Begin with a model."""
@@ -43,17 +43,17 @@ class LeafModels:
 
     @property
     def model(self) -> State:
-        """With which its next leaf round begins."""
+        """The model from which the next leaf round starts."""
         return self._held["model"]
 
     @property
     def served(self) -> State:
-        """Model served to known clients since the last gate; mostly `model` itself."""
+        """The model served to known clients since the last gate decision; usually `model` itself."""
         return self._held["served"]
 
     @property
     def own_line(self) -> State | None:
-        """Own model beside a tentatively accepted offer; None where there is none."""
+        """The leaf's own model, trained beside a tentatively accepted offer; None without one."""
         return self._held.get("own_line")
 
     @property
@@ -63,52 +63,52 @@ class LeafModels:
 
     @property
     def folds(self) -> list[State]:
-        """The forks for judging it as a lone leaf, each made without some of its clients."""
+        """Forks for judging the leaf on its own, each trained without some of its clients."""
         return [self._held[slot] for slot in _FOLDS if slot in self._held]
 
     @property
     def cluster(self) -> State | None:
-        """Its cluster's, as of the last cloud step; None for a lone leaf, or one without unseen clients."""
+        """The cluster's model of the last cloud step; None for a lone leaf or without unseen clients."""
         return self._held.get("cluster")
 
     @property
     def unseen(self) -> State | None:
-        """Model served to unseen clients since the last gate; None if equal to `served`."""
+        """The model served to unseen clients since the last gate decision; None if equal to `served`."""
         return self._held.get("unseen")
 
     def training(self, line: Line) -> State | None:
-        """Model trained by a line; None where there is none now."""
+        """The model that a line trains; None if there is no such line now."""
         return self._held.get(_TRAINS[line])
 
     # --- transitions --------------------------------------------------------------------------------
 
     def begin(self, model: State) -> None:
-        """Start with a model, and serve the model."""
+        """Start with a model, and serve it."""
         self._held = {"model": model, "served": model}
 
     def trained(self, line: Line, model: State) -> None:
-        """Take a line's model from a leaf round; the served model changes at gates only.
+        """Set the model that a line trained in a leaf round; the served model changes only at gates.
 
         Args:
-            line: leaf, own line or trial.
-            model: the new one.
+            line: the leaf itself, its own line, or its trial.
+            model: the new model.
         """
         assert line != PERSONAL
         assert _TRAINS[line] in self._held
         self._held[_TRAINS[line]] = model
 
     def fold_trained(self, fold: int, model: State) -> None:
-        """Take the model of one of the folds from a leaf round."""
+        """Set the model that a fold trained in a leaf round."""
         assert _FOLDS[fold] in self._held
         self._held[_FOLDS[fold]] = model
 
     def meet_cloud(self, cluster: State | None, trial: State | None, folds: Sequence[State] = ()) -> None:
-        """Take the results of a cloud step.
+        """Set the results of a cloud step.
 
         Args:
             cluster: the cluster's model, or None.
-            trial: with which a fork begins, or None.
-            folds: starting models of the forks for judging it as a lone leaf.
+            trial: starting model of a trial, or None.
+            folds: starting models of the forks for judging the leaf on its own.
         """
         self._put("cluster", cluster)
         self._put("trial", trial)
@@ -116,7 +116,7 @@ class LeafModels:
             self._put(slot, folds[number] if number < len(folds) else None)
 
     def go_on_with(self, model: State) -> None:
-        """Serve a model and train it further; there is no line beside the model."""
+        """Serve a model and train it further; ends the leaf's own line."""
         self._held |= {"model": model, "served": model}
         self._put("own_line", None)
 
@@ -125,11 +125,11 @@ class LeafModels:
         self.go_on_with(self.model)
 
     def take_tentatively(self, offer: State) -> None:
-        """Train an offer on, beside the served model."""
+        """Train an offer, and keep the served model as the leaf's own line."""
         self._held |= {"model": offer, "own_line": self.served}
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a separate model, or with None the known clients'."""
+        """Serve unseen clients a separate model, or with None that of the known clients."""
         self._put("unseen", model)
 
     def serve_personal(self, model: State) -> None:
@@ -145,17 +145,17 @@ class LeafModels:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def keep(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where each model lies; shared objects remain shared."""
+        """Pass each model through `keep`, which stores it in a file or in memory; sharing is preserved."""
         once = Once(keep)
         self._held = {slot: once(model) for slot, model in self._held.items()}
 
     def states(self) -> dict[str, State]:
-        """Every model once, under the first of its places."""
+        """Every distinct model, under the first of its names."""
         repeated = self.repeated()
         return {slot: self._held[slot] for slot in SLOTS if slot in self._held and slot not in repeated}
 
     def repeated(self) -> dict[str, str]:
-        """Place → the preceding place with the same model."""
+        """Name → the earlier name with the same model."""
         there = [slot for slot in SLOTS if slot in self._held]
         first = {slot: next(s for s in there if self._held[s] is self._held[slot]) for slot in there}
         return {slot: same for slot, same in first.items() if slot != same}
@@ -164,7 +164,7 @@ class LeafModels:
         """Restore the result of `states` and `repeated`.
 
         Raises:
-            ValueError: a required model is missing, or one has another form than that of the beginning.
+            ValueError: a required model is missing, or one differs in form from the initial model.
         """
         found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
         missing = [slot for slot in _ALWAYS if found[slot] is None]

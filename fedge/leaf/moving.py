@@ -1,19 +1,18 @@
 """Moves of clients from leaf to leaf, between global rounds.
 
-A client takes along all of its leaf's knowledge about it: the weight of its windows, the version of its
-memory, its turns in training, and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's
-part at the leaf stay.
+A client takes along all that its leaf knows about it: its weight, the version of its memory, its training
+history, and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's leaf part stay.
 
 SCAFFOLD. At all times N c = Σ_i n_i c_i over the clients of a leaf, n_i their windows and N = Σ_i n_i: c and
 the c_i begin at zero, and a leaf round moves c by Σ n_i Δc_i / N over the participants (contract C6). c_i
-estimates the client's own gradient, independent of the leaf, and moves unchanged. Then the sum loses n_i c_i
-at the one leaf and gains the term at the other:
+estimates the client's own gradient, independent of the leaf, and moves unchanged. The term n_i c_i moves
+from one sum to the other:
 
-    c ← (N c − n_i c_i) / (N − n_i)        at the leaf that it leaves
-    c ← (N c + n_i c_i) / (N + n_i)        at the leaf that it comes to
+    c ← (N c − n_i c_i) / (N − n_i)        at the old leaf
+    c ← (N c + n_i c_i) / (N + n_i)        at the new leaf
 
-Both are the mean of the c_i of the clients then present. c is computed anew, without rounding errors of
-earlier moves, and is zero at a leaf without clients.
+Either is the mean of the c_i of the leaf's clients after the move. It is recomputed from all c_i, so rounding
+errors do not accumulate; c is zero at a leaf without clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +30,14 @@ def leaf_of_each(leaves: Sequence[Leaf]) -> dict[int, Leaf]:
 
 
 def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
-    """Let clients go to other leaves.
+    """Move clients to other leaves.
 
     Args:
-        leaves: of the run, in order; they change.
+        leaves: all leaves, in order; modified.
         moves: training client → index of its new leaf.
 
     Returns:
-        Client → its former leaf, for moved clients.
+        Client → index of its former leaf, for clients that moved.
     """
     place, came_from = leaf_of_each(leaves), {}
     for client, index in sorted(moves.items()):
@@ -56,7 +55,7 @@ def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
 
 
 def _hand_over(client: int, source: Leaf, target: Leaf) -> None:
-    """Transfer all of a leaf's knowledge about a client to another."""
+    """Transfer all that a leaf knows about a client to another leaf."""
     target.train_samples[client] = source.train_samples.pop(client)
     if client in source.client_controls:
         target.client_controls[client] = source.client_controls.pop(client)
@@ -67,12 +66,11 @@ def _hand_over(client: int, source: Leaf, target: Leaf) -> None:
 
 
 def mean_control(leaf: Leaf, like: State) -> State:
-    """Σ_i n_i c_i / Σ_i n_i over the clients of a leaf, float64; zero without any, and for clients without
-    c_i.
+    """Σ_i n_i c_i / Σ_i n_i over a leaf's clients, float64; zero without clients. A missing c_i is zero.
 
     Args:
-        leaf: with its clients.
-        like: entries of a control.
+        leaf: the leaf.
+        like: a control variate, for names and shapes of entries.
     """
     mean = {name: np.zeros_like(array) for name, array in like.items()}
     held = [
@@ -89,14 +87,14 @@ def mean_control(leaf: Leaf, like: State) -> State:
 
 
 def restore_places(leaves: Sequence[Leaf], places: Sequence[Sequence[int]]) -> None:
-    """Put clients where they were at a checkpoint; leaves' knowledge about them is restored afterwards.
+    """Restore the assignment of clients to leaves from a checkpoint, before the leaves' state is restored.
 
     Args:
-        leaves: of the run, in order, as at its start.
-        places: per leaf its training clients.
+        leaves: all leaves, in order, as at the start of the run.
+        places: per leaf, its training clients.
 
     Raises:
-        ValueError: they are not those of the run, each once.
+        ValueError: the clients are not those of the run, each exactly once.
     """
     windows = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
     if sorted(client for clients in places for client in clients) != sorted(windows):

@@ -2,10 +2,10 @@
 
     select(clients, turn, further arguments by keyword) → partition ids of the training clients
 
-called for every leaf in every leaf round with fewer than all of its clients; one of a user's is called in
-every leaf round. The function gets the leaf's knowledge of its clients (`Candidates`) and the moment
-(`Turn`), including random numbers, and keeps no state: so resumed runs, separate leaf servers and both
-engines choose the same clients.
+called for every leaf in each leaf round that trains only some of its clients (a user's selection in every
+leaf round). It gets what the leaf knows about its clients (`Candidates`) and about the round (`Turn`),
+including a random generator, and keeps no state, so resumed runs, separate leaf servers and both engines
+choose the same clients.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ class Turn:
     """The leaf round for which clients are chosen.
 
     Attributes:
-        count: requested clients, at most all.
-        leaf: its number.
-        global_round, leaf_round: 1, 2, …, the second counted through the run.
-        rng: chance; the same wherever the run is carried out.
+        count: number of clients to choose, at most all.
+        leaf: number of the leaf.
+        global_round, leaf_round: 1, 2, …; leaf rounds are counted over the run.
+        rng: random generator, seeded by run, leaf and round.
     """
 
     count: int
@@ -46,45 +46,45 @@ Selection = Callable[..., Sequence[int]]
 
 
 def uniform(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """Each set of `turn.count` clients is as likely (McMahan et al. 2017)."""
+    """Uniform sampling without replacement (McMahan et al. 2017)."""
     return list(turn.rng.choice(clients.ids, size=turn.count, replace=False))
 
 
 def by_size(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """One after another, by their share of the windows of the remaining ones.
+    """Sampling without replacement, with probability proportional to the number of windows.
 
     Source: Li et al. 2020, "On the Convergence of FedAvg on Non-IID Data", scheme I. There clients are drawn
-    with replacement and their models averaged evenly, here without, and the leaf's mean is weighted by
-    windows: large clients count for more than in a round of all.
+    with replacement and their models averaged with equal weights; here the mean is weighted by windows, so
+    large clients count for more than if all clients trained.
     """
     return list(turn.rng.choice(clients.ids, size=turn.count, replace=False, p=_shares(clients)))
 
 
 def round_robin(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """Clients in turns: those asked least often, by number."""
+    """Round-robin: the clients asked least often, by id."""
     return list(clients.ids[np.lexsort((clients.ids, clients.begun))][: turn.count])
 
 
 def without_reuse(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """Drawn among those asked least often: nobody is asked again before all have been."""
+    """Uniform among the clients asked least often, so that none is asked again before all others."""
     drawn = turn.rng.permutation(len(clients.ids))
     return list(clients.ids[np.lexsort((drawn, clients.begun))][: turn.count])
 
 
 def power_of_choice(clients: Candidates, turn: Turn, candidates: int = 0) -> Sequence[int]:
-    """Of `candidates` clients, drawn by their windows, those with the highest loss.
+    """Draw `candidates` clients with probability by windows, and choose those with the highest loss.
 
     Source: Cho et al. 2020, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice
-    Selection Strategies", variant rpow-d: in place of losses of the present model, each client's last mean
-    training loss; whoever has brought none comes first.
+    Selection Strategies", variant rpow-d: it uses each client's last mean training loss, not the loss of the
+    current model; clients without a loss come first.
 
     Args:
-        clients: of the leaf.
-        turn: of the choice.
+        clients: clients of the leaf.
+        turn: the leaf round.
         candidates: d of the paper, at least `turn.count` and at most all; 0 for twice `turn.count`.
 
     Raises:
-        ConfigError: d is no whole number of at least 0.
+        ConfigError: d is not a whole number of at least 0.
     """
     if type(candidates) is not int or candidates < 0:
         raise ConfigError(
@@ -97,14 +97,14 @@ def power_of_choice(clients: Candidates, turn: Turn, candidates: int = 0) -> Seq
 
 
 def _shares(clients: Candidates) -> np.ndarray:
-    """Share of each client in the windows, (n,) float64."""
+    """Each client's share of all windows, (n,) float64."""
     windows = clients.windows.astype(np.float64)
     shares: np.ndarray = windows / windows.sum()
     return shares
 
 
 def reads_turns(name: str) -> bool:
-    """Whether a selection may go by clients' earlier turns: all but those drawing anew."""
+    """Whether a selection may depend on earlier rounds: all but `uniform` and `by_size`."""
     return CLIENT_SELECTIONS.load(name) not in (uniform, by_size)
 
 
@@ -117,19 +117,19 @@ def selected(
     leaf: int,
     global_round: int,
 ) -> list[int]:
-    """Training clients of a leaf in a leaf round, ascending.
+    """The clients that train at a leaf in a leaf round, ascending.
 
     Args:
-        config: its `selection` is read.
-        clients: of the leaf.
-        count: requested.
-        seed: root of the run's streams.
-        where: leaf round and so on, from which the draw follows.
-        leaf: its number.
-        global_round: that the leaf round belongs to.
+        config: configuration, of which `selection` is read.
+        clients: clients of the leaf.
+        count: number of clients to choose.
+        seed: seed of the run.
+        where: coordinates of the random stream: leaf round and so on.
+        leaf: number of the leaf.
+        global_round: global round of the leaf round.
 
     Raises:
-        ConfigError: a selection of the user's fails, or chooses nobody, one twice, or others than there are.
+        ConfigError: a user's selection fails, or chooses no client, one twice, or one of another leaf.
     """
     name = config.selection
     if count >= len(clients.ids) and not CLIENT_SELECTIONS.is_own(name):
@@ -143,7 +143,7 @@ def selected(
 
 
 def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
-    """Raise ConfigError unless a selection has chosen clients of the leaf, each once."""
+    """Raise ConfigError unless a selection chose clients of the leaf, each once."""
     there = {int(client) for client in clients.ids}
     said = (
         f"{_KEY} {name} must return clients of its leaf, each once and at least one, but at leaf {turn.leaf}"
@@ -161,7 +161,7 @@ def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
 
 
 def try_client_selection(config: HierarchyConfig) -> None:
-    """Raise ConfigError for a selection that fails on made-up clients, or does not follow from the seed."""
+    """Raise ConfigError for a selection that fails on made-up clients, or ignores the seed."""
 
     def chosen(clients: int, asked: int) -> list[int]:
         seen = np.full(clients, asked)

@@ -1,4 +1,4 @@
-"""A server as seen by the one above: a leaf over clients, or a region over servers (`fedge.cloud.region`)."""
+"""A server as its parent sees it: a leaf over clients, or a region over servers (`fedge.cloud.region`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -13,13 +13,13 @@ from fedge.states.files import state_bytes
 
 
 class Server(Protocol):
-    """Child of a server.
+    """A server with a parent.
 
     Attributes:
-        path: from the root down: which child, then which of its children, …
-        is_apart: whether the servers below have models of their own between its rounds.
-        drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
-        sending: its compressed way up; None where its model travels as it is.
+        path: position in the tree: index of the root's child, then of that server's child, …
+        is_apart: whether the servers below keep separate models between its rounds.
+        drift: movement since the parent's last round, or None if SCAFFOLD does not reach this tier.
+        sending: compression of its uplink; None for uncompressed models.
     """
 
     path: Path
@@ -29,7 +29,7 @@ class Server(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number among the children of the server above: 0, 1, …"""
+        """Index among the children of its parent: 0, 1, …"""
 
     @property
     def clients(self) -> Sequence[int]:
@@ -37,7 +37,7 @@ class Server(Protocol):
 
     @property
     def unseen_clients(self) -> Sequence[int]:
-        """Partition ids of all clients below without training."""
+        """Partition ids of all unseen clients below."""
 
     @property
     def train_samples(self) -> Mapping[int, int]:
@@ -45,7 +45,7 @@ class Server(Protocol):
 
     @property
     def models(self) -> LeafModels:
-        """Trained and served models; transitions reach all servers below."""
+        """The trained and served models; transitions also apply to all servers below."""
 
     @property
     def model(self) -> State:
@@ -53,7 +53,7 @@ class Server(Protocol):
 
     @property
     def weight(self) -> int:
-        """Training windows of all training clients below: its weight at the server above."""
+        """Number of training windows of all training clients below, its weight at the parent."""
 
     @property
     def control(self) -> State | None:
@@ -61,30 +61,30 @@ class Server(Protocol):
 
     @property
     def below(self) -> Sequence["Server"]:
-        """Servers with results to combine; none for a leaf."""
+        """The servers whose results it combines; none for a leaf."""
 
     def contribution(self, version: int) -> Contribution:
-        """Contribution to the server above, whose round is `version`."""
+        """Contribution to the parent, in the parent's round `version`."""
 
     def begin(self, model: State, group: int = 0) -> None:
-        """Begin the run with a model."""
+        """Start the run with a model."""
 
     def be_corrected(self, above: State | None) -> None:
-        """Take in the sum of the corrections of all servers above; None for zero."""
+        """Set the sum of the corrections of all servers above; None for zero."""
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where its states, and those of all servers below, lie."""
+        """Pass its states, and those of all servers below, through `keep`, which stores them."""
 
 
 def bytes_up(server: Server) -> int:
-    """Bytes of a server's model on its way up."""
+    """Bytes that a server sends to its parent for its model."""
     return state_bytes(server.model) if server.sending is None else server.sending.sent_bytes
 
 
 def take_in_given(servers: Sequence[Server]) -> None:
-    """After a round of the server above: count updates from the models given to all below.
+    """After a round of the parent: let compressed updates refer to the models that the servers below got.
 
-    A leaf without clients, which all have moved, was given none.
+    A leaf whose clients have all moved away got none.
     """
     for server in servers:
         if server.sending is not None and server.clients:

@@ -1,4 +1,4 @@
-"""How far the models of a leaf's clients lie apart."""
+"""Dispersion of the models of a leaf's clients."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ def dispersion(states: Sequence[State], names: Sequence[str]) -> float:
 
         1/K Σ_c |w_c − 1/K Σ_c w_c|²
 
-    Sums in float64, in the order given, in parts: models may be large.
+    Sums in float64, in the order given, and in parts, as models may be large.
 
     Args:
-        states: K, at least one.
-        names: counted entries.
+        states: K models, at least one.
+        names: entries to include.
 
     >>> dispersion([{"w": np.array([0.0, 1.0])}, {"w": np.array([2.0, 1.0])}], ["w"])
     1.0

@@ -1,7 +1,7 @@
-"""A client's algorithm tried out before the first round: two clients, two leaf rounds, a few windows.
+"""Trial of a client's algorithm before the first round: two clients, two leaf rounds, a few windows.
 
-Its messages, memory and models have the form found here, in every round and at every client;
-later differences are refused where they come up.
+It determines the form of messages, memory and models, which must be the same in every round and at every
+client; later deviations are refused when they occur.
 """
 
 import copy
@@ -34,7 +34,7 @@ from fedge.training.networks.models import variance_names
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
 from fedge.training.schedule import local_training
 
-WINDOWS = 10  # of the trial: 6 of one client, 4 of the other
+WINDOWS = 10  # windows of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
 _LARGE = 2**22  # entries
 _OF_CLIENT = (
@@ -43,16 +43,16 @@ _OF_CLIENT = (
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
-    """Form of the arrays sent by a run's clients for its algorithm.
+    """Form of the arrays that clients send for a run's algorithm.
 
     Args:
-        config: of the run.
-        network: of the run's kind, on the CPU; a large one is trained, and once only.
-        x: (10, …) windows of the run, or like them.
+        config: configuration of the run.
+        network: a network of the run on the CPU; a large one is trained itself, and only once.
+        x: (10, …) windows of the run, or similar ones.
         y: (10, …) their labels.
 
     Raises:
-        ConfigError: the algorithm fails, or sends or keeps values not allowed.
+        ConfigError: the algorithm fails, or sends or stores invalid values.
     """
     name = config.train.algorithm
     is_large = sum(entry.numel() for entry in network.state_dict().values()) > _LARGE
@@ -80,13 +80,13 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
 def _refuse_state_in_part(
     config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray, model: State
 ) -> None:
-    """Raise ConfigError for a leaf part with state in its object, by a trial that makes it anew in between.
+    """Raise ConfigError for a leaf part with state in its object, found by recreating it between rounds.
 
-    Forks would change such state, and a run that goes on after a stop would have lost it.
+    Forks would change such state, and a resumed run would have lost it.
 
     Args:
-        config, network, x, y: as of `try_algorithm`; x (10, …), y (10, …).
-        model: after both rounds by one object.
+        config, network, x, y: as for `try_algorithm`; x (10, …), y (10, …).
+        model: the model after both rounds with a single object.
     """
     trial = _Trial(config, copy.deepcopy(network), x, y, made_anew=True)
     trial.form()
@@ -100,13 +100,13 @@ def _refuse_state_in_part(
 
 @dataclass(frozen=True)
 class Tiers:
-    """Memory and messages of an algorithm on each tier, as found by its trial.
+    """Memory and messages of an algorithm on each tier, determined by its trial.
 
     Attributes:
-        form: of clients' messages.
-        client_keeps: client memory, by name.
-        leaf_keeps: memory of the leaf part.
-        leaf_sends: beside the model, by name.
+        form: form of clients' messages.
+        client_keeps: a client's memory, by name.
+        leaf_keeps: memory of the leaf part, by name.
+        leaf_sends: arrays that the leaf sends beside the model, by name.
         model: entries of the model.
     """
 
@@ -118,12 +118,12 @@ class Tiers:
 
 
 def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> Tiers:
-    """Memory and messages of an algorithm on each tier, by a trial.
+    """Run the trial and return an algorithm's memory and messages on each tier.
 
-    Arguments as of `try_algorithm`: x (10, …), y (10, …).
+    Arguments as for `try_algorithm`: x (10, …), y (10, …).
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as for `try_algorithm`.
     """
     trial = _Trial(config, network, x, y)
     form = trial.form()
@@ -133,7 +133,7 @@ def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -
 
 
 class _Trial:
-    """One leaf with two clients; `made_anew`: with another object of the leaf part after each round."""
+    """One leaf with two clients; with `made_anew`, the leaf part is recreated after each round."""
 
     def __init__(
         self, config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray, made_anew: bool = False
@@ -155,7 +155,7 @@ class _Trial:
         self._own: set[str] = set()
 
     def form(self) -> ReplyForm:
-        """Carry out both rounds."""
+        """Run both rounds; returns the form of messages."""
         found: ReplyForm | None = None
         first = unpacked(packed(self._part.start(self.model), "memory of the leaf"))
         self.beside = packed(self._part.send(first), "what the leaf sends")
@@ -187,7 +187,7 @@ class _Trial:
         return self._with_models(replace(found, leaf_sends=form_of(sends), own=own), self.memories)
 
     def _form(self, part: TakenPart) -> ReplyForm:
-        """Form of a client's messages, of which one has this part."""
+        """Form of a client's messages, from its result."""
         within, models = self._algorithm.within, self._algorithm.beside_models
         form = form_of(part.arrays)
         unknown = sorted({*within, *models} - {name.partition("/")[0] for name in form})
@@ -213,13 +213,13 @@ class _Trial:
         )  # fmt: skip
 
     def _refuse_changed(self, client: int, stands: Client) -> None:
-        """Raise ValueError when windows were changed by ways that PyTorch does not count."""
+        """Raise ValueError if windows were modified in ways that PyTorch's version counter misses."""
         for name, given in zip("xy", self._windows[client], strict=True):
             if getattr(stands, name).numpy().tobytes() != given.tobytes():
                 raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
     def _refuse_unanswerable(self, form: ReplyForm, client: int, part: TakenPart) -> None:
-        """Raise ValueError for a message that every leaf would refuse."""
+        """Raise ValueError for a message that a leaf would refuse."""
         count = len(self._windows[client][1])
         task = TrainTask(
             self.model, count, batch_size=self._settings.batch_size, variances=self._variances, form=form
@@ -233,11 +233,11 @@ class _Trial:
             raise ValueError(f"its message to the leaf is {rejected.failure}") from rejected
 
     def _whole(self) -> State:
-        """The model as trained by clients."""
+        """The whole model, as clients train it."""
         return dict(full_state(self.model, self._frozen, self._network))
 
     def _travelling(self, part: TakenPart) -> TakenPart:
-        """A client's part without frozen entries, none of which may have changed."""
+        """A client's result without frozen entries; raises ValueError if one of them changed."""
         for name in self._frozen.keys() & part.sent.keys():
             if not np.array_equal(part.sent[name], self._frozen[name]):
                 raise ValueError(
@@ -247,7 +247,7 @@ class _Trial:
         return replace(part, sent={n: a for n, a in part.sent.items() if n not in self._frozen})
 
     def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart], leaf_round: int) -> State:
-        """Combine both messages, as `fedge.leaf` does."""
+        """Combine both messages as a leaf does."""
         replies: dict[int, TrainReply] = {}
         for client, part in enumerate(parts):
             state = {name: part.sent.get(name, own) for name, own in self.model.items()}
@@ -266,7 +266,7 @@ class _Trial:
         return made
 
     def _with_models(self, form: ReplyForm, memories: list[Memory | None]) -> ReplyForm:
-        """The form with the names of the models for clients' evaluation."""
+        """The form, extended by the names of the further models that clients evaluate."""
         known = self._models(0, memories[0])
         other = self._models(1, memories[1])
         if known.keys() != other.keys():

@@ -1,7 +1,7 @@
-"""Turns of a leaf's clients in training: number of requests, time of the last, and last loss of each.
+"""Training history of a leaf's clients: number of requests, round of the last one, and last loss.
 
-Kept for selections in need of them (`fedge.leaf.selection`), in checkpoints, and sent to separate leaf
-servers. A client with a refused reply has used its turn, and keeps its earlier loss (contract C12).
+Recorded for selections that read it (`fedge.leaf.selection`), saved in checkpoints, and sent to separate leaf
+servers. A refused reply counts as a turn and leaves the client's earlier loss (contract C12).
 """
 
 import math
@@ -16,15 +16,15 @@ from fedge.config.registers.option import shown
 
 @dataclass(frozen=True)
 class Candidates:
-    """Clients of a leaf; every array is (n,), by `ids`.
+    """Clients of a leaf; every array is (n,), in the order of `ids`.
 
     Attributes:
         ids: partition ids, int64, ascending.
-        windows: training windows, int64.
-        begun: leaf rounds in which each was asked to train, int64.
-        given_in: the newest of them, counted through the run, int64; 0 before the first.
-        updates: accepted replies, int64.
-        losses: mean training loss of the newest of these, float64; NaN before the first.
+        windows: number of training windows, int64.
+        begun: number of leaf rounds in which the client was asked to train, int64.
+        given_in: the latest of these rounds, counted over the run, int64; 0 before the first.
+        updates: number of accepted replies, int64.
+        losses: mean training loss of the latest accepted reply, float64; NaN before the first.
     """
 
     ids: np.ndarray
@@ -37,7 +37,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class ClientTurns:
-    """One client's; see `Candidates`."""
+    """Training history of one client; see `Candidates`."""
 
     begun: int = 0
     given_in: int = 0
@@ -49,17 +49,17 @@ _NONE = ClientTurns()
 
 
 class Turns:
-    """Turns of a leaf's clients."""
+    """Training history of a leaf's clients."""
 
     def __init__(self, of: Mapping[int, ClientTurns] | None = None) -> None:
-        """Start with the known values: partition id → its turns."""
+        """Start with a known history: partition id → its turns."""
         self._of = dict(of or {})
 
     def candidates(self, windows: Mapping[int, int]) -> Candidates:
-        """Candidates of a selection; arrays of its own.
+        """Candidates for a selection, in new arrays.
 
         Args:
-            windows: partition id → training windows.
+            windows: partition id → number of training windows.
         """
         ids = sorted(windows)
         each = [self._of.get(client, _NONE) for client in ids]
@@ -70,12 +70,12 @@ class Turns:
         return Candidates(np.array(ids, np.int64), numbers, begun, given_in, updates, losses)
 
     def note(self, asked: Collection[int], losses: Mapping[int, float], leaf_round: int) -> None:
-        """Take in a leaf round.
+        """Record a leaf round.
 
         Args:
             asked: clients asked to train.
             losses: client → mean training loss of its accepted reply.
-            leaf_round: counted through the run.
+            leaf_round: its number, counted over the run.
         """
         for client in asked:
             before = self._of.get(client, _NONE)
@@ -85,7 +85,7 @@ class Turns:
             )
 
     def hand_over(self, client: int, to: "Turns") -> None:
-        """Give a client's turns to another leaf's."""
+        """Move a client's history to that of another leaf."""
         if client in self._of:
             to._of[client] = self._of.pop(client)
 
@@ -95,7 +95,7 @@ class Turns:
 
     @classmethod
     def of_facts(cls, facts: Sequence[Sequence[Any]]) -> "Turns":
-        """Turns of the result of `facts`; ValueError where they are none."""
+        """Restore from the result of `facts`; ValueError if malformed."""
         for client, *numbers, loss in facts:
             whole = all(type(number) is int and number >= 0 for number in (client, *numbers))
             if not whole or len(numbers) != 3 or type(loss) not in (float, int, type(None)):

@@ -81,7 +81,7 @@ class PFedMe(Algorithm):
             theta.pull_to((self._strength, dict(zip(theta.names, w, strict=True))))
             if self._restart:
                 torch._foreach_copy_(theta.weights, w)
-                theta.begin_anew()  # a velocity of the last batch would go on from where θ no longer is
+                theta.reset_optimizer()  # its velocity belongs to the last batch's θ
             losses += [float(theta.step(x, y)) for _ in range(self._steps)]
             for own, personal in zip(w, theta.weights, strict=True):
                 own -= client.lr * self._strength * (own - personal)

@@ -1,7 +1,7 @@
-"""Aggregation of children, one notion for all tiers: a leaf over clients, a region over servers, the cloud.
+"""Aggregation of children, in one form for all tiers: a leaf over clients, a region over servers, the cloud.
 
-A server asks its children, combines the accepted contributions, and sends the children the correction for the
-next round:
+A server asks its children, combines the accepted contributions, and sends the children their correction for
+the next round:
 
     question               a leaf, over its clients                   above it, over servers
     children asked         a sample (`fedge.rounds.training`)         all, when a round of the server ends
@@ -10,8 +10,8 @@ next round:
                                                                       (`fedge.cloud.step`), of all in a region
     correction             c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
 
-Contributions have one form, so a server's result is its contribution to the server above it. A contribution
-names the version of its starting model: here all of a round started from the present one.
+All contributions have one form, so a server's result is its contribution to its parent. A contribution names
+the version of its starting model; in synchronous rounds all start from the current one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,15 +24,15 @@ from fedge.states.averaging import State, weighted_mean
 
 @dataclass(frozen=True)
 class Contribution:
-    """Contribution of one child of a server to an aggregation.
+    """Contribution of one child to an aggregation.
 
     Attributes:
         child: partition id of a client, or index of a leaf.
         state: the new model.
-        weight: its training windows.
-        version: of the starting model: the round of the server above it.
-        parts: states averaged in the state of a region with one round per round of the server above. A mean
-            further up is computed over them and rounded once, so that region changes no bit of it.
+        weight: number of training windows.
+        version: version of the starting model: the parent's round.
+        parts: contributions averaged in `state`, for a region with one round per round of its parent. The
+            parent's mean is computed over them and rounded once, so the region in between changes no bit.
     """
 
     child: int
@@ -43,7 +43,7 @@ class Contribution:
 
     @property
     def leaves(self) -> "tuple[Contribution, ...]":
-        """Leaves of the contribution: itself, or the leaves' of all its parts, in order."""
+        """The contributions at the bottom of `parts`, in order; itself without parts."""
         return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
 
 
@@ -51,7 +51,7 @@ def mean_of(contributions: Iterable[Contribution]) -> State:
     """Mean of children's states, weighted by their windows, in the order given.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no contributions.
 
     Source: McMahan et al. 2017, Algorithm 1, server update.
     """
@@ -60,13 +60,13 @@ def mean_of(contributions: Iterable[Contribution]) -> State:
 
 
 def group_means(labels: np.ndarray, brought: Sequence[Contribution]) -> list[State | None]:
-    """Per child the mean of its group's states, one object for the group; None for a child alone.
+    """Per child, the mean of its group's states, one object per group; None for a child on its own.
 
-    A child of weight 0, a leaf without clients, stands in no mean and gets none.
+    A child of weight 0 (a leaf without clients) is left out and gets None.
 
     Args:
         labels: (S,) group of each child.
-        brought: per child, in order.
+        brought: contribution of each child, in order.
     """
     means: list[State | None] = [None] * len(brought)
     for group in np.unique(labels):

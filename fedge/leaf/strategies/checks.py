@@ -1,7 +1,7 @@
-"""Checks of a leaf's replies against each other: those fit for averaging.
+"""Checks of a leaf's replies against each other, before averaging.
 
-`fedge.exchange.schema` has checked each reply by itself. The size of an update is compared with the
-median of the leaf's recent ones, which a minority of clients cannot move (clipping to a running median:
+`fedge.exchange.schema` has checked each reply on its own. Here, the norm of an update is compared with the
+median of the leaf's recent norms, which a minority of clients cannot shift (clipping to a running median:
 Karimireddy et al. 2021, "Learning from History"). Pure functions on arrays.
 """
 
@@ -18,10 +18,10 @@ _HISTORY_ROUNDS = 10  # leaf rounds in the running median
 
 
 def first_not_finite(state: State) -> str | None:
-    """The name of an entry with an infinity or a NaN, or None.
+    """The name of the first entry with an infinity or a NaN, or None.
 
-    The sum of squares is finite only if all numbers are, and BLAS computes the sum at the speed of memory;
-    only otherwise (1e30 squared is too much for float32) each number is examined.
+    The sum of squares is finite only if all numbers are, and BLAS computes it at memory speed. Only if it is
+    not (1e30 squared overflows float32), each number is examined.
     """
     for batch in batches(state):
         for name, at in batch.items():
@@ -37,14 +37,14 @@ def first_not_finite(state: State) -> str | None:
 
 
 def refuse_impossible(state: State, variances: Iterable[str] = (), of: str = "") -> None:
-    """Raise FloatingPointError unless a model's numbers are finite, and its variances not negative.
+    """Raise FloatingPointError unless a model's numbers are finite and its variances non-negative.
 
-    Strategies and methods' parts may step beyond the models that came in.
+    Strategies and methods may extrapolate beyond the models that they combine.
 
     Args:
-        state: a model made of others.
-        variances: non-negative entries; those that it lacks are passed over.
-        of: owner of the entry in the message, as " of a group's model".
+        state: a combined model.
+        variances: entries that must not be negative; missing ones are skipped.
+        of: owner of the entry for the message, such as " of a group's model".
     """
     name = first_not_finite(state)
     if name is not None:
@@ -55,16 +55,16 @@ def refuse_impossible(state: State, variances: Iterable[str] = (), of: str = "")
 
 
 def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
-    """The weighted mean of the models whose values are all finite, and the children with others.
+    """The weighted mean of all finite models, and the children whose models are not finite.
 
-    A sum is finite only if its terms are, so the mean suffices; only if the mean is not finite, each model is
-    examined. So the check costs one part in K.
+    A sum is finite only if its terms are, so it suffices to check the mean, at 1/K of the cost; only if the
+    mean is not finite, each model is examined.
 
     Args:
-        brought: by children; names, shapes and dtypes of their models agree, weights are positive.
+        brought: children's contributions; their models agree in form, and their weights are positive.
 
     Returns:
-        (mean, child → why its model does not count); the mean is None when no model is left.
+        (mean, child → reason for refusing its model); the mean is None if no model is left.
     """
     given = list(brought)
     refused: dict[int, ReplyRejected] = {}
@@ -79,31 +79,31 @@ def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int
 
 
 def _mean(given: Sequence[Contribution]) -> State | None:
-    """The weighted mean, or None of nothing."""
-    with np.errstate(invalid="ignore"):  # infinity minus infinity is about to be found
+    """The weighted mean, or None without contributions."""
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is handled by the caller
         return mean_of(given) if given else None
 
 
 class NormHistory:
-    """The norms of a leaf's recent updates, and which new ones are too far above their median.
+    """Norms of a leaf's recent updates, to find new ones that are too far above their median.
 
     Attributes:
-        norms: of the accepted updates, oldest first; those of the last 10 leaf rounds.
+        norms: norms of the accepted updates of the last 10 leaf rounds, oldest first.
     """
 
     def __init__(self, num_clients: int) -> None:
-        """Start with nothing seen of a leaf of `num_clients`."""
+        """Start with an empty history for a leaf of `num_clients` clients."""
         self.norms: deque[float] = deque(maxlen=_HISTORY_ROUNDS * num_clients)
 
     def too_large(self, norms: Mapping[int, float], factor: float) -> dict[int, ReplyRejected]:
-        """The clients with an update above `factor` × median; the others' are recorded.
+        """The clients whose update is above `factor` × median; the other norms are recorded.
 
-        The median is over this round's updates and the recent ones, independent of the order of the replies,
-        and the first round has one too.
+        The median covers this round's updates as well as the recent ones, so it does not depend on the order
+        of the replies, and it exists in the first round.
 
         Args:
             norms: client → norm of its update.
-            factor: how many times the median an update may be; 0 lets all pass and keeps nothing.
+            factor: largest allowed norm, in medians; with 0 all pass, and nothing is recorded.
         """
         if factor == 0:
             return {}

@@ -1,4 +1,4 @@
-"""View of the real Grid for a leaf's strategy, in which only its own nodes exist."""
+"""View of Flower's Grid for a leaf's strategy, restricted to the leaf's own nodes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-_AWAITED = ("min_available_nodes", "min_train_nodes")  # attributes of FedAvg: at least 2 by default
+_AWAITED = ("min_available_nodes", "min_train_nodes")  # attributes of FedAvg, 2 by default
 
 
 class LeafGrid(Grid):
-    """One leaf's view of the Grid: only the given nodes exist."""
+    """A leaf's view of the Grid, restricted to the given nodes."""
 
     def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
         """Show `node_ids` of `grid`."""
@@ -65,18 +65,18 @@ def messages_of(
     grid: Grid,
     node_ids: Sequence[int],
 ) -> list[Message]:
-    """The messages of a strategy to the nodes of one leaf round.
+    """A strategy's train messages to the nodes of one leaf round.
 
-    Flower's strategies wait without end until as many nodes are there as their attributes demand. A leaf's
-    nodes are chosen before, and no others come: a strategy that demands more is given these.
+    Flower's strategies wait indefinitely for the minimum number of nodes in their attributes. A leaf's nodes
+    are chosen beforehand, so the minimum is lowered to their number for the call.
 
     Args:
-        strategy: of the leaf; unchanged afterwards.
-        leaf_round: its number.
+        strategy: strategy of the leaf; unchanged afterwards.
+        leaf_round: number of the leaf round.
         arrays: the leaf's model.
-        config: the settings of the round.
-        grid: to which they belong.
-        node_ids: all that train in this round.
+        config: settings of the round.
+        grid: Flower's Grid.
+        node_ids: all nodes that train in this round.
     """
     with _nobody_awaited(strategy, len(node_ids)):
         return list(strategy.configure_train(leaf_round, arrays, config, LeafGrid(grid, node_ids)))
@@ -84,7 +84,7 @@ def messages_of(
 
 @contextmanager
 def _nobody_awaited(strategy: Strategy, nodes: int) -> Iterator[None]:
-    """Context in which a strategy demands at most a number of nodes."""
+    """Context in which a strategy waits for at most `nodes` nodes."""
     demanded = {name: getattr(strategy, name, 0) for name in _AWAITED}
     lowered = {name: n for name, n in demanded.items() if isinstance(n, int) and n > nodes}
     try:

@@ -1,6 +1,6 @@
 """A leaf's strategy with central differential privacy: the mean of clipped updates, with noise.
 
-The arithmetic stands in `fedge.privacy.mechanism`, the promises in docs/privacy.md.
+The computations are in `fedge.privacy.mechanism`, the guarantees in docs/privacy.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,31 +19,31 @@ from fedge.states.averaging import State
 
 
 class PrivateMean(FedAvg):
-    """FedAvg of clipped updates under equal weights, divided by the clients asked, plus Gaussian noise.
+    """FedAvg of clipped updates with equal weights, divided by the number of clients asked, plus noise.
 
-    The leaf clips every update, so the noise suffices even if clients fail to clip.
+    The noise is Gaussian. The leaf clips every update, so the noise suffices even if clients fail to clip.
 
     Attributes:
         clip_norm: C of the next leaf round; changes if the norm is adaptive.
-        asked: n, asked clients in a leaf round, with or without a reply.
+        asked: n, the number of clients asked in a leaf round, with or without a reply.
     """
 
     def __init__(self, config: PrivacyConfig, asked: int) -> None:
-        """Begin with the norm of the configuration; `asked` clients train in a leaf round."""
+        """Start with the configured norm; `asked` clients train in a leaf round."""
         super().__init__(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
         self.clip_norm = config.clip_norm
         self.asked = asked
         self._config = config
 
     def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Raise ValueError for another clipping norm than this strategy can have come to."""
+        """Raise ValueError for a clipping norm that this strategy cannot have reached."""
         norm, first = numbers.get("clip_norm"), self._config.clip_norm
         if norm != first and not (self._config.is_adaptive and is_clip_norm(norm)):
             raise ValueError(f"'clip_norm' cannot be {shown(norm)} after {self.clip_norm:g}")
 
     @property
     def noise_std(self) -> float:
-        """Std of the noise on each number of the next mean."""
+        """Standard deviation of the noise on each number of the next mean."""
         config = self._config
         multiplier = config.noise_multiplier
         if config.is_adaptive:
@@ -53,7 +53,7 @@ class PrivateMean(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """FedAvg's messages; clipping clients are told the norm."""
+        """FedAvg's messages, with the clipping norm for clients that clip."""
         if self._config.kind.startswith("client"):
             config = ConfigRecord({**config, KEY_CLIPPING_NORM: self.clip_norm})
         return super().configure_train(server_round, arrays, config, grid)
@@ -61,7 +61,7 @@ class PrivateMean(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse: FedAvg's own would leave the noise out; `released` makes the leaf's model."""
+        """Refuse, because FedAvg's mean would lack the noise; `released` makes the leaf's model."""
         raise NotImplementedError("a private mean is made by PrivateMean.released")
 
     def released(
@@ -75,10 +75,10 @@ class PrivateMean(FedAvg):
         """The leaf's new model; an adaptive norm is updated.
 
         Args:
-            model: with which the leaf round began.
-            replies: accepted, at most `asked`.
-            seed: root of the run's streams.
-            where: leaf round, leaf and so on, from which the noise follows.
+            model: the leaf's model at the start of the round.
+            replies: accepted replies, at most `asked`.
+            seed: seed of the run.
+            where: coordinates of the noise's random stream: leaf round, leaf and so on.
             sent: entries of the model that clients send; None for all.
         """
         config, clip_norm = self._config, self.clip_norm
@@ -94,7 +94,7 @@ class PrivateMean(FedAvg):
         return released
 
     def _unclipped(self, replies: Sequence[TrainReply], norms: Sequence[float]) -> list[bool]:
-        """Whether each update was within the norm, as stated in the replies."""
-        if self._config.kind.startswith("client"):  # updates came clipped
+        """Whether each update was within the norm before clipping, as stated in the replies."""
+        if self._config.kind.startswith("client"):  # updates arrive clipped
             return [not reply.clipped for reply in replies if reply.clipped is not None]
         return [norm <= self.clip_norm for norm in norms]

@@ -1,6 +1,6 @@
-"""Rules of a server as their papers have them, where Flower's code has something else.
+"""Server rules as published, where Flower's code differs from the paper.
 
-Flower's own stand beside them as ``"flwr.serverapp.strategy:FedAdam"`` and so on (docs/baselines.md).
+Flower's versions are available as ``"flwr.serverapp.strategy:FedAdam"`` and so on (docs/baselines.md).
 Shape letters: N replies, f of them malicious, P parameters.
 """
 
@@ -16,9 +16,7 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 from fedge.exchange.content import ARRAYS
 from fedge.states.records import from_record, to_record
 
-_LATE = (
-    2**40
-)  # round from which Adam's correction of its bias is exactly 1, for any β other than 1 in float64
+_LATE = 2**40  # round from which Adam's bias correction is exactly 1 in float64, for any β below 1
 Made = tuple[ArrayRecord | None, MetricRecord | None]
 
 
@@ -30,7 +28,7 @@ def _begin_with_tau_squared(strategy: FedOpt) -> None:
 
 
 class Adagrad(FedAdagrad):
-    """FedAdagrad as in Reddi et al. 2021: v begins with τ²; Flower's with 0."""
+    """FedAdagrad as in Reddi et al. 2021: v starts at τ², in Flower at 0."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take a step from the mean of the replies."""
@@ -39,7 +37,7 @@ class Adagrad(FedAdagrad):
 
 
 class Yogi(FedYogi):
-    """FedYogi as in Reddi et al. 2021: v begins with τ²; Flower's with 0."""
+    """FedYogi as in Reddi et al. 2021: v starts at τ², in Flower at 0."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take a step from the mean of the replies."""
@@ -48,10 +46,10 @@ class Yogi(FedYogi):
 
 
 class ServerAdam(FedAdam):
-    """FedAdam as in Reddi et al. 2021: v begins with τ², and no bias is corrected.
+    """FedAdam as in Reddi et al. 2021: v starts at τ², without bias correction.
 
-    Flower's v begins with 0, and its step is √(1 − β₂^(t+1)) / (1 − β₁^(t+1)) times theirs in round t: .74
-    times in the first with β₁ = .9 and β₂ = .99.
+    In Flower v starts at 0, and the step in round t is √(1 − β₂^(t+1)) / (1 − β₁^(t+1)) times as large: 0.74
+    times in the first round with β₁ = 0.9 and β₂ = 0.99.
     """
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
@@ -61,9 +59,9 @@ class ServerAdam(FedAdam):
 
 
 class Bulyan(FlowerBulyan):
-    """Bulyan as in El Mhamdi et al. 2018: N − 2f replies are picked one after another by Krum.
+    """Bulyan as in El Mhamdi et al. 2018: Krum picks N − 2f replies one after another.
 
-    Flower's picks all of them in one pass. The rest is the same: entry by entry the mean of the N − 4f values
+    Flower picks all of them in one pass. The rest is the same: entry by entry, the mean of the N − 4f values
     nearest to the median.
     """
 
@@ -73,17 +71,17 @@ class Bulyan(FlowerBulyan):
 
 
 def picked_one_by_one(contents: list[RecordDict], malicious: int, count: int) -> list[RecordDict]:
-    """The replies chosen by Krum, each among the remaining ones, in their order."""
+    """The replies that Krum picks, each from the remaining ones, in their original order."""
     states = [from_record(content.array_records[ARRAYS]) for content in contents]
     vectors = [np.concatenate([array.ravel() for array in state.values()]) for state in states]
     return [contents[at] for at in sorted(krum_picks(vectors, malicious, count))]
 
 
 def krum_picks(vectors: Sequence[np.ndarray], malicious: int, count: int) -> list[int]:
-    """Picks of Krum, one after another: `count` of N vectors (P,), by number.
+    """Indices of `count` vectors (P,) out of N that Krum picks, one after another.
 
-    Of n remaining ones, the next has the least sum of squared distances to its n − f − 2 nearest (Blanchard
-    et al. 2017); to one nearest if that would be fewer, a case left open in the paper.
+    Of n remaining vectors, the next is that with the smallest sum of squared distances to its n − f − 2
+    nearest (Blanchard et al. 2017); at least one neighbour is counted, a case left open in the paper.
     """
     distances = np.array([[float(np.square(a - b).sum()) for b in vectors] for a in vectors])
     left, picked = list(range(len(vectors))), list[int]()
@@ -106,15 +104,15 @@ def _in_double(replies: Iterable[Message]) -> list[Message]:
 
 
 class TrimmedMean(FedTrimmedAvg):
-    """Flower's trimmed mean, worked out in float64 as all means here; its own is in the replies' float32."""
+    """Flower's trimmed mean in float64, like all means here; Flower computes in the replies' dtype."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
-        """Average without the extremes, entry by entry."""
+        """Take the trimmed mean, entry by entry."""
         return super().aggregate_train(server_round, _in_double(replies))
 
 
 class Median(FedMedian):
-    """Flower's median, of an even number the mean of two in float64."""
+    """Flower's median in float64; for an even number the mean of the middle two."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take the median, entry by entry."""
@@ -122,8 +120,8 @@ class Median(FedMedian):
 
 
 class FairMean(QFedAvg):
-    """Flower's q-FedAvg; it divides by the clients' step size, which `rules.combine` sets in every round."""
+    """Flower's q-FedAvg; it divides by the clients' learning rate, set by `rules.combine` in every round."""
 
     def __init__(self, **arguments: Any) -> None:
-        """Take Flower's arguments, but for the step size."""
+        """Take Flower's arguments except the learning rate."""
         super().__init__(client_learning_rate=1.0, **arguments)

@@ -1,9 +1,9 @@
-"""How many replies a leaf needs before its model may change, and whether its clients can ever give them.
+"""Number of replies that a leaf needs to change its model, and whether its clients can supply them.
 
 Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al. 2017), Bulyan of n >= 4f + 3
-(El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, else it averages those to leave
-out; a trimmed mean needs one client to cut at each end. With fewer replies nothing is promised, so the leaf
-keeps its model.
+(El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, or it would include clients that
+it should leave out; a trimmed mean needs a client to cut at each end. With fewer replies the guarantee is
+void, so the leaf keeps its model.
 """
 
 import math
@@ -19,43 +19,43 @@ from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
 from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig
 
-_MOST_TRIED_ROUNDS = 1000  # in which code says how many clients train, before a run
+_MOST_TRIED_ROUNDS = 1000  # for which a user's participation is checked before a run
 _MALICIOUS, _SELECTED, _CUT = "num_malicious_nodes", "num_nodes_to_select", "beta"  # arguments of rules
 
 
 def needed_replies(config: Config) -> int:
-    """The replies without which a leaf keeps its model in a leaf round."""
+    """Minimum number of replies for a leaf to change its model in a leaf round."""
     leaf = config.leaf
     return max(config.guard.min_clients, RULES.quorum(leaf.strategy, leaf.arguments("strategy")))
 
 
 def needed_leaves(cloud: CloudConfig) -> int:
-    """Models without which the cloud's rule does not keep its promise to a group; at least 2.
+    """Minimum number of models in a group for the guarantee of the cloud's rule; at least 2.
 
     Args:
-        cloud: its section of the configuration.
+        cloud: section `cloud` of the configuration.
     """
     return max(2, CLOUD.quorum(cloud.rule, cloud.arguments("rule")))
 
 
 def of_krum(arguments: Mapping[str, Any]) -> int:
-    """Replies needed by Krum."""
+    """Number of replies that Krum needs."""
     return 2 * int(arguments[_MALICIOUS]) + 3
 
 
 def of_multi_krum(arguments: Mapping[str, Any]) -> int:
-    """Replies needed by Multi-Krum."""
+    """Number of replies that Multi-Krum needs."""
     selected = int(arguments[_SELECTED])
     return max(of_krum(arguments), selected + arguments[_MALICIOUS] + 2 if selected else 0)
 
 
 def of_bulyan(arguments: Mapping[str, Any]) -> int:
-    """Replies needed by Bulyan."""
+    """Number of replies that Bulyan needs."""
     return 4 * int(arguments[_MALICIOUS]) + 3
 
 
 def of_trimmed_mean(arguments: Mapping[str, Any]) -> int:
-    """Replies needed to cut one at each end; 1 if none is to be cut."""
+    """Number of replies for which one is cut at each end; 1 if nothing is cut."""
     cut = arguments[_CUT]
     if cut == 0:
         return 1
@@ -64,16 +64,16 @@ def of_trimmed_mean(arguments: Mapping[str, Any]) -> int:
 
 
 def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: int = 0) -> int:
-    """How many of a leaf's clients are to train in a leaf round.
+    """Number of a leaf's clients that train in a leaf round.
 
     Args:
-        config: its `hierarchy` section is read.
-        num_clients: of the leaf.
-        global_round: of the leaf round.
-        leaf: its number.
+        config: configuration, of which `hierarchy` is read.
+        num_clients: number of clients of the leaf.
+        global_round: global round of the leaf round.
+        leaf: number of the leaf.
 
     Raises:
-        ConfigError: code of the user's says no number of clients and no share of them.
+        ConfigError: a user's function returned neither a number nor a share of clients.
     """
     hierarchy = config.hierarchy
     if hierarchy.participants is not None:
@@ -87,7 +87,7 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
 
 
 def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
-    """The number of clients, or share of them, from the user's code."""
+    """The number or share of clients that a user's function returns."""
     name = hierarchy.participation
     with PARTICIPATIONS.carried_out(name):
         number = PARTICIPATIONS.load(name)(
@@ -105,14 +105,14 @@ def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_
 
 
 def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
-    """The leaf with the fewest clients in training in any round, and their number; the first of several.
+    """The leaf with the fewest training clients in any round (the first on ties), and their number.
 
     Args:
-        config: its `hierarchy` section and its number of rounds are read.
-        sizes: clients per leaf.
+        config: configuration, of which `hierarchy` and the number of rounds are read.
+        sizes: number of clients of each leaf.
 
     Raises:
-        ConfigError: more clients to train than a leaf has.
+        ConfigError: more clients should train than a leaf has.
     """
     hierarchy, rounds = config.hierarchy, [1]
     if hierarchy.participants is not None:
@@ -136,7 +136,7 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
 def _refuse_more_than_there_are(
     participants: Participation, rounds: Sequence[int], sizes: Sequence[int]
 ) -> None:
-    """Raise ConfigError when more clients to train than a leaf has."""
+    """Raise ConfigError when more clients should train than a leaf has."""
     for global_round in rounds:
         for leaf, size in enumerate(sizes):
             number = participants.at(global_round, leaf)
@@ -152,8 +152,8 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
     """Raise ConfigError when a leaf has fewer training clients than its strategy or the guard needs.
 
     Args:
-        config: its `leaf`, `guard`, `privacy` and `hierarchy` sections are read.
-        sizes: clients per leaf.
+        config: configuration, of which `leaf`, `guard`, `privacy` and `hierarchy` are read.
+        sizes: number of clients of each leaf.
     """
     smallest, training = fewest_training(config, sizes)
     needed = needed_replies(config)
@@ -164,7 +164,7 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
             f"lower it, or give the leaf more clients"
         )
     _refuse_broken_promise(config, needed, training, there)
-    # the count of clipped updates has noise of n/20, and both together are at most twice as noisy
+    # the count of clipped updates gets noise of n/20; with it, the total noise is at most doubled
     noise = config.privacy.noise_multiplier
     if config.privacy.is_adaptive and noise >= training / 10:
         raise ConfigError(
@@ -174,7 +174,7 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
 
 
 def _refuse_broken_promise(config: Config, needed: int, training: int, there: str) -> None:
-    """Raise ConfigError for a strategy of Fedge whose promise needs more clients than train."""
+    """Raise ConfigError for a built-in strategy whose guarantee needs more clients than train."""
     leaf = config.leaf
     if RULES.is_own(leaf.strategy):
         return
@@ -195,7 +195,7 @@ def _refuse_broken_promise(config: Config, needed: int, training: int, there: st
 
 
 def _way_to_quorum(config: Config, training: int) -> str:
-    """Options to set where fewer clients train at a leaf than its strategy needs."""
+    """Next step for an error: options to change if fewer clients train than the strategy needs."""
     leaf, hierarchy = config.leaf, config.hierarchy
     arguments = leaf.arguments("strategy")
     fewer = range(arguments.get(_MALICIOUS, 0) - 1, -1, -1)
@@ -209,7 +209,7 @@ def _way_to_quorum(config: Config, training: int) -> str:
 
 
 def _may_be(strategy: str, arguments: Mapping[str, Any], training: int) -> bool:
-    """Whether a strategy takes these arguments, and keeps its promise with so many clients."""
+    """Whether a strategy takes these arguments, and its guarantee holds with `training` clients."""
     try:
         RULES.arguments(strategy, arguments)
     except ConfigError:
@@ -223,7 +223,7 @@ def _key(argument: str) -> str:
 
 
 def _refuse_trimming_nothing(cut: float, training: int, there: str) -> None:
-    """Raise ConfigError for a trimmed mean cutting less than one client at each end: a plain mean."""
+    """Raise ConfigError for a trimmed mean that cuts no client at either end, which is a plain mean."""
     if cut == 0 or int(cut * training) >= 1:
         return
     key = _key(_CUT)

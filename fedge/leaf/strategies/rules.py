@@ -1,4 +1,4 @@
-"""Rules by which a leaf combines its clients' models: Flower's strategies, with their settings per round.
+"""Strategies by which a leaf combines its clients' models: Flower's, with their settings per round.
 
 FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al. 2018), Krum and Multi-Krum
 (Blanchard et al. 2017), Bulyan (El Mhamdi et al. 2018), server momentum (Hsu et al. 2019), adaptive server
@@ -43,16 +43,16 @@ from fedge.training.settings import LocalTraining
 
 logger = logging.getLogger(__name__)
 
-_TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
+_TRAIN_LOSS = "train_loss"  # key that QFedAvg reads
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
 _EARLIER = ("aggregate_fit", "configure_fit", "initialize_parameters")  # of Flower's `flwr.server.strategy`
 
 
 class _Lent(ArrayRecord):
-    """A record returning copies of its arrays; Flower's would collect all garbage at every call."""
+    """A record that returns copies of its arrays without Flower's garbage collection at every call."""
 
     def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
-        """The arrays, or copies for writing (`keep_input` False)."""
+        """The arrays, or writable copies if `keep_input` is False."""
         arrays = [array.numpy() for array in self.values()]
         return arrays if keep_input else [array.copy() for array in arrays]
 
@@ -63,7 +63,7 @@ class ExactFedAvg(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average the replies, in the order given, weighted by their number of training windows."""
+        """Average the replies in the given order, weighted by their number of training windows."""
         contents = [reply.content for reply in replies]
         if not contents:
             return None, None
@@ -74,7 +74,7 @@ class ExactFedAvg(FedAvg):
 
 
 class SelectiveMultiKrum(MultiKrum):
-    """Flower's Multi-Krum; a selection of 0 means all replies but the malicious ones and two."""
+    """Flower's Multi-Krum; 0 selected means all replies minus the malicious ones minus two."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -90,12 +90,11 @@ class SelectiveMultiKrum(MultiKrum):
 
 
 def make_strategy(config: Config, num_training: int) -> Strategy:
-    """A fresh Flower strategy for one leaf; the leaf chooses the participants, so all clients passed on
-    train.
+    """A new Flower strategy for one leaf, without sampling of its own, because the leaf selects the clients.
 
     Args:
-        config: its `leaf`, `privacy` and `train` sections are read.
-        num_training: training clients of the leaf in a leaf round.
+        config: configuration, of which `leaf`, `privacy` and `train` are read.
+        num_training: number of clients that train in a leaf round.
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
@@ -103,10 +102,10 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
 
 
 def make_cloud_rule(cloud: CloudConfig) -> Strategy:
-    """A fresh Flower strategy for one group of leaves at the cloud.
+    """A new Flower strategy for one group of leaves at the cloud.
 
     Args:
-        cloud: its section of the configuration.
+        cloud: section `cloud` of the configuration.
 
     Raises:
         ConfigError: construction fails.
@@ -115,7 +114,7 @@ def make_cloud_rule(cloud: CloudConfig) -> Strategy:
 
 
 def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
-    """The strategy of an option, constructed with keyword arguments."""
+    """Construct the strategy that an option names, with keyword arguments."""
     rule: Callable[..., Strategy] = register.load(name)
     everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
     if register.is_own(name):
@@ -143,7 +142,7 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
 
 
 def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """The offered keyword arguments accepted by a strategy."""
+    """The offered keyword arguments that a strategy accepts."""
     parameters = inspect.signature(rule).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(offered)
@@ -155,23 +154,23 @@ def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[st
 def refuse_strategy_that_fails(
     register: Register, name: str, strategy: Strategy, model: State, names: Sequence[str], clients: int
 ) -> None:
-    """Raise ConfigError when a trial of the user's strategy cannot combine models of the run's kind.
+    """Raise ConfigError when a user's strategy fails on made-up replies.
 
     Args:
-        register: of its name.
+        register: register of the strategy.
         name: of the strategy.
-        strategy: fresh.
-        model: of the run's kind; the generated replies lie around the model.
+        strategy: a new strategy.
+        model: a model of the run; the made-up replies are this model plus noise.
         names: trainable entries.
-        clients: training under the smallest leaf, or leaves under the cloud.
+        clients: number of clients at the smallest leaf, or of leaves under the cloud.
     """
     replies = _replies_around(model, clients)
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
 
     def stepped() -> tuple[list[State], list[Strategy]]:
         after, found, kept = strategy, [], []
-        for leaf_round in (1, 2):  # some remember from the second on
-            after = copy.deepcopy(after)  # as in a run, where a failed round leaves no trace
+        for leaf_round in (1, 2):  # some keep state only from the second round on
+            after = copy.deepcopy(after)  # as in a run, where a failed round changes nothing
             made = combine(after, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
             entry = first_not_finite(made)
             if entry is not None:
@@ -198,7 +197,7 @@ def refuse_strategy_that_fails(
 
 
 def _replies_around(model: State, clients: int) -> list[TrainReply]:
-    """Made-up replies of clients: the model with a little noise, the same in every process."""
+    """Made-up replies: the model plus a little noise, the same in every process."""
     rng = np.random.default_rng(0)
     replies = []
     for _ in range(clients):
@@ -211,7 +210,7 @@ def _replies_around(model: State, clients: int) -> list[TrainReply]:
 
 
 def _refuse_unrestorable(what: str, fresh: Strategy, after: Strategy, model: State) -> None:
-    """Raise ConfigError for a strategy whose checkpoint a fresh one would not take back."""
+    """Raise ConfigError for a strategy whose state cannot be restored into a new one."""
     try:
         refuse_other(fresh, states_of(after), numbers_of(after), model)
     except ValueError as error:
@@ -223,26 +222,26 @@ def _refuse_unrestorable(what: str, fresh: Strategy, after: Strategy, model: Sta
 
 
 def _value_of(strategy: Any, name: str) -> Any:
-    """An attribute of a strategy, or of an inner one if the name has dots."""
+    """An attribute of a strategy, or of an inner strategy if the name has dots."""
     for part in name.split("."):
         strategy = vars(strategy)[part]
     return strategy
 
 
-_READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # of every strategy of Flower, of its privacy wrappers
+_READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # sent by Flower's strategies and privacy wrappers
 
 
 def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> None:
-    """Raise ConfigError when a strategy sends clients keys unread by their algorithm.
+    """Raise ConfigError when a strategy sends clients keys that their algorithm does not read.
 
     Args:
-        config: its `leaf`, `privacy` and `train` sections are read.
-        reads: keys read by the algorithm.
+        config: configuration, of which `leaf`, `privacy` and `train` are read.
+        reads: keys that the algorithm reads.
     """
     strategy = make_strategy(config, 1)
     try:
         messages = messages_of(strategy, 1, ArrayRecord(), ConfigRecord(), cast(Any, None), [1])
-    except OWN_ERRORS:  # a user's may need more; its trial decides
+    except OWN_ERRORS:  # a user's strategy may need more clients; its trial decides
         return
     found = messages[0].content.get(CONFIG) if messages else None
     keys = set(found) if isinstance(found, ConfigRecord) else set()
@@ -260,7 +259,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
 
 
 def keeps_nothing(strategy: Strategy) -> bool:
-    """Whether a strategy is unchanged by a leaf round."""
+    """Whether a strategy keeps no state between leaf rounds."""
     return isinstance(strategy, ExactFedAvg)
 
 
@@ -277,20 +276,20 @@ def combine(
 ) -> State:
     """The new model of a leaf.
 
-    Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
-    strategies stepping from the leaf's model trainable entries only: a BatchNorm variance must not get an
-    Adam step; strategies comparing replies by distance see updates in float64. Other entries are averaged, or
-    copied from the first reply if they are counters.
+    Flower's strategies get floating-point entries only, because integer counters would add to Krum's
+    distances. Strategies that step from the leaf's model get trainable entries only, because a BatchNorm
+    variance must not take an Adam step. Strategies that compare replies by distance get updates in float64.
+    The remaining entries are averaged, or copied from the first reply if they are counters.
 
     Args:
-        strategy: of `make_strategy`.
-        model: with which the leaf round began.
-        mean: of the replies, weighted by windows.
-        replies: in partition-id order; at least as many as `fedge.leaf.strategies.quorum` says.
+        strategy: strategy from `make_strategy`.
+        model: the leaf's model at the start of the round.
+        mean: mean of the replies, weighted by windows.
+        replies: replies in partition-id order, at least as many as `fedge.leaf.strategies.quorum` requires.
         parameter_names: trainable entries of the model.
-        settings: under which the clients trained.
-        seed: root of the run's streams.
-        where: leaf round, leaf and so on, from which the noise follows.
+        settings: settings of the clients' training.
+        seed: seed of the run.
+        where: coordinates of the noise's random stream: leaf round, leaf and so on.
         sent: entries of the model that clients send; None for all.
     """
     if isinstance(strategy, ExactFedAvg):
@@ -301,7 +300,7 @@ def combine(
     if isinstance(strategy, (FedOpt, FedAvgM, QFedAvg)):
         names = list(parameter_names)
     _prepare(strategy, {name: model[name] for name in names}, settings)
-    # distances between whole float32 models are rounded away where the updates are small
+    # with small updates, distances between whole float32 models would be lost to rounding
     start = {n: model[n].astype(np.float64) for n in names} if isinstance(strategy, _BY_DISTANCE) else None
     contents = [_content(reply, names, start) for reply in replies]
     made = strategy.aggregate_train(where[0], contents)
@@ -311,7 +310,7 @@ def combine(
             f"MetricRecord or None, but returned {shown(made)}"
         )
     combined, _ = made
-    if combined is None:  # a strategy refusing to combine these replies
+    if combined is None:  # the strategy declined to combine these replies
         name, count = type(strategy).__name__, len(replies)
         logger.warning("round %d: %s made no model of %d replies; the last one stays", where[0], name, count)
         return model
@@ -324,7 +323,7 @@ def combine(
 
 
 def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
-    """Give a strategy the leaf's model as its own of the last round: the gate may have changed the model."""
+    """Set the strategy's last model to the leaf's, because the gate may have changed it."""
     if isinstance(strategy, FedOpt):
         strategy.current_arrays = {name: as_seen(array) for name, array in current.items()}
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
@@ -334,9 +333,9 @@ def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTr
 
 
 def _content(reply: TrainReply, names: Sequence[str], start: State | None = None) -> Message:
-    """A message as Flower's strategies expect a reply: one array record, one metric record.
+    """A reply in the form that Flower's strategies expect: one array record, one metric record.
 
-    With `start` (float64), the update from it in place of the model.
+    With `start`, it holds the update from `start` in float64 in place of the model.
     """
     state = reply.state if start is None else {name: reply.state[name] - start[name] for name in names}
     arrays = _lent(state, names)
@@ -346,7 +345,7 @@ def _content(reply: TrainReply, names: Sequence[str], start: State | None = None
 
 
 def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
-    """Entries of a state as a record on the same memory, as strategies see them."""
+    """Entries of a state as a record for strategies, sharing its memory."""
     record = _Lent()
     record.update(to_record(state, names))
     record.update(to_record({name: as_seen(state[name]) for name in names if not state[name].ndim}))

@@ -1,12 +1,14 @@
-"""State of a Flower strategy between rounds, found by its kind and put into another one.
+"""Saving and restoring the state of a Flower strategy between rounds.
 
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
-adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy. A
-user's may keep single arrays, Flower's records, text, and lists and tables of numbers as well; any other
-attribute that a round changes would be lost in a checkpoint, and is refused before a run (`unkept_of`).
-Settings are numbers as well; they are kept too and put back as they were. How many nodes Flower is to wait
-for is one of them: values from elsewhere must not ask for more than before, or a round would never begin. The
-others of Flower's and Fedge's own strategies are those they were made with; a user's may change with rounds.
+adaptive clipping keeps a norm (a number), and wrappers, such as Flower's for privacy, keep a strategy. A
+user's strategy may also keep single arrays, Flower's records, text, and lists and tables of numbers. If a
+round changes an attribute of another type, a checkpoint would lose it, so it is refused before the run
+(`unkept_of`).
+
+Settings are numbers, too, so they are saved and restored with the rest. In Flower's and Fedge's strategies
+they must equal those at construction; in a user's strategy they may change. The minimum number of nodes must
+not increase, because a round would then wait forever.
 """
 
 import inspect
@@ -24,28 +26,28 @@ from fedge.config.registers.option import shown
 from fedge.states.averaging import State
 from fedge.states.records import from_record, to_record
 
-_SET_ANEW = ("current_arrays",)  # told to the strategy before every round
-_OF_ROUND = frozenset({"client_learning_rate"})  # a parameter of Flower's, but told before every round, too
-_LIST, _SINGLE, _RECORD = "[]", "()", "{}"  # end the names of lists of arrays, single ones, Flower's records
-_OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # numbers and shares of them, its keys
-_LARGEST = 1e150  # of numbers kept: the square is finite
-_LONGEST = 2**20  # characters of text, lists and tables kept as JSON
-_KINDS = "fiub"  # of arrays in a file
-_HOUSES = frozenset({"flwr", "fedge"})  # packages whose strategies never change what they are made with
+_SET_EACH_ROUND = ("current_arrays",)  # set on the strategy before every round
+_OF_ROUND = frozenset({"client_learning_rate"})  # set before every round, too
+_LIST, _SINGLE, _RECORD = "[]", "()", "{}"  # suffixes of names: lists of arrays, single arrays, records
+_OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # node counts, record keys
+_LARGEST = 1e150  # largest number saved: its square is finite
+_LONGEST = 2**20  # characters of text, lists and tables saved as JSON
+_KINDS = "fiub"  # dtype kinds of saved arrays
+_PACKAGES = frozenset({"flwr", "fedge"})  # packages whose strategies never change their constructor arguments
 
 
 @runtime_checkable
 class KnowsItsNumbers(Protocol):
-    """Strategies that tell numbers they can have from others, beyond form and size."""
+    """Strategies that can check restored numbers beyond their form and size."""
 
     def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Raise ValueError for numbers, by attribute, that no round can have made."""
+        """Raise ValueError for numbers (by attribute) that no sequence of rounds can produce."""
 
 
 def as_seen(array: np.ndarray) -> np.ndarray:
-    """An entry of a model as strategies see it: a single number as (1,).
+    """An entry of a model for strategies: a 0-d array as (1,).
 
-    NumPy's arithmetic makes numbers of arrays without axes, which Flower's records do not take.
+    NumPy arithmetic turns 0-d arrays into scalars, which Flower's records do not accept.
     """
     return array if array.ndim else array.reshape(1)
 
@@ -62,7 +64,7 @@ def states_of(strategy: Strategy) -> dict[str, State]:
 
 
 def _as_state(name: str, value: Any) -> dict[str, State]:
-    """An attribute with arrays, under its name with the mark of its kind; empty for any other."""
+    """An attribute with arrays, under its name plus the suffix of its type; empty for other attributes."""
     if isinstance(value, ArrayRecord):
         value, name = dict(from_record(value)), name + _RECORD
     if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in _KINDS:
@@ -79,7 +81,7 @@ def _as_state(name: str, value: Any) -> dict[str, State]:
 
 
 def numbers_of(strategy: Strategy) -> dict[str, Any]:
-    """All plain numbers of a strategy and its inner strategies, by attribute; also text, lists and tables."""
+    """All numbers, texts, lists and tables of a strategy and its inner strategies, by attribute."""
     found: dict[str, Any] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -90,7 +92,7 @@ def numbers_of(strategy: Strategy) -> dict[str, Any]:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is text, a list or a table, and comes back from JSON as it was."""
+    """Whether a value is text, a list or a table that survives a round trip through JSON."""
     if type(value) not in (str, list, dict):
         return False
     try:
@@ -100,7 +102,7 @@ def _is_json(value: Any) -> bool:
 
 
 def contents_of(strategy: Strategy) -> dict[str, Any]:
-    """Content of every attribute of a strategy and its inner ones, to be compared by `unkept_of`."""
+    """Content of every attribute of a strategy and its inner strategies, for `unkept_of`."""
     found: dict[str, Any] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -108,23 +110,23 @@ def contents_of(strategy: Strategy) -> dict[str, Any]:
             continue
         try:
             found[name] = pickle.dumps(value)
-        except Exception:  # such as a function made in a function, of which nothing can be said
+        except Exception:  # such as a local function, whose content cannot be compared
             found[name] = None
     return found
 
 
 def unkept_of(strategy: Strategy, before: Mapping[str, Any]) -> str:
-    """The first attribute changed since `contents_of` that no checkpoint holds; "" for none."""
+    """The first attribute changed since `contents_of` that checkpoints do not save; "" if none."""
     kept = set(map(_bare, states_of(strategy))) | numbers_of(strategy).keys()
     now = contents_of(strategy)
     return next((name for name in sorted(now) if now[name] != before.get(name) and name not in kept), "")
 
 
 def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any]) -> None:
-    """Restore a fresh strategy of the same kind from `states_of` and `numbers_of`.
+    """Restore the results of `states_of` and `numbers_of` into a new strategy of the same class.
 
     Raises:
-        ValueError: a number can be none of this strategy's, such as more nodes to wait for.
+        ValueError: a number is impossible for this strategy, such as a larger minimum number of nodes.
     """
     for name, number in numbers.items():
         _refuse_number(name, number, _kept(strategy, name))
@@ -143,23 +145,23 @@ def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: M
 
 
 def _own(array: np.ndarray) -> np.ndarray:
-    """An array that a strategy may change in place: itself, or a copy of one from a file or a message."""
+    """An array that a strategy may change in place: itself, or a copy if it is read only."""
     return array if array.flags.writeable else array.copy()
 
 
 def refuse_other(
     strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any], model: State
 ) -> None:
-    """Raise ValueError unless such a strategy can hold these, as `restore_strategy` requires.
+    """Raise ValueError unless a strategy can hold these states and numbers, as `restore_strategy` requires.
 
-    No present value may be lost, and no unknown attribute may be added. Arrays are finite, as large as they
-    were, or as an entry of the model; numbers are finite, or as they were.
+    No value may be missing, and no unknown attribute may be added. Arrays must be finite, and as large as
+    before or as an entry of the model; numbers must be finite or unchanged.
 
     Args:
-        strategy: before the call.
-        states: as `states_of` gave them elsewhere.
-        numbers: as `numbers_of` did.
-        model: of the run's kind.
+        strategy: the strategy before it is restored.
+        states: result of `states_of` in another process.
+        numbers: result of `numbers_of` in another process.
+        model: a model of the run.
     """
     bare, known = set(map(_bare, states)), set(map(_bare, states_of(strategy)))
     lost = (numbers_of(strategy).keys() | known) - bare - numbers.keys()
@@ -176,13 +178,13 @@ def refuse_other(
 
 
 def _refuse_own(strategy: Strategy, numbers: Mapping[str, Any]) -> None:
-    """Raise ValueError for numbers that one of Fedge's own strategies can never have, as it says itself."""
+    """Raise ValueError for numbers that the strategy itself (`KnowsItsNumbers`) rules out."""
     if isinstance(strategy, KnowsItsNumbers):
         strategy.refuse_numbers(numbers)
 
 
 def _refuse_setting(strategy: Strategy, name: str, value: Any) -> None:
-    """Raise ValueError for another setting, or an unknown attribute, of Flower's or Fedge's own classes."""
+    """Raise ValueError for a changed setting or an unknown attribute of Flower's or Fedge's classes."""
     holder, last = _holder(strategy, name)
     settings = _settings_of(type(holder))
     if settings is None:
@@ -195,8 +197,8 @@ def _refuse_setting(strategy: Strategy, name: str, value: Any) -> None:
 
 @lru_cache
 def _settings_of(kind: type[Strategy]) -> frozenset[str] | None:
-    """Parameters of a class of Flower's or Fedge's own, but for counts of nodes; None for any other class."""
-    if kind.__module__.partition(".")[0] not in _HOUSES:
+    """Parameters of Flower's and Fedge's classes, except numbers of nodes; None for any other class."""
+    if kind.__module__.partition(".")[0] not in _PACKAGES:
         return None
     made = [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]
     return (
@@ -207,7 +209,7 @@ def _settings_of(kind: type[Strategy]) -> frozenset[str] | None:
 
 
 def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: State, inside: str = "") -> None:
-    """Raise ValueError for moments of Flower's server optimisers that are not those of one model."""
+    """Raise ValueError for moments of Flower's server optimisers that do not fit one model."""
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
             _refuse_moments(value, states, model, f"{inside}{name}.")
@@ -223,12 +225,12 @@ def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: Stat
 
 
 def _bare(name: str) -> str:
-    """The name of an attribute, without the mark of its kind."""
+    """The name of an attribute, without the suffix of its type."""
     return name[:-2] if name.endswith((_LIST, _SINGLE, _RECORD)) else name
 
 
 def _refuse_number(name: str, number: Any, before: Any) -> None:
-    """Raise ValueError unless a number, a text, a list or a table can stand where `before` stood."""
+    """Raise ValueError unless a number, a text, a list or a table can replace `before`."""
     if type(number) in (str, list, dict) and name.rpartition(".")[2] not in _OF_NODES:
         if not isinstance(before, type(number) | None):
             raise ValueError(f"{name!r} cannot be {type(number).__name__}")
@@ -255,7 +257,7 @@ def _refuse_json(name: str, value: Any) -> None:
 
 
 def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
-    """Raise ValueError unless arrays can stand where `before` stood."""
+    """Raise ValueError unless arrays can replace `before`."""
     shapes = {as_seen(array).shape for array in model.values()}
     if _bare(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
@@ -279,20 +281,20 @@ def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
 
 
 def _kept(strategy: Any, name: str) -> Any:
-    """State of a strategy, or of an inner one, under its own name; None where there is none yet.
+    """The value of an attribute of a strategy or an inner strategy; None if not set yet.
 
     Raises:
-        ValueError: the name is none of an attribute.
+        ValueError: there is no attribute of this name.
     """
     holder, last = _holder(strategy, name)
-    of_class = getattr(type(holder), last, None)  # methods and properties name no state
+    of_class = getattr(type(holder), last, None)  # methods and properties hold no state
     if not last.isidentifier() or last.startswith("__") or hasattr(of_class, "__get__"):
         raise ValueError(f"{name!r} is nothing that a strategy keeps")
     return vars(holder).get(last)
 
 
 def _holder(strategy: Any, name: str) -> tuple[Strategy, str]:
-    """The strategy, or inner one, of an attribute with dots in its name, and the attribute's own name.
+    """The (inner) strategy that holds an attribute with a dotted name, and the attribute's last name.
 
     Raises:
         ValueError: there is no such strategy.
@@ -306,7 +308,7 @@ def _holder(strategy: Any, name: str) -> tuple[Strategy, str]:
 
 
 def _attributes(strategy: Strategy) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in vars(strategy).items() if name not in _SET_ANEW]
+    return [(name, value) for name, value in vars(strategy).items() if name not in _SET_EACH_ROUND]
 
 
 def _are_arrays(values: list[Any]) -> bool:
@@ -315,6 +317,6 @@ def _are_arrays(values: list[Any]) -> bool:
 
 def _set(strategy: Any, name: str, value: Any) -> None:
     """Set an existing attribute, of an inner strategy if the name has dots."""
-    _kept(strategy, name)  # never one of a class, or of another object than a strategy
+    _kept(strategy, name)  # never a class attribute, or one of an object other than a strategy
     holder, last = _holder(strategy, name)
     vars(holder)[last] = value
