@@ -1,7 +1,7 @@
 """The cloud step: one model per cluster, offered to its leaves.
 
-`aggregator` is the cloud through a run, `step` goes from leaf models to offers in stages, `memory` is kept
-from step to step, `offers` mixes models, `control` is SCAFFOLD between cloud and leaves.
+`aggregator` is the cloud over a whole run, `step` goes from leaf models to offers in stages, `memory` is its
+state between steps, `offers` mixes models, `control` is SCAFFOLD between cloud and leaves.
 
 Imports only from below: `leaf` and rooms below it.
 """

@@ -1,4 +1,4 @@
-"""The cloud over its leaves, from the start of a run to its end.
+"""The cloud, which groups and averages the leaves' models throughout a run.
 
 Shape letter: S leaf servers.
 """
@@ -27,18 +27,18 @@ class CloudAggregator:
 
     Attributes:
         config: when to cluster, by which method.
-        memory: of the steps before.
+        memory: memory of earlier steps.
     """
 
     def __init__(
         self, config: ClusterConfig, setting: CloudSetting, candidate: Callable[[int], State] | None = None
     ) -> None:
-        """Keep the rules of the cloud step.
+        """Store the settings of the cloud step.
 
         Args:
             config: when to cluster, by which method.
-            setting: of the run.
-            candidate: makes the initial models 0, 1, … of a method with its own models.
+            setting: settings of the run.
+            candidate: creates the initial models 0, 1, … of a method with several cloud models.
         """
         self.config = config
         self._setting = setting
@@ -52,29 +52,29 @@ class CloudAggregator:
 
     @property
     def has_rule(self) -> bool:
-        """Whether models are combined by another rule than their mean."""
+        """Whether models are combined by a rule other than the mean."""
         return self._setting.rule is not None
 
     def is_due(self, global_round: int) -> bool:
         """Whether a cloud step follows global round `global_round` (1, 2, …)."""
         if self.memory.rests and self.config.enabled and self.memory.groups.labels is None:
-            return False  # there are no groups yet, and none are looked for
+            return False  # there are no groups yet, and none are to be found
         since_start = global_round - self.config.start_round
         return since_start >= 0 and since_start % self.config.every == 0
 
     def note_moves(self, any_moved: bool, any_empty: bool) -> None:
-        """Take in moves of clients before a global round.
+        """Record that clients moved before a global round.
 
         Args:
-            any_moved: earlier measurements are of leaves with other clients.
-            any_empty: a leaf has no clients now: the groups in force stay for this round.
+            any_moved: whether clients have moved, so that earlier measurements no longer apply.
+            any_empty: whether a leaf has no clients, so that groups cannot change in this round.
         """
         self.memory.rests = any_empty
         if any_moved:
             self.memory.groups.forget_losses()
 
     def step_from(self, model: State, children: int) -> None:
-        """Let a rule step from a model of a server above, with which all children go on."""
+        """Let a rule step from a model of the parent, from which all children continue."""
         if self.memory.rule is not None:
             self.memory.rule.step_from(model, children)
 
@@ -89,7 +89,7 @@ class CloudAggregator:
         """The leaves' choice between several models before global round 1, if any.
 
         Args:
-            leaves: how many there are.
+            leaves: number of leaves.
         """
         pool = self.memory.pool
         if pool is None:
@@ -98,10 +98,10 @@ class CloudAggregator:
         return FirstChoice(self._setting, self.memory, pool.questions(leaves))
 
     def begin(self, starts: Sequence[State], global_round: int = 1) -> CloudRound:
-        """Begin a global round: see the models with which the leaves do.
+        """Begin a global round, given the leaves' starting models.
 
-        Only the first round's updates are those of clients on which their leaf has had no influence yet: from
-        then on control variates carry its past.
+        Only the updates of the first round are independent of the leaf; later, control variates depend on
+        its past.
         """
         memory, setting = self.memory, self._setting
         kept = list(starts) if memory.needs("starts") else None
@@ -112,11 +112,11 @@ class CloudAggregator:
 
 
 def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:
-    """Let the rules of regions step from the models that servers above have given since the last call.
+    """Let the rules of regions step from the models that their parents sent since the last call.
 
     Args:
-        regions: all of a tree.
-        clouds: path of a server that groups its children, or combines them by a rule → its part.
+        regions: all regions of the tree.
+        clouds: path → aggregator, for servers that group their children or combine them by a rule.
     """
     for region in regions:
         given = region.models.look_at_given()
@@ -126,11 +126,11 @@ def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudA
 
 @dataclass(frozen=True)
 class FirstChoice:
-    """Before global round 1 every leaf chooses one of the cloud's models.
+    """Choice of every leaf between the cloud's models, before global round 1.
 
     Attributes:
-        setting, memory: of the cloud.
-        questions: for clients: per leaf, role → model.
+        setting, memory: settings and memory of the cloud.
+        questions: per leaf, role → model for clients to evaluate.
     """
 
     setting: CloudSetting

@@ -1,4 +1,4 @@
-"""Groups found by the deal test, in the steps of a server. Shape letter: S its children."""
+"""Groups found by the deal test. Shape letter: S children of the server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +19,10 @@ from fedge.states.averaging import State
 
 
 class GroupsByDeals:
-    """A `fedge.cloud.groups.Groups` of `fedge.cloud.dealt`.
+    """The `fedge.cloud.groups.Groups` interface to `fedge.cloud.dealt`.
 
     Attributes:
-        dealt: groups in force, and proposed changes.
+        dealt: current groups, and proposed changes.
     """
 
     probes_first = True
@@ -30,22 +30,22 @@ class GroupsByDeals:
     recent: Sequence[CrossLosses] = ()
 
     def __init__(self, config: ClusterConfig) -> None:
-        """Begin a run."""
+        """Start a run."""
         self.dealt = DealtGroups(config)
 
     @property
     def labels(self) -> np.ndarray | None:
-        """(S,) in force; None before the first step."""
+        """(S,) current groups; None before the first step."""
         return self.dealt.proposals.labels
 
     @property
     def alone(self) -> frozenset[int]:
-        """Children alone now, or after a change on trial."""
+        """Children that are on their own now, or would be after a change on trial."""
         return self.dealt.alone
 
     @property
     def has_jumped(self) -> bool:
-        """Whether clients of some child have other data than before, by their training losses."""
+        """Whether jumps in training losses show that a child's clients have new data."""
         return self.dealt.has_jumped
 
     @property
@@ -54,17 +54,17 @@ class GroupsByDeals:
         return bool(self.dealt.proposals.on_trial)
 
     def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
-        """Take in client → its child and its training loss in a round."""
+        """Record the training losses of a round: client → (its child, its loss)."""
         self.dealt.watch(
             {client: loss for client, (_, loss) in losses.items()},
             {client: child for client, (child, _) in losses.items()},
         )
 
     def forget_losses(self) -> None:
-        """Keeps none."""
+        """Do nothing: no losses are kept."""
 
     def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
-        """Take in updates from the run's first model; return those behind the result."""
+        """Record updates from the run's first model; returns those on which the result is based."""
         self.dealt.hear_updates(likeness, seed)
         return self.dealt.likeness
 
@@ -74,7 +74,7 @@ class GroupsByDeals:
         return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, where, taught)
 
     def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
-        """The groups in force after the trials of the step."""
+        """The current groups after the trials of the step."""
         dealt, memory, probe, children = self.dealt, step.memory, step.probe, len(step.brought)
         memory.since_probe = 0 if step.common_start or probe is not None else memory.since_probe + 1
         facts: dict[str, Any] = dealt.result() if step.has_updates or dealt.is_open else {}
@@ -101,17 +101,17 @@ class GroupsByDeals:
         return Settled(Grouping(labels, similarity, facts), labels, facts, brought, step.common_start)
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-        """Per child the model with which a fork is to train until the next step; None for no fork."""
+        """Starting model of each child's fork until the next step; None for no fork."""
         return self.dealt.forks(models, weights)
 
     def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
-        """Child → the models with which its folds are to train until the next step."""
+        """Child → starting models of its folds until the next step."""
         return self.dealt.fold_starts(models, weights)
 
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """No arrays of its own: the server remembers the updates."""
+        """Empty: the server stores the updates."""
         return {}
 
     def facts(self) -> dict[str, Any]:
@@ -125,5 +125,5 @@ class GroupsByDeals:
         self.dealt.restore(likeness, facts["dealt"])
 
     def refuse_others(self, children: int) -> None:
-        """Raise ValueError for a restored state of another number of children."""
+        """Raise ValueError if a restored state is for a different number of children."""
         self.dealt.refuse_others(children)

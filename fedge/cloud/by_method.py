@@ -1,4 +1,4 @@
-"""Groups found by a method, kept from one cloud step to the next: a change must last to be in force.
+"""Groups found by a grouping method, with hysteresis: a change takes effect only if it persists.
 
 Shape letter: S children of the server.
 """
@@ -31,14 +31,14 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 from fedge.states.named import packed
 
-_RECENT = "recent-"  # before their numbers, among the states
+_RECENT = "recent-"  # prefix of their numbers, among the states
 
 
 class GroupsByMethod:
     """A `fedge.cloud.groups.Groups` with hysteresis and without trials.
 
     Attributes:
-        membership: present and proposed groups.
+        membership: current and proposed groups.
     """
 
     probes_first = False
@@ -48,38 +48,38 @@ class GroupsByMethod:
     decides = False
 
     def __init__(self, config: ClusterConfig) -> None:
-        """Begin a run."""
+        """Start a run."""
         self._config = config
         self.membership = Membership()
         self.recent: deque[CrossLosses] = deque(maxlen=RECENT_STEPS)
 
     @property
     def labels(self) -> np.ndarray | None:
-        """(S,) in force; None before the first step."""
+        """(S,) current groups; None before the first step."""
         return self.membership.labels
 
     def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
-        """Training losses say nothing here."""
+        """Do nothing: training losses are not used."""
 
     def forget_losses(self) -> None:
         """Forget losses of earlier steps: clients have moved to other children."""
         self.recent.clear()
 
     def take_updates(self, likeness: Likeness, seed: int) -> Likeness:
-        """The newest updates are remembered."""
+        """The newest updates, unchanged."""
         return likeness
 
     def ask(self, step: GroupStep, tried: Tried) -> Questions:
-        """Questions to clients: all models to all clients if needed by the method."""
+        """Questions to clients: every model to every client, if the method needs it."""
         compared = step.models if step.probe is None else step.probe.models
         asks = step.memory.needs("cross-losses")
         return all_to_all(compared) if asks else [{} for _ in compared]
 
     def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
-        """The groups in force after the method's result.
+        """The current groups after the method's result.
 
         Raises:
-            ValueError: the signal is not finite in a leaf (the leaf is named).
+            ValueError: the signal is not finite for a leaf, which the message names.
         """
         memory, evidence = step.memory, _evidence(step, answers)
         found = self._grouped(memory, evidence)
@@ -90,7 +90,7 @@ class GroupsByMethod:
         return Settled(found, labels, facts, step.brought, evidence.common_start)
 
     def _grouped(self, memory: MethodMemory, evidence: Evidence) -> Grouping:
-        """Grouping of the method, or the present one and the reason if comparison is impossible."""
+        """The method's grouping; the current one and the reason if comparison is impossible."""
         try:
             return memory.method.group(evidence, memory.config, self.labels)
         except NotComparable as reason:
@@ -99,7 +99,7 @@ class GroupsByMethod:
     def _settled(
         self, memory: MethodMemory, found: Grouping, evidence: Evidence, probed: bool
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """The labels in force from now on, and facts of the step."""
+        """The labels from now on, and the step's facts."""
         membership, config = self.membership, self._config
         before, facts = membership.labels, {**found.facts, **_measured(evidence, probed)}
         if "skipped" in found.facts:
@@ -112,7 +112,7 @@ class GroupsByMethod:
         events = events_between(np.zeros_like(labels) if before is None else before, labels)
         if events and before is not None:
             facts["events"] = events
-        if events:  # earlier measurements say nothing about the new groups
+        if events:  # earlier measurements do not apply to the new groups
             self.recent.clear()
         elif evidence.has_cross_losses and SIGNALS.has(config.signal, OWN_TEST) and not probed:
             self.recent.append(evidence.cross)
@@ -130,11 +130,11 @@ class GroupsByMethod:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Arrays needed by the next step, by name."""
+        """Arrays that the next step needs, by name."""
         return {f"{_RECENT}{at}": vars(c) for at, c in enumerate(self.recent)}
 
     def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
+        """Other state, as JSON."""
         return {"membership": self.membership.facts()}
 
     def restore(
@@ -147,14 +147,14 @@ class GroupsByMethod:
         )
 
     def refuse_others(self, children: int) -> None:
-        """Raise ValueError for a restored state of another number of children."""
+        """Raise ValueError if a restored state is for a different number of children."""
         self.membership.refuse_others(children)
         for losses in self.recent:
             losses.refuse_others(children)
 
 
 def _evidence(step: GroupStep, answers: Answers | None) -> Evidence:
-    """Evidence for the method; after a probe the probe's."""
+    """Evidence for the method, from the probe if there was one."""
     memory, probe, evidence = step.memory, step.probe, step.evidence(answers)
     memory.since_probe = 0 if step.common_start else memory.since_probe + 1
     if probe is None:

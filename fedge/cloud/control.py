@@ -1,24 +1,24 @@
-"""SCAFFOLD between servers: the correction of client drift sent to each leaf's clients.
+"""SCAFFOLD between servers: each leaf's correction for drift from its cluster, sent to its clients.
 
-Here, a leaf is any child of the server at the end of its round: a leaf server, or a region. The formulas are
-in `fedge.training.scaffold`. A leaf's *drift* is its movement from one cloud step to the next, over all leaf
-rounds between them. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where d is the
-mean over the leaves clustered with it both now and at the start of the drift:
+Here, a leaf is any child of the server, a leaf server or a region. The formulas are in
+`fedge.training.scaffold`. A leaf's *drift* is its movement between two cloud steps, over all leaf rounds in
+between. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where d is the mean over
+the leaves that are in its group both now and at the start of the drift:
 
-- leaves stand together if they go on with one cluster's offer of one cloud step (before the first, all do);
-  with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all such leaves, because their
-  clusters make no difference;
-- with mixtures of K models, all leaves continuing with theirs are together, and leaf j gets u_j = Σ_k Π_jk
-  d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e, with a zero sum over these leaves, too;
-- so over a cluster the corrections sum to zero under the weights of its average, and the mean of the
-  cluster moves as its members' own gradients say;
-- a leaf changing its cluster, keeps its own model (gate), is alone in its cluster, or did not train in its
-  drift starts from zero: no d_j from a common start is known for it;
-- leaves entering a cluster together keep their mutual corrections;
-- personal entries (`personal.layers`) are never corrected: they are not averaged.
+- Leaves are in one group if they continue with the same cluster's offer of the same cloud step (before the
+  first step, all leaves do) and, with several λ (`fedge.cloud.offers`), with the same λ. With λ = 0 all such
+  leaves are in one group, because their clusters make no difference.
+- With mixtures of K models, all leaves that continue with their mixture are in one group, and leaf j gets
+  u_j = Σ_k Π_jk d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e.
+- In either case, a group's corrections sum to zero under the weights of its average, so its mean moves along
+  its members' own gradients.
+- A leaf that changes its cluster, keeps its own model (gate), is alone in its cluster, or did not train
+  starts from zero, because it has no d_j from a common start.
+- Leaves that enter a cluster together keep their mutual corrections.
+- Personal entries (`personal.layers`) are never corrected, because they are not averaged.
 
-Between cloud steps the corrections stay. In a deeper tree every server between cloud and leaves does the same
-with the servers below it, at the end of each of its rounds, and clients get the sum along their path.
+Between cloud steps the corrections stay constant. In a deeper tree every server between cloud and leaves does
+the same with its children at the end of each of its rounds, and clients get the sum along their path.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -35,19 +35,19 @@ _NOBODY = -1  # the group of a lone leaf
 
 
 def arrive(leaves: Sequence[Server]) -> None:
-    """Record the leaves' models in a cloud step, before any leaf moves to another."""
+    """Record the leaves' models in a cloud step, before any of them takes an offer."""
     for leaf in leaves:
         if leaf.drift is not None:
             leaf.drift.end = leaf.model
 
 
 def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hashable | None:
-    """Group in which a leaf continues: equal for leaves of one group, None for a leaf by itself.
+    """Key of the group in which a leaf continues; None for a leaf on its own.
 
     Args:
         label: its cluster, or one word for all leaves of a family of models.
-        model: for continuing.
-        offers: the received ones.
+        model: the model with which it continues.
+        offers: the offers it received.
     """
     for offer in offers.values():
         if offer.model is model:
@@ -61,13 +61,13 @@ def depart(
     kept: Collection[str] = (),
     memberships: np.ndarray | None = None,
 ) -> None:
-    """Let the leaves begin new drifts from their present models, with corrections for them.
+    """Start new drifts from the leaves' current models, and set the leaves' corrections.
 
     Args:
-        leaves: in order, after `arrive`; SCAFFOLD is on two levels.
-        groups: per leaf its `group_of`.
+        leaves: all leaves, in order, after `arrive`; needs SCAFFOLD on two levels.
+        groups: `group_of` of each leaf.
         kept: leaves' personal entries.
-        memberships: Π (S, K), where leaves were offered mixtures of K models.
+        memberships: Π (S, K) if leaves were offered mixtures of K models.
     """
     numbers: dict[Hashable, int] = {None: _NOBODY}
     numbered = [numbers.setdefault(group, len(numbers) - 1) for group in groups]
@@ -81,7 +81,7 @@ def depart(
 
 
 def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
-    """The sets of two or more trained leaves clustered together both before and now."""
+    """The sets of two or more trained leaves that share a group both before and now."""
     sets: dict[Hashable, list[int]] = {}
     for at, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
         assert leaf.drift is not None
@@ -93,7 +93,7 @@ def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[
 def _corrections(
     leaves: Sequence[Server], kept: Collection[str], memberships: np.ndarray | None
 ) -> list[State]:
-    """u_j of leaves clustered together, computed in parts: models may be large."""
+    """u_j of leaves in one group, computed in parts, as models may be large."""
     assert leaves[0].control is not None
     whole = leaves[0].control
     made = [{name: np.zeros_like(array) for name, array in whole.items()} for _ in leaves]

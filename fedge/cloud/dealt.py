@@ -1,13 +1,13 @@
-"""The cloud's groups where the deal test tells them from chance (`cluster.count = "auto"`).
+"""The cloud's groups with `cluster.count = "auto"`, where the deal test separates groups from chance.
 
-    result     the deal test's result for the newest updates that all clients made of one model: round 1's, or
-               a probe's, which trains the model that the run began with; it is the same model and the same
-               batches every time, so that clients with unchanged data make the same updates, bit by
-               bit, and a probe repeats only the changed parts (`fedge.clustering.deal_test.deals`)
-    watch      clients whose training loss jumps from one round to the next have other data than before: the
-               leaves are compared at once, from a probe
-    proposals  changes towards the result, each decided by a trial of its own; besides, leaves better served
-               by another cluster's model, and clusters equally good for each other's clients
+    result     outcome of the deal test on the newest updates of all clients from one model: those of round 1,
+               or of a probe, which trains the run's initial model again. Model and batches are always the
+               same, so clients with unchanged data give bit-identical updates, and the test recomputes only
+               the changed parts (`fedge.clustering.deal_test.deals`)
+    watch      a jump in a client's training loss between rounds means that its data has changed: the leaves
+               are compared at once, by a probe
+    proposals  changes towards the result, each decided by its own trial; also leaves that another cluster's
+               model serves better, and clusters whose models are equally good for each other's clients
                (`fedge.clustering.memberships.proposals`, `strangers`, `trials`)
 
 Shape letters: S leaf servers, K clients.
@@ -42,23 +42,23 @@ from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
 from fedge.states.restored import flag, group_labels, number, whole, wholes
 
-_DOUBTS = 2  # rounds by which forks of a useful split may train on since it is in doubt
-_MATURE = 3  # comparisons after a change of groups before losses alone propose another: models are young
+_DOUBTS = 2  # further rounds of training for the forks of a doubtful split
+_MATURE = 3  # comparisons after a change before losses alone may propose another: models are still young
 
 
 class DealtGroups:
     """Clusters of leaves, and proposed changes.
 
     Attributes:
-        proposals: the present groups, and the pending changes.
-        likeness: of the newest updates from the run's first model, or None.
+        proposals: the current groups, and the pending changes.
+        likeness: likeness of the newest updates from the run's first model, or None.
         tests: the result; empty before there is one.
-        is_open: whether groups in force have not come to the result yet.
-        too_few: why there is no result on the newest updates; empty where there is one.
+        is_open: whether the current groups still differ from the result.
+        too_few: reason why the newest updates give no result; empty if they do.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
-        """Begin a run."""
+        """Start a run."""
         self._config = config
         self.proposals = Proposals()
         self.likeness: Likeness | None = None
@@ -68,7 +68,7 @@ class DealtGroups:
         self._losses: dict[int, float] = {}
         self._seed = 0
         self._since_change = 0
-        self._changed: list[int] = []  # leaves whose data changed since the groups did
+        self._changed: list[int] = []  # leaves whose data changed after the last change of groups
         self._jumped: list[int] = []
         self._asking: Asking | None = None
         self._entering: list[int] = []
@@ -79,7 +79,7 @@ class DealtGroups:
 
     @property
     def has_jumped(self) -> bool:
-        """Whether clients of some leaf have other data than before, by their training losses."""
+        """Whether jumps in training losses show that a leaf's clients have new data."""
         return bool(self._jumped)
 
     @property
@@ -89,7 +89,7 @@ class DealtGroups:
 
     @property
     def alone(self) -> frozenset[int]:
-        """The leaves alone now, or after a change on trial: they are judged by folds."""
+        """Leaves that are on their own now, or would be after a change on trial; judged by folds."""
         labels = self.proposals.labels
         sizes = np.zeros(0) if labels is None else np.bincount(labels)[labels]
         single = {int(k) for k in np.flatnonzero(sizes == 1)}
@@ -97,10 +97,10 @@ class DealtGroups:
         return frozenset(single)
 
     def watch(self, losses: Mapping[int, float], leaf_of: Mapping[int, int]) -> None:
-        """Take in the training losses of a round; see which leaves' have jumped.
+        """Record the training losses of a round, and find leaves where they jumped.
 
         Args:
-            losses: client → mean training loss of the round, for trained clients.
+            losses: client → mean training loss of the round, for clients that trained.
             leaf_of: client → its leaf.
         """
         rises: dict[int, list[float]] = {}
@@ -116,10 +116,10 @@ class DealtGroups:
     # --- a cloud step -------------------------------------------------------------------------------
 
     def hear_updates(self, likeness: Likeness, seed: int) -> None:
-        """Take in updates from the run's first model; those that are as before leave the result as it is.
+        """Record updates from the run's first model, and run the deal test if they have changed.
 
-        A result is one look at the data as they are. Where only the set of answers differs there is no
-        second one, unless too few had answered for a first.
+        The same data is tested only once: if only the set of replies differs, the test is not repeated,
+        unless too few clients had replied before.
         """
         old = self.likeness
         if old is not None and self.tests and likeness.says_nothing_new(old):
@@ -142,11 +142,11 @@ class DealtGroups:
         """Questions to clients: per leaf, role → model.
 
         Args:
-            models: per leaf its model.
-            weights: per leaf its number of training windows.
-            forks: per leaf its fork on trial, as trained; empty or None for none.
-            folds: leaf → its clients' models without each other.
-            where: seed and global round, by which models are drawn where there are too many.
+            models: model of each leaf.
+            weights: number of training windows of each leaf.
+            forks: trained fork of each leaf on trial; empty or None for none.
+            folds: leaf → client → model trained without this client.
+            where: seed and global round of the draw, if there are too many models to ask about.
             taught: (clients, C) training windows of each class, by partition id; None if unknown.
         """
         self._seed = where[0]
@@ -158,7 +158,7 @@ class DealtGroups:
         return strangers.questions(self._asking)
 
     def settle(self, answers: Answers | None, leaves: int) -> tuple[np.ndarray, dict[str, Any]]:
-        """The groups (S,) in force from now on, and facts of the step.
+        """The groups (S,) from now on, and facts of the step.
 
         Args:
             answers: to the questions; None if there were none.
@@ -207,7 +207,7 @@ class DealtGroups:
     def _decided(
         self, trial_results: Mapping[ClusterChange, TrialResult | None], said: StrangerLosses | None
     ) -> dict[ClusterChange, bool]:
-        """Decided changes, by trials; forks of the undecided train on."""
+        """Decision on each change, by its trial; forks of undecided changes train further."""
         known = {change: gained for change, gained in trial_results.items() if gained is not None}
         return {
             change: gained.useful
@@ -218,12 +218,12 @@ class DealtGroups:
         }
 
     def _note_who_brings_what(self, change: ClusterChange, home: Sequence[int], wrong: Sequence[int]) -> None:
-        """Keep the leaves without a part yet in their new cluster's model, and those with forks.
+        """Record which leaves have not yet contributed to their new cluster's model, and which have forks.
 
         Args:
-            change: adopted.
-            home: the cluster of a merge whose model serves the others, if any.
-            wrong: leaves of a split moved to its other side.
+            change: the adopted change.
+            home: for a merge, the cluster whose model serves the others, if any.
+            wrong: for a split, leaves moved to its other side.
         """
         if home:
             self._entering += [leaf for leaf in change.leaves if leaf not in home]
@@ -234,35 +234,35 @@ class DealtGroups:
             self._by_forks |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in wrong}
 
     def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
-        """The models and weights of which the clusters in force are averaged after this step.
+        """The models and weights for averaging the current clusters after this step.
 
-        After a useful change, the forks are the better models; a leaf entering a cluster with a suitable
-        model takes this model unchanged.
+        After a useful change, the forks are the better models. A leaf that joins a cluster whose model suits
+        it takes this model unchanged.
 
         Args:
-            models: per leaf its model.
-            weights: per leaf its number of training windows.
+            models: model of each leaf.
+            weights: number of training windows of each leaf.
         """
         states = [self._by_forks.get(leaf) or model for leaf, model in enumerate(models)]
         return states, [0.0 if leaf in self._entering else w for leaf, w in enumerate(weights)]
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-        """Per leaf the model with which a fork is to train until the next step; None for no fork."""
+        """Starting model of each leaf's fork until the next step; None for no fork."""
         return self._forks.starts(models, weights)
 
     def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
-        """Leaf → the models with which its folds are to train until the next step.
+        """Leaf → starting models of its folds until the next step.
 
         Args:
-            models: per leaf its model.
-            weights: per leaf its number of training windows.
+            models: model of each leaf.
+            weights: number of training windows of each leaf.
         """
         return (
             {} if self.likeness is None else self._forks.fold_starts(models, weights, self.likeness.leaf_of)
         )
 
     def _towards_result(self, present: np.ndarray) -> np.ndarray:
-        """The next step to the groups of the result; the present ones once reached."""
+        """The groups after the next change towards the result; the current ones once it is reached."""
         if not self.is_open or not self.tests:
             return present
         target = deals.labels_after(self.tests, np.zeros_like(present))
@@ -272,15 +272,15 @@ class DealtGroups:
         return towards(target, self.tests, present, self.proposals.failed)
 
     def _propose_finer_cuts(self, labels: np.ndarray) -> None:
-        """Propose the result's finer cuts of groups just adopted: both were found at the same time."""
+        """Propose the result's finer cuts of the groups just adopted; one test found both."""
         for change in changes_between(labels, self._towards_result(labels)):
             self.proposals.agreed.setdefault(change, self._config.patience)
 
     def _placed(self, change: ClusterChange, wrong: Sequence[int]) -> list[int]:
-        """Put leaves of a split adopted on its other side, in force and in the result; return them.
+        """Move leaves of an adopted split to its other side, in groups and result; returns these leaves.
 
-        Only if the resulting cut stands in the deal test, too: adopted cuts are tested cuts. Other leaves may
-        move by their losses later.
+        Only if the resulting cut passes the deal test, because every adopted cut must. Other leaves may move
+        by their losses later.
         """
         labels = self.proposals.labels
         assert labels is not None
@@ -363,7 +363,7 @@ class DealtGroups:
         }
 
     def refuse_others(self, leaves: int) -> None:
-        """Raise ValueError for a restored state of another number of leaves."""
+        """Raise ValueError if a restored state is for a different number of leaves."""
         if self.tests and self.likeness is None:
             raise ValueError("the updates of the deal test's result must be there, but are missing")
         proposals = self.proposals
@@ -378,15 +378,14 @@ class DealtGroups:
 def _by_losses(
     said: StrangerLosses, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
 ) -> np.ndarray:
-    """Groups (S,) with proposals from clients' losses where there are no others yet.
+    """Groups (S,) with changes proposed by clients' losses where the result proposes none.
 
     Args:
         said: the clients' answers.
         present: (S,) in force.
         found: (S,) proposed by the result.
-        min_gain: by how much more a neighbour's model may lose for two clusters to be one, and by how much
-            less for a leaf to go.
-        fixed: leaves fixed for now, because the models are young.
+        min_gain: largest loss difference at which two clusters are merged, and smallest for a leaf to move.
+        fixed: leaves that may not move yet, because the models are young.
     """
     after = found.copy()
     target = groups_after_moves(said, present, _touched(present, after), min_gain)
@@ -404,16 +403,16 @@ def _by_losses(
 def _on_wrong_side(
     change: ClusterChange, said: StrangerLosses, finest: np.ndarray, config: ClusterConfig
 ) -> list[int]:
-    """Leaves of a split that the other part serves better, but none of a part that is to be cut again.
+    """Leaves of a split that the other side serves better, except on a side that will be cut again.
 
-    Such a part is of several groups, so a model of the one group opposite may well be the better one for a
-    leaf whose own group comes next.
+    Such a side still mixes several groups, so the other side's model may be better for a leaf only until its
+    own group is separated.
 
     Args:
         change: adopted.
         said: the clients' answers.
         finest: (S,) groups after all cuts of the result.
-        config: of the run.
+        config: configuration of the run.
     """
     again = {leaf for part in change.after if len({*finest[list(part)]}) > 1 for leaf in part}
     return [leaf for leaf in misplaced(change, said, config.min_gain) if leaf not in again]
@@ -425,7 +424,7 @@ def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:
 
 
 def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
-    """Per leaf the other clusters, in an order drawn: of many not all are asked about."""
+    """Per leaf, the other clusters in random order, because only some of many are asked about."""
     orders = []
     for leaf, own in enumerate(labels.tolist()):
         clusters = [k for k in range(int(labels.max()) + 1) if k != own]

@@ -1,4 +1,4 @@
-"""Offers of a family of models to each leaf: its own mixture of them. Shape letters: S leaves, K models."""
+"""Offers from a family of models: each leaf gets its own mixture. Shape letters: S leaves, K models."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ def family_models(
 
     Args:
         memberships: Π (S, K).
-        brought: per leaf.
+        brought: contribution of each leaf.
         rule: of the cloud; None for the mean.
         global_round: 1, 2, …
 
     Returns:
-        K models; None for a model without a leaf's share, or too few for the rule.
+        K models; None for a model in which no leaf has a share, or too few for the rule.
     """
     models: list[State | None] = []
     for number, shares in enumerate(memberships.T):
@@ -36,13 +36,13 @@ def family_models(
         elif rule is None or len(members) == 1:
             models.append(mean_of(members))
         else:
-            key = (-memberships.shape[1], number)  # no group of leaves: those have no negative numbers
+            key = (-memberships.shape[1], number)  # no group of leaves has a negative number
             models.append(rule.combined(key, members, global_round))
     return models
 
 
 def _scaled(brought: Contribution, share: float) -> Contribution:
-    """Contribution of a leaf, with a share of its weight."""
+    """A leaf's contribution with a share of its weight."""
     if share == 1:
         return brought
     parts = tuple(_scaled(part, share) for part in brought.parts)
@@ -50,7 +50,7 @@ def _scaled(brought: Contribution, share: float) -> Contribution:
 
 
 def family_offers(memberships: np.ndarray, models: Sequence[State | None]) -> list[State | None]:
-    """Σ_k Π_ek w_k per leaf; leaves with equal memberships share an object, None where a model is missing.
+    """Σ_k Π_ek w_k per leaf; one object for equal memberships, None if a model is missing.
 
     Args:
         memberships: Π (S, K).
@@ -82,17 +82,17 @@ def offers_of_family(
     global_round: int,
     keep: Callable[[State], State],
 ) -> tuple[list[State | None], dict[str, Any]]:
-    """Per leaf its offer, and facts of the step.
+    """Offer to each leaf, and facts of the step.
 
-    A leaf with all of its membership in a model of its own is alone: no offer.
+    A leaf that is the only member of its model is on its own and gets no offer.
 
     Args:
         memberships: Π (S, K).
         models: w_k as a method made them; None for the mean, or the rule's result.
-        brought: per leaf.
+        brought: contribution of each leaf.
         rule: of the cloud; None for the mean.
         global_round: 1, 2, …
-        keep: decides where models lie.
+        keep: stores large states in files or in memory.
     """
     known: Sequence[State | None] = models or family_models(memberships, brought, rule, global_round)
     offers = family_offers(memberships, [None if model is None else keep(model) for model in known])

@@ -1,12 +1,12 @@
-"""Forks trained for trials of changes: their starts, and their rounds of training.
+"""Forks trained for trials of changes: their starting models, and their rounds of training.
 
-A fork begins with the mean of its proposed cluster. A fork of a refused split on a second trial continues,
-because a leaf leaving a bad common model needs some rounds to make a good one of its own, and a leaf
-separated by chance needs some to lose.
+A fork starts from the mean of its proposed cluster. If a split is refused and tried again, its forks train
+further: a leaf that leaves a bad common model needs some rounds to train a good one of its own, and a leaf
+separated by chance needs some to fall behind.
 
-A leaf alone after a split has *folds* instead: as its clients are each other's strangers, each of up to
-`fedge.leaf.folds.MOST_LINES` forks is trained by all of its clients but some, and evaluated by these. They
-begin with the common model, in which the leaf has no more part than in the one compared with.
+A leaf that would be on its own after a split has *folds* instead: each of up to `fedge.leaf.folds.MOST_LINES`
+forks is trained without some of its clients, and evaluated by these. They start from the common model, so the
+leaf has contributed no more to them than to the model they are compared with.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,23 +29,23 @@ class Forks:
     """
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without forks."""
         self.ages: dict[ClusterChange, int] = {}
         self._made: Sequence[State | None] = ()
         self._folds: dict[int, list[State]] = {}
 
     @property
     def apart(self) -> frozenset[int]:
-        """The leaves alone after a split on trial."""
+        """Leaves that would be on their own after a split on trial."""
         splits = [change for change in self.ages if change.kind == "split"]
         return frozenset(part[0] for change in splits for part in change.after if len(part) == 1)
 
     def back(self, made: Sequence[State | None], folds: Mapping[int, Folds]) -> None:
-        """Take the forks' models from a round.
+        """Set the forks' models after a round.
 
         Args:
-            made: per leaf its fork; empty or None for none.
-            folds: leaf → client → model trained without the client.
+            made: fork of each leaf; empty or None for none.
+            folds: leaf → client → model trained without this client.
         """
         self._made = made
         self._folds = {}
@@ -54,9 +54,9 @@ class Forks:
             self._folds[leaf] = list(distinct.values())
 
     def of(self, leaf: int) -> State | None:
-        """Current model of a leaf's fork; with folds, their mean once they are better.
+        """Current model of a leaf's fork; with folds, their mean from the second round on.
 
-        After one round, a fold is no better than the leaf's own model, trained by all of its clients.
+        After a single round, a fold is no better than the leaf's own model, which all its clients trained.
         """
         grown = {leaf for change, age in self.ages.items() if age for leaf in change.leaves}
         if leaf in grown and leaf in self._folds:
@@ -64,21 +64,21 @@ class Forks:
         return self._made[leaf] if self._made else None
 
     def go_on(self, on_trial: Collection[ClusterChange], adopted: Collection[ClusterChange]) -> None:
-        """Take note which changes are on trial from now on.
+        """Set which changes are on trial from now on.
 
         Args:
-            on_trial: that are.
-            adopted: that were until now.
+            on_trial: changes on trial from now on.
+            adopted: changes just adopted.
         """
         before = {c: age for c, age in self.ages.items() if c.kind == "split" and c not in adopted}
         self.ages = {change: before[change] + 1 if change in before else 0 for change in on_trial}
 
     def starts(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-        """Per leaf the model with which its fork trains in the coming round; None for no fork.
+        """Starting model of each leaf's fork in the coming round; None for no fork.
 
         Args:
-            models: per leaf its model.
-            weights: per leaf its number of training windows.
+            models: model of each leaf.
+            weights: number of training windows of each leaf.
         """
         starts: list[State | None] = [None] * len(models)
         for change, age in self.ages.items():
@@ -95,11 +95,11 @@ class Forks:
     def fold_starts(
         self, models: Sequence[State], weights: Sequence[float], leaf_of: np.ndarray
     ) -> dict[int, list[State]]:
-        """Leaf → the models with which its folds train in the coming round.
+        """Leaf → starting models of its folds in the coming round.
 
         Args:
-            models: per leaf its model.
-            weights: per leaf its number of training windows.
+            models: model of each leaf.
+            weights: number of training windows of each leaf.
             leaf_of: (K,) leaf of each client.
         """
         starts: dict[int, list[State]] = {}
@@ -116,11 +116,11 @@ class Forks:
         return starts
 
     def facts(self) -> list[list[Any]]:
-        """Everything but the forks as JSON, for `restore`; leaves keep these."""
+        """State as JSON, for `restore`; the forks themselves are saved by the leaves."""
         return [[change.to_json(), age] for change, age in self.ages.items()]
 
     def restore(self, facts: Sequence[Sequence[Any]]) -> None:
-        """Restore the result of `facts`; ValueError where they are none."""
+        """Restore the result of `facts`; ValueError if malformed."""
         self.ages = {
             ClusterChange.from_json(change): whole(age, "the rounds of a fork") for change, age in facts
         }

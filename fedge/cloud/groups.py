@@ -1,9 +1,8 @@
-"""Life cycle of a server's groups, from one step to the next: questions, results, trials and the present
-state.
+"""Interface of a server's groups from step to step: questions, results, trials and current state.
 
-Two implementations: `fedge.cloud.by_method`, where a method finds groups, which must last, and
-`fedge.cloud.by_deals`, where the deal test tells groups from chance, and each change of them is tried by
-itself. Shape letter: S children of the server.
+Two implementations: in `fedge.cloud.by_method` a method finds groups, and a change must persist; in
+`fedge.cloud.by_deals` the deal test separates groups from chance, and each change has its own trial. Shape
+letter: S children of the server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ class BroughtModels:
     """Models of a server's children at the end of a global round.
 
     Attributes:
-        brought: per child its model, with its weight.
+        brought: contribution of each child.
         global_round: 1, 2, …
     """
 
@@ -37,26 +36,26 @@ class BroughtModels:
 
     @property
     def models(self) -> list[State]:
-        """Per child its model."""
+        """Model of each child."""
         return [each.state for each in self.brought]
 
     @property
     def weights(self) -> list[float]:
-        """Per child its number of training windows."""
+        """Number of training windows of each child."""
         return [each.weight for each in self.brought]
 
 
 @dataclass(frozen=True)
 class GroupStep(BroughtModels):
-    """A step of a server, as far as its groups depend on it.
+    """Input of a server's step for finding groups.
 
     Attributes:
-        memory: of the method; changes in the step.
-        setting: of the run.
-        probe: made before the step, or None.
+        memory: memory of the method, modified by the step.
+        setting: settings of the run.
+        probe: probe made before the step, or None.
         common_start: whether all children began the round from one model.
         has_updates: whether clients' updates from one start are new.
-        evidence: for the method, from the answers to the step's questions.
+        evidence: makes the method's evidence from the answers to the step's questions.
     """
 
     memory: MethodMemory
@@ -73,10 +72,10 @@ class Settled:
 
     Attributes:
         found: found groups, with their facts.
-        labels: (S,) in force from now on.
-        facts: of the step, as JSON.
-        brought: models and weights of which the groups in force are averaged.
-        common_start: whether the compared models were trained from one.
+        labels: (S,) groups from now on.
+        facts: facts of the step, as JSON.
+        brought: models and weights for averaging the groups.
+        common_start: whether the compared models were trained from the same model.
     """
 
     found: Grouping
@@ -88,11 +87,11 @@ class Settled:
 
 @dataclass(frozen=True)
 class Tried:
-    """Models trained beside the children's for a trial.
+    """Models trained for a trial, beside those of the children.
 
     Attributes:
-        forks: per child its part of `CloudStep.trials`, as trained; empty or None for none.
-        folds: child → its clients' models without each other.
+        forks: trained fork of each child, from `CloudStep.trials`; empty or None for none.
+        folds: child → client → model trained without this client.
     """
 
     forks: Sequence[State | None] = ()
@@ -103,8 +102,8 @@ class Groups(Protocol):
     """Groups of one server.
 
     Attributes:
-        probes_first: whether a probe trains the run's first model, not the mean of the present ones.
-        fewest: children among which groups can be found.
+        probes_first: whether a probe trains the run's first model, not the mean of the current ones.
+        fewest: minimum number of children for finding groups.
     """
 
     probes_first: bool
@@ -112,11 +111,11 @@ class Groups(Protocol):
 
     @property
     def labels(self) -> np.ndarray | None:
-        """(S,) in force; None before the first step."""
+        """(S,) current groups; None before the first step."""
 
     @property
     def recent(self) -> Sequence[CrossLosses]:
-        """Losses at each other's clients of the steps before, oldest first, since the groups changed."""
+        """Cross-losses of earlier steps since the last change of groups, oldest first."""
 
     @property
     def alone(self) -> frozenset[int]:
@@ -124,38 +123,38 @@ class Groups(Protocol):
 
     @property
     def has_jumped(self) -> bool:
-        """Whether clients have other data than before, for an immediate comparison of all."""
+        """Whether clients have new data, so that all children are compared at once."""
 
     @property
     def decides(self) -> bool:
         """Whether the coming step decides on new groups after a trial."""
 
     def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
-        """Take in client → its child and its training loss in a round."""
+        """Record the training losses of a round: client → (its child, its loss)."""
 
     def forget_losses(self) -> None:
         """Forget losses of earlier steps: clients have moved to other children."""
 
     def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
-        """Take in updates from one start; return those to be remembered by the server."""
+        """Record updates from one start; returns those that the server has to store."""
 
     def ask(self, step: GroupStep, tried: Tried) -> Questions:
         """Questions to clients: per child, role → model."""
 
     def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
-        """The groups in force from now on."""
+        """The groups from now on."""
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-        """Per child the model with which a fork is to train until the next step; None for no fork."""
+        """Starting model of each child's fork until the next step; None for no fork."""
 
     def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
-        """Child → the models with which its folds are to train until the next step."""
+        """Child → starting models of its folds until the next step."""
 
     def states(self) -> dict[str, State]:
-        """Arrays needed by the next step, by name."""
+        """Arrays that the next step needs, by name."""
 
     def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
+        """Other state, as JSON."""
 
     def restore(
         self, likeness: Likeness | None, states: Mapping[str, State], facts: Mapping[str, Any]
@@ -163,4 +162,4 @@ class Groups(Protocol):
         """Restore the result of `states` and `facts`, with the server's remembered updates."""
 
     def refuse_others(self, children: int) -> None:
-        """Raise ValueError for a restored state of another number of children."""
+        """Raise ValueError if a restored state is for a different number of children."""

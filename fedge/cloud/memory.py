@@ -1,4 +1,4 @@
-"""Memory of the cloud between cloud steps, with its state for checkpoints; needs of the step to come."""
+"""State of the cloud between cloud steps, saved in checkpoints, and what the next step needs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,18 +19,18 @@ _OWN = "method"
 
 
 class CloudMemory(MethodMemory):
-    """Memory of the cloud between two cloud steps.
+    """State of the cloud between two cloud steps.
 
     Attributes:
-        groups: present and proposed ones.
-        pool: the cloud's own models, for a method with such models, or None.
-        likeness: of clients' newest updates from one start, if needed by the method.
-        rule: combines models of a group, with its state; None for their mean.
-        rests: whether the coming step compares nothing, because a leaf has no clients.
+        groups: current and proposed groups.
+        pool: the cloud's models, for a method with several of them, or None.
+        likeness: likeness of clients' newest updates from one start, if the method needs it.
+        rule: combines the models of a group, with its state; None for the mean.
+        rests: whether the coming step skips the comparison, because a leaf has no clients.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
-        """Begin a run."""
+        """Start a run."""
         super().__init__(config)
         self.groups: Groups = GroupsByDeals(config) if config.deals else GroupsByMethod(config)
         self.pool = pool
@@ -40,9 +40,9 @@ class CloudMemory(MethodMemory):
 
     @property
     def compares(self) -> bool:
-        """Whether the coming step compares leaves, or only averages the clusters in force.
+        """Whether the coming step compares leaves, or only averages the current clusters.
 
-        Methods with models or a time of their own have a say in every step.
+        Methods with several cloud models, or with their own schedule, run in every step.
         """
         always = self.pool is not None or self.method.by_time or self.groups.has_jumped
         return self.config.enabled and not self.rests and (always or self.pace.is_due or self.groups.decides)
@@ -52,14 +52,14 @@ class CloudMemory(MethodMemory):
         return self.compares and leaves >= self.groups.fewest
 
     def is_probe_due(self, common_start: bool) -> bool:
-        """Whether leaves make a probe after a round, given their starts."""
+        """Whether leaves make a probe after a round, given whether they had a common start."""
         every = self.config.probe_every
         return self.groups.has_jumped or (every > 0 and not common_start and self.since_probe + 1 >= every)
 
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """The arrays needed by the next cloud step, by name."""
+        """The arrays that the next cloud step needs, by name."""
         recent = self.groups.states()
         if self.likeness is not None:
             recent[_LIKENESS] = self.likeness.to_state()
@@ -70,7 +70,7 @@ class CloudMemory(MethodMemory):
         return recent if self.pool is None else recent | self.pool.states()
 
     def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
+        """Other state, as JSON."""
         return {
             **self.groups.facts(),
             "since_probe": self.since_probe,
@@ -81,7 +81,7 @@ class CloudMemory(MethodMemory):
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`; ValueError where they are none of this cloud's."""
+        """Restore the result of `states` and `facts`; ValueError if they do not belong to this cloud's."""
         self.since_probe = whole(facts["since_probe"], "the number of comparisons since a probe")
         self.pace.restore(facts["pace"])
         self.kept = facts.get("kept", {})
@@ -95,11 +95,11 @@ class CloudMemory(MethodMemory):
             self.pool.restore(states, facts["taken"])
 
     def refuse_others(self, like: State, children: int) -> None:
-        """Raise ValueError for a restored state that is none of this cloud's.
+        """Raise ValueError if a restored state does not belong to this cloud.
 
         Args:
             like: a child's model.
-            children: how many the cloud has.
+            children: number of the cloud's children.
         """
         self.groups.refuse_others(children)
         if self.likeness is not None:

@@ -1,4 +1,4 @@
-"""Memory of a grouping method from one cloud step to the next, and the pace of its comparisons."""
+"""State of a grouping method between cloud steps, and the schedule of its comparisons."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from fedge.clustering.registry import Need, method_named
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
-RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
+RECENT_STEPS = 4  # earlier comparisons whose cross-losses are pooled with those of a step
 
 
 class MethodMemory:
@@ -16,15 +16,15 @@ class MethodMemory:
 
     Attributes:
         config: when to cluster, by which method.
-        method: for grouping the leaves.
-        pace: which steps compare.
+        method: groups the leaves.
+        pace: decides which steps compare.
         since_probe: comparisons from different starts since the last probe.
         kept: the method's own state, as JSON.
-        own: state of a part at the cloud, packed.
+        own: state of the method's cloud part, packed.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
-        """Begin a run."""
+        """Start a run."""
         self.config = config
         self.method = method_named(config)
         self.pace = Pace(config.regroup_every, settled_after=RECENT_STEPS + 1)

@@ -3,14 +3,13 @@
     offer = λ · cluster model + (1 − λ) · global model
 
 where the cluster model is the mean over the leaf's cluster and the global model the mean over all leaves.
-λ = 1 (separate) is clustered averaging as published, λ = 0 hierarchical averaging (Liu et al. 2020, HierFAVG)
-for any clusters; between them clusters share a common part, as the interpolation of
-Mansour et al. 2020, "Three Approaches for Personalization with Applications to Federated Learning", does for
-a client. Several λ make several offers, each evaluated under a role of its own by the leaf's clients.
+λ = 1 is clustered averaging as published, λ = 0 hierarchical averaging (Liu et al. 2020, HierFAVG) whatever
+the clusters. In between, clusters share a common part, like the interpolation for clients in Mansour et al.
+2020, "Three Approaches for Personalization with Applications to Federated Learning". Several λ give several
+offers, which the leaf's clients evaluate under separate roles.
 
-Of an offer a leaf may keep some entries as its own: its BatchNorm (Li et al. 2021, "FedBN") or its head
-(Collins et al. 2021, "FedRep"). Pure functions on arrays. Shape letter: S
-leaves.
+A leaf may keep its own values of some entries of an offer: its BatchNorm (Li et al. 2021, "FedBN") or its
+head (Collins et al. 2021, "FedRep"). Pure functions on arrays. Shape letter: S leaves.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,7 +29,7 @@ class Offer:
 
     Attributes:
         blend: λ.
-        model: the one offered.
+        model: the offered model.
     """
 
     blend: float
@@ -54,18 +53,18 @@ def make_offers(
 ) -> list[Offers]:
     """Offers to the S leaves.
 
-    Where all leaves form one cluster, every λ gives the same model, which is offered once, with λ = 1. A leaf
-    alone in its cluster is its own cluster model: no offer for λ = 1.
+    If all leaves form one cluster, every λ gives the same model, which is offered once, as λ = 1. A leaf
+    alone in its cluster gets no offer for λ = 1, which would be its own model.
 
     Args:
-        own: per leaf the model at the end of its leaf rounds.
-        clusters: per leaf its cluster's model, one object per cluster; None for a leaf alone in its cluster.
-        weights: per leaf its training windows.
+        own: each leaf's model at the end of its leaf rounds.
+        clusters: each leaf's cluster model, one object per cluster; None for a leaf alone in its cluster.
+        weights: number of training windows of each leaf.
         blends: λ to offer, each in 0..1; one makes the role "offered", several "offered-0.25" and so on.
         kept: each leaf's personal entries.
 
     Returns:
-        Per leaf its offers by role. Without `kept`, leaves of one cluster share the models.
+        Per leaf, its offers by role. Without `kept`, leaves of one cluster share the models.
     """
     if len(own) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
         blends = (1.0,)
@@ -85,14 +84,14 @@ def make_offers(
 
 
 def mix(cluster: State, global_model: State | None, blend: float) -> State:
-    """λ · cluster + (1 − λ) · global; the models themselves at the ends."""
+    """λ · cluster + (1 − λ) · global; for λ = 0 or 1 the given model itself."""
     if blend == 1 or global_model is None:
         return cluster
     return weighted_mean([cluster, global_model], [blend, 1 - blend]) if blend > 0 else global_model
 
 
 def with_own(offer: State, own: State, kept: Collection[str]) -> State:
-    """An offer in which a leaf keeps its own entries of some names; no array is copied."""
+    """An offer with a leaf's own values of the entries `kept`; no array is copied."""
     if not kept:
         return offer
     return {name: own[name] if name in kept else array for name, array in offer.items()}

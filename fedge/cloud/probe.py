@@ -12,9 +12,9 @@ class Probe:
     """A leaf round of all leaves from one model, for comparison only.
 
     Attributes:
-        start: the model.
-        models: per leaf the trained one.
-        updates: clients' updates; None where nobody needs them.
+        start: the starting model.
+        models: trained model of each leaf.
+        updates: clients' updates; None if not needed.
     """
 
     start: State

@@ -1,10 +1,11 @@
-"""Servers between cloud and leaves: a region combines the models of the servers below, and is a child itself.
+"""Regions: servers between cloud and leaves, which combine the models of their children.
 
-To the server above, a region is like a leaf: a contributed model, an offer, a correction. To the servers
-below, a region is like the cloud. Some take the mean, and those below continue from the mean, each with its
-correction (`fedge.cloud.control`). Others group those below, combine their models by a rule or leave them a
-choice (`fedge.rounds.meeting`): then these stand *apart*, and the region's own model, the mean of theirs, is
-known to the server above only. Everything given to a region reaches every server below.
+To its parent, a region looks like a leaf: it contributes a model, and gets an offer and a correction. To its
+children, it looks like the cloud. A plain region takes the mean, from which its children continue, each with
+its correction (`fedge.cloud.control`). Other regions group their children, combine them by a rule or give
+them a choice (`fedge.rounds.meeting`). Then the children stand *apart*: they keep different models, and only
+the parent sees the region's own model, which is their mean. Every model sent to a region reaches all servers
+below.
 
 Source: Liu et al. 2020, HierFAVG, for averages on two tiers; Fang et al. 2024, MTGC, for corrections on each.
 """
@@ -29,19 +30,19 @@ from fedge.states.averaging import State, weighted_mean
 
 
 class RegionModels(LeafModels):
-    """The models of a region; every change of them reaches all servers below.
+    """The models of a region; every change also applies to all servers below.
 
     Attributes:
-        given: by the server above since the region's last look; None for none, or if none below stands apart.
+        given: model sent by the parent since `look_at_given`; None without one, or if no child stands apart.
     """
 
     def __init__(self, model: State, below: Sequence[Server], is_apart: bool, kept: Collection[str]) -> None:
-        """Begin with a model, as those below have already.
+        """Start with the initial model, which the servers below already have.
 
         Args:
             model: the common initial model.
             below: the region's servers.
-            is_apart: whether these have models of their own between the region's rounds.
+            is_apart: whether these keep different models between the region's rounds.
             kept: leaves' personal entries.
         """
         self._below, self._is_apart, self._kept = below, is_apart, kept
@@ -49,7 +50,7 @@ class RegionModels(LeafModels):
         super().__init__(model)
 
     def begin(self, model: State) -> None:
-        """Start with a model, and serve the model."""
+        """Start with a model, and serve it."""
         super().begin(model)
         for server in self._below:
             server.models.begin(model)
@@ -62,29 +63,28 @@ class RegionModels(LeafModels):
             server.models.go_on_with(self._worn(server, model))
 
     def stay(self) -> None:
-        """Go on with its own model; servers that stand apart have continued already, each with its own."""
+        """Continue with its own model; children that stand apart have already continued with theirs."""
         if self._is_apart:
             super().go_on_with(self.model)
         else:
             self.go_on_with(self.model)
 
     def take_tentatively(self, offer: State) -> None:
-        """Train an offer on, beside the served model."""
+        """Train an offer, beside the served model."""
         super().take_tentatively(offer)
         self._note_given(offer)
         for server in self._below:
             server.models.take_tentatively(self._worn(server, offer))
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a separate model, or with None the known clients'."""
+        """Serve unseen clients a separate model, or with None that of the known clients."""
         super().serve_unseen(model)
         for server in self._below:
             own = model is not None and model is self.model
             server.models.serve_unseen(self._worn(server, model) if own and model is not None else model)
 
     def trained(self, line: Line, model: State) -> None:
-        """Take the mean of a line's models from below; they train the model further and serve their previous
-        one."""
+        """Set the mean of a line's models from below; the servers train it and serve their previous model."""
         super().trained(line, model)
         if line == LEAF:
             self._note_given(model)
@@ -92,21 +92,21 @@ class RegionModels(LeafModels):
             server.models.trained(line, self._worn(server, model))
 
     def stand_at(self, model: State) -> None:
-        """Take a mean of models from servers below that continue with others."""
+        """Set the region's own model to the mean of its children, which continue with other models."""
         super().trained(LEAF, model)
 
     def look_at_given(self) -> State | None:
-        """The model given by the server above since the last look; None for none."""
+        """The model that the parent has sent since the last call; None without one."""
         given, self.given = self.given, None
         return given
 
     def _note_given(self, model: State) -> None:
-        """Note a model from above: a region whose servers stand apart makes its own by `stand_at` alone."""
+        """Record a model from the parent; with children apart, only `stand_at` sets the own model."""
         if self._is_apart:
             self.given = model
 
     def _worn(self, server: Server, model: State) -> State:
-        """A model taken by a leaf, with its own entries; a region hands on whole ones."""
+        """A model with a leaf's personal entries; for a region, the model unchanged."""
         return model if server.below else with_own(model, server.model, self._kept)
 
 
@@ -114,17 +114,16 @@ class Region:
     """A server over servers other than the root.
 
     Attributes:
-        path: from the root down.
-        below: servers with combined models, in order.
-        is_apart: whether these have models of their own between its rounds: grouping, or a choice for the
-            children.
-        leaves: below it, at whatever depth, in order.
+        path: position in the tree, from the root down.
+        below: its children, in order.
+        is_apart: whether these keep different models between its rounds, by grouping or by choice.
+        leaves: all leaves below it, in order.
         clients, unseen_clients: partition ids of all clients below, ascending.
-        train_samples: partition id → training windows of the training clients.
-        models: its present and its served ones.
-        drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
-        sending: its compressed way up; None for uncompressed models.
-        rounds: its own in one of the server above.
+        train_samples: partition id → number of training windows of the training clients.
+        models: its current and served models.
+        drift: movement since the parent's last round, or None if SCAFFOLD does not reach this tier.
+        sending: compression of its uplink; None for uncompressed models.
+        rounds: number of its rounds per round of the parent.
     """
 
     def __init__(
@@ -136,10 +135,10 @@ class Region:
         kept: Collection[str] = (),
         rounds: int = 1,
     ) -> None:
-        """Stand over servers with a common initial model; further arguments as the attributes.
+        """Start over children with a common initial model; for further arguments see the attributes.
 
         Args:
-            is_corrected: whether SCAFFOLD corrects the region towards the server above.
+            is_corrected: whether SCAFFOLD corrects the region's drift.
             kept: leaves' personal entries when they take a model.
         """
         self.path, self.below, self.is_apart, self.rounds = path, list(below), is_apart, rounds
@@ -156,7 +155,7 @@ class Region:
 
     @property
     def number(self) -> int:
-        """Number among the children of the server above."""
+        """Index among the children of its parent."""
         return self.path[-1]
 
     @property
@@ -166,22 +165,23 @@ class Region:
 
     @property
     def weight(self) -> int:
-        """Training windows of all training clients below: its weight at the server above."""
+        """Number of training windows of all training clients below, its weight at the parent."""
         return sum(leaf.weight for leaf in self.leaves)
 
     @property
     def control(self) -> State | None:
-        """SCAFFOLD's c of its first leaf, with the corrected entries; None without SCAFFOLD."""
+        """SCAFFOLD's c of its first leaf, for the names of corrected entries; None without SCAFFOLD."""
         return self.leaves[0].control
 
     @property
     def brings_leaves(self) -> bool:
-        """Whether its contribution is that of the leaves below it, rounded once in all: it, and all regions
-        below, have one round per round of the server above."""
+        """Whether it contributes the models of its leaves, so that their mean is rounded only once.
+
+        True if it and all regions below have one round per round of their parent."""
         return all(region.rounds == 1 for region in all_regions([self]))
 
     def begin(self, model: State, group: int = EVERYBODY) -> None:
-        """Begin the run with a model, as all servers below do."""
+        """Start the run with a model, as all servers below do."""
         self.models.begin(model)
         for server in self.below:
             server.begin(model)
@@ -189,23 +189,22 @@ class Region:
             self.drift = Drift(model, group=group)
 
     def contribution(self, version: int) -> Contribution:
-        """Contribution to the server above, once per round of that server: the mean of those in its last
-        round.
+        """Contribution to the parent, the mean of its last round; call once per round of the parent.
 
-        With one round per round of that server, its parts go along, so that they are rounded once in all.
+        With one round per round of the parent, it includes its parts, so that the mean is rounded only once.
         """
         if self.sending is not None:
             return Contribution(self.number, self.sending.send(self.model), self.weight, version)
         return Contribution(self.number, self.model, self.weight, version, self._brought)
 
     def as_seen_from(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
-        """Model evaluated by clients of a leaf below in a role, for a question to the region with `model`.
+        """The model that clients of a leaf evaluate, when the region is asked about `model`.
 
         Args:
-            leaf: at whatever depth.
-            role: in which the region is asked.
-            model: the region's in that role.
-            unseen: whether the clients are unseen ones.
+            leaf: a leaf below, at any depth.
+            role: role of the model.
+            model: the region's model in that role.
+            unseen: whether unseen clients evaluate it.
         """
         if self.is_apart and role == OWN:
             return leaf.models.unseen if unseen and leaf.models.unseen is not None else leaf.models.served
@@ -215,12 +214,11 @@ class Region:
     # --- its rounds -----------------------------------------------------------------------------------------
 
     def combine(self, version: int, keep: Callable[[State], State]) -> None:
-        """Carry out a round: take the mean of the models from below, and let those servers continue from the
-        mean.
+        """Run a round: take the mean of the children's models, from which they continue.
 
         Args:
-            version: of their models.
-            keep: decides where large states lie.
+            version: version of their models.
+            keep: stores large states in files or in memory.
         """
         mean = self.gather(version, keep)
         self.models.trained(LEAF, mean)
@@ -238,8 +236,8 @@ class Region:
         """Record the contributions and movements of the servers below; return the mean of their models.
 
         Args:
-            version: of their models.
-            keep: decides where large states lie.
+            version: version of their models.
+            keep: stores large states in files or in memory.
         """
         brought = tuple(server.contribution(version) for server in self.below)
         self._brought = brought if self.rounds == 1 else ()
@@ -253,25 +251,25 @@ class Region:
         return mean
 
     def take_combined(self, model: State, keep: Callable[[State], State]) -> None:
-        """Take the model of rounds that the region has carried out elsewhere; those below continue from it.
+        """Set the model of rounds that the region ran in another process; its children continue from it.
 
         Args:
-            model: of its last round.
-            keep: decides where large states lie.
+            model: model of its last round.
+            keep: stores large states in files or in memory.
         """
         self._brought = ()
         self.models.trained(LEAF, keep(model))
         self.keep_states(keep)
 
     def stand_at(self, model: State) -> None:
-        """Stand at a rule's model of those from below, in place of their mean."""
+        """Set its own model to the result of a rule, in place of its children's mean."""
         self._brought = ()
         self.models.stand_at(model)
 
     def depart(self) -> None:
-        """Let servers below begin their drifts from their present models; corrections stay.
+        """Start new drifts of the servers below from their current models; corrections stay.
 
-        The server above may have given them others since their region's round.
+        The parent may have sent other models since the region's round.
         """
         self._brought = ()  # they may be large
         for server in self.below:
@@ -281,19 +279,19 @@ class Region:
                 server.depart()
 
     def be_corrected(self, above: State | None) -> None:
-        """Take in the sum of the corrections of all servers above, and tell those below."""
+        """Set the sum of the corrections of all servers above, and pass it on to the children."""
         self._above = above
         self.correct_below()
 
     def correct_below(self) -> None:
-        """Tell the servers below the sum of its own correction and of those of all servers above."""
+        """Pass the sum of its own correction and those of all servers above to the children."""
         own, above = None if self.drift is None else self.drift.correction, self._above
         told = above if own is None else own if above is None else corrected_control(own, above)
         for server in self.below:
             server.be_corrected(told)
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where its states, and those of all servers below, lie."""
+        """Pass its states, and those of all servers below, through `keep`, which stores them."""
         self.models.keep(keep)
         if self.drift is not None and self.drift.correction is not None:
             self.drift.correction = keep(self.drift.correction)
@@ -303,18 +301,18 @@ class Region:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """States kept from one global round to the next."""
+        """States between global rounds."""
         sending = {} if self.sending is None else self.sending.states()
         return {**self.models.states(), **({} if self.drift is None else self.drift.states()), **sending}
 
     def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
+        """Other state, as JSON."""
         drift = {} if self.drift is None else {"drift": self.drift.facts()}
         sending = {} if self.sending is None else {"sending": self.sending.facts()}
         return {"repeated": self.models.repeated(), **drift, **sending}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`; servers below it are restored by themselves."""
+        """Restore the result of `states` and `facts`; the servers below are restored separately."""
         self.models.restore(states, facts["repeated"])
         if self.drift is not None:
             self.drift = Drift.restored(states, facts["drift"], self.model, self.control)
@@ -325,13 +323,13 @@ class Region:
 def servers_over(
     config: Config, leaves: Sequence[Leaf], own_layers: Collection[str] = (), tier: int = 1
 ) -> list[Server]:
-    """Servers of a tier over leaves, with all regions between; the leaves where these are of that tier.
+    """Create the servers of a tier over given leaves, with all regions in between.
 
     Args:
-        config: of the run.
-        leaves: in order, all of the tree or those below some servers of the tier; they take their paths.
-        own_layers: entries that a leaf keeps as its own when it takes a model.
-        tier: of the servers; by default the cloud's children.
+        config: configuration of the run.
+        leaves: leaves in order, all of the tree or those below some servers of the tier; their paths are set.
+        own_layers: personal entries of a leaf.
+        tier: tier of the servers; by default the cloud's children.
     """
     hierarchy, levels = config.hierarchy, config.scaffold.levels if config.scaffold.enabled else 0
     servers: list[Server] = list(leaves)
@@ -354,7 +352,7 @@ def servers_over(
 
 
 def leaves_below(server: Server) -> list[Leaf]:
-    """Leaves below a server, in order; of a leaf itself."""
+    """Leaves below a server, in order; a leaf itself."""
     if isinstance(server, Leaf):
         return [server]
     return [leaf for each in server.below for leaf in leaves_below(each)]

@@ -3,10 +3,10 @@
     x_g ← rule(x_g; models of the leaves of g, their weights)
 
 x_g is the group's last model from the rule, from which a server optimiser continues: momentum (Hsu et al.
-2019), Adagrad, Adam, Yogi (Reddi et al. 2021). At a region it is the model that the server above has given
-since, if any: with this the servers below began. A group of other leaves begins anew, without momentum, from
-the mean of its leaves' last offers, for moments of another group's way say nothing of its own. A group with
-fewer models than the rule needs is offered nothing: its leaves keep their own.
+2019), Adagrad, Adam, Yogi (Reddi et al. 2021). At a region, it is the model that the parent sent since then,
+if any, because the region's children started from it. A group with other members starts without moments, from
+the mean of its leaves' last offers, because another group's moments do not apply to it. A group with fewer
+models than the rule needs gets no offer, and its leaves keep their own models.
 
 Shape letter: S leaf servers.
 """
@@ -30,7 +30,7 @@ from fedge.states.restored import MOST, state, wholes
 
 logger = logging.getLogger(__name__)
 
-_MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # before their numbers, among the states
+_MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # prefix of their numbers, among the states
 
 Key = tuple[int, ...]
 """Key of a group from one cloud step to the next: its leaves, or its number."""
@@ -38,13 +38,13 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True)
 class RuleMaker:
-    """Parts from which a run's rule is made.
+    """How to make a run's rule.
 
     Attributes:
-        make: gives a fresh strategy.
-        needed: number of models required for its guarantee.
+        make: makes a new strategy.
+        needed: minimum number of models for its guarantee.
         names: trainable entries of a model.
-        variances: its non-negative entries.
+        variances: entries that must not be negative.
     """
 
     make: Callable[[], Strategy]
@@ -63,11 +63,11 @@ class CloudRule:
     """A strategy per group of leaves.
 
     Attributes:
-        offered: (S,) each leaf's last offer, or its own model without an offer; empty before the first step.
+        offered: (S,) each leaf's last offer, or its own model if it had none; empty before the first step.
     """
 
     def __init__(self, maker: RuleMaker) -> None:
-        """Begin without any group."""
+        """Start without groups."""
         self._maker = maker
         self._groups: dict[Key, _Group] = {}
         self._coming: dict[Key, _Group] = {}
@@ -80,28 +80,28 @@ class CloudRule:
         self._first = model
 
     def step_from(self, model: State, children: int) -> None:
-        """Let all groups step from a model of the server above; their strategies keep their state.
+        """Let all groups step from a model of the parent; their strategies keep their state.
 
         Args:
-            model: with which all children go on.
-            children: how many there are.
+            model: the model from which all children continue.
+            children: number of children.
         """
         self.offered = [model] * children
         for group in self._groups.values():
             group.model = model
 
     def combined(self, key: Key, brought: Sequence[Contribution], global_round: int) -> State | None:
-        """Model of a group; None for too few models for the rule, or where the rule fails on them.
+        """Model of a group; None if it has too few models for the rule, or the rule fails.
 
-        The failure may be a leaf's, with finite numbers of any size, as well as the rule's: the group keeps
-        its models, as does a leaf whose strategy fails (contract C12), and begins anew.
+        The cause may be extreme values from a leaf as well as the rule itself. As with a leaf whose strategy
+        fails (contract C12), the group keeps its models; its rule then starts without moments.
 
         Args:
-            key: of the group; equal from step to step for a continuing group.
-            brought: by its leaves, with their weights, in order.
+            key: key of the group, the same in every step while the group exists.
+            brought: contributions of its leaves, in order.
             global_round: 1, 2, …
         """
-        # they load torch, for which neither the check before a run nor the mean has to wait
+        # imported here, because it loads torch, which the check before a run and the mean do not need
         from fedge.exchange.train import TrainReply
         from fedge.leaf.strategies.checks import refuse_impossible
         from fedge.leaf.strategies.rules import combine
@@ -120,7 +120,7 @@ class CloudRule:
         try:
             made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
             refuse_impossible(made, self._maker.variances, " of a group's model")
-        except OWN_ERRORS as error:  # of arithmetic, or raised in a strategy
+        except OWN_ERRORS as error:  # arithmetic, or an error in a strategy
             members = [each.child for each in brought]
             logger.warning(
                 "global round %d: cloud.rule cannot combine the models of children %s, which keep theirs: %s",
@@ -138,13 +138,13 @@ class CloudRule:
         global_round: int,
         keep: Callable[[State], State],
     ) -> tuple[list[State | None], dict[str, Any]]:
-        """Per leaf its group's model, None for a leaf alone or too few models; and facts of the step.
+        """Each leaf's group model (None for a leaf on its own or too few models), and facts of the step.
 
         Args:
-            labels: (S,) groups in force.
-            brought: per leaf.
+            labels: (S,) current groups.
+            brought: contribution of each leaf.
             global_round: 1, 2, …
-            keep: decides where the models lie.
+            keep: stores large states in files or in memory.
         """
         offers: list[State | None] = [None] * len(brought)
         too_few = []
@@ -160,12 +160,12 @@ class CloudRule:
         return offers, ({"too_few_for_rule": too_few} if too_few else {}) | self.failures()
 
     def failures(self) -> dict[str, Any]:
-        """Facts of a cloud step: groups on whose models the rule has failed, since the last call."""
+        """Facts of a cloud step: groups for which the rule has failed since the last call."""
         failed, self._failed = self._failed, []
         return {"rule_failed": failed} if failed else {}
 
     def _current(self, brought: Sequence[Contribution]) -> State:
-        """The model from which a new group steps: the offer itself if common to all its leaves."""
+        """The model from which a new group steps; the last offer itself if all its leaves share one."""
         if not self.offered:
             assert self._first is not None
             return self._first
@@ -175,11 +175,11 @@ class CloudRule:
         return weighted_mean(offered, [each.weight for each in brought])
 
     def go_on(self, offers: Sequence[State | None], brought: Sequence[Contribution]) -> None:
-        """End a cloud step: former groups are forgotten.
+        """End a cloud step, and drop the state of groups that no longer exist.
 
         Args:
-            offers: per leaf, None for none.
-            brought: per leaf.
+            offers: offer of each leaf, None without one.
+            brought: contribution of each leaf.
         """
         self._groups, self._coming = self._coming, {}
         self.offered = [
@@ -187,7 +187,7 @@ class CloudRule:
         ]
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where the models lie; shared objects stay shared."""
+        """Pass the models through `keep`, which stores them; sharing is preserved."""
         kept = {id(model): keep(model) for model in self._models()}
         self.offered = [kept[id(model)] for model in self.offered]
         for group in self._groups.values():
@@ -200,7 +200,7 @@ class CloudRule:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Arrays needed by the next cloud step, by name."""
+        """Arrays that the next cloud step needs, by name."""
         found = {f"{_MODEL}{at}": model for at, model in enumerate(self._models())}
         for at, group in enumerate(self._groups.values()):
             own = states_of(group.strategy)
@@ -208,7 +208,7 @@ class CloudRule:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
+        """Other state, as JSON."""
         at = {id(model): number for number, model in enumerate(self._models())}
         return {
             "offered": [at[id(model)] for model in self.offered],
@@ -219,7 +219,7 @@ class CloudRule:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`; ValueError where they are none of this rule's."""
+        """Restore the result of `states` and `facts`; ValueError if they do not belong to this rule's."""
         models = under(_MODEL, states)
         self.offered = [models[str(at)] for at in facts["offered"]]
         for number, known in enumerate(facts["groups"]):
@@ -230,7 +230,7 @@ class CloudRule:
             self._groups[tuple(wholes(known["key"], "key of a group", least=-MOST))] = _Group(strategy, model)
 
     def refuse_others(self, like: State, leaves: int) -> None:
-        """Raise ValueError for a restored state that is none over so many leaves with models like one."""
+        """Raise ValueError if a restored state does not fit this number of leaves and form of model."""
         if len(self.offered) not in (0, leaves):
             raise ValueError(
                 f"the rule's offers must be those of {leaves} leaves, but are {len(self.offered)}"

@@ -1,4 +1,4 @@
-"""Settings of a server's steps that stay the same through a run. Shape letter: S children of the server."""
+"""Settings of a server's steps that are constant over a run. Shape letter: S children of the server."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ class CloudSetting:
     """Constant settings of a run.
 
     Attributes:
-        parameter_names: the trainable entries of a state, in layer order (not BatchNorm statistics).
-        seed: root of the run's random streams.
-        truth: global round → (S,) the groups planted by a scenario; None without one.
-        keep: decides where the cloud's own models lie.
-        asks_all: whether all clients make a probe, because in the first leaf round some do not train, or
-            train on several times as many windows as others, which makes its updates incomparable.
+        parameter_names: trainable entries of a state, in layer order (without BatchNorm statistics).
+        seed: seed of the run.
+        truth: global round → (S,) groups planted by a scenario; None without one.
+        keep: stores the cloud's own models in files or in memory.
+        asks_all: whether all clients make a probe, because the updates of the first leaf round are not
+            comparable: some clients do not train, or train on several times as many windows as others.
         even_windows: each client's training windows in a probe of the run's first model; 0 for all.
-        rule: how models of a group become one; None for their mean.
-        taught: (clients, C) training windows of each class, by partition id; None where nobody has counted.
+        rule: combines the models of a group; None for the mean.
+        taught: (clients, C) training windows of each class, by partition id; None if not counted.
     """
 
     parameter_names: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""Starts of a round: leaves with a common start, and starts withheld from a method.
+"""Leaves with a common starting model in a round, and starts withheld from a method.
 
-A method comparing updates declares their required starts (`fedge.clustering.registry.NEEDS`). Where they do
-not, the starts are withheld: the groups in force stay as they are, and the step says why. Shape letter: S
-leaf servers.
+A method that compares updates declares which starts must be equal (`fedge.clustering.registry.NEEDS`). If
+they are not, the starts are withheld from it: the groups stay unchanged, and the step records why. Shape
+letter: S leaf servers.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ _WORDS = "did not start from one model, so their updates cannot be compared"
 
 
 def began_alike(starts: Sequence[State]) -> np.ndarray:
-    """(S,) int64: leaves with the same initial bits have one number, in order of appearance."""
+    """(S,) int64: leaves with bit-identical starts share a number, in order of appearance."""
     known: list[State] = []
     found = np.zeros(len(starts), dtype=np.int64)
     for leaf, start in enumerate(starts):
@@ -36,13 +36,13 @@ def _equal(one: State, other: State) -> bool:
 def usable(
     starts: Sequence[State] | None, began: np.ndarray, needs: Collection[Need], labels: np.ndarray | None
 ) -> Sequence[State] | None:
-    """The starts, withheld where a method needs equal ones, and they differ.
+    """The starts, or None if a method needs equal ones and they differ.
 
     Args:
-        starts: per leaf its initial model; None where nobody needs them.
-        began: (S,) of `began_alike`.
-        needs: of the method.
-        labels: (S,) groups in force; None for one of all leaves.
+        starts: starting model of each leaf; None if not needed.
+        began: (S,) result of `began_alike`.
+        needs: needs of the method.
+        labels: (S,) current groups; None for one of all leaves.
     """
     if starts is None:
         return None

@@ -1,12 +1,11 @@
 """The cloud step of a global round, in stages: leaf models → evidence → clusters → one model per cluster.
 
-    CloudRound   the leaves have begun; they train
-    Meeting      they have come to the cloud, which may want a probe of them
-    OpenStep     the cloud asks their clients, and goes on with the answers
+    CloudRound   the leaves are training
+    Meeting      the cloud has their models, and may request a probe
+    OpenStep     the cloud has questions for their clients, and waits for the answers
     CloudStep    findings and offers
 
-Each stage gives the next, so nothing can be requested too early or forgotten. A stage is gone through once.
-Shape letter: S leaf servers.
+Each stage returns the next one, so that none can be skipped or come too early. Shape letter: S leaf servers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,21 +36,21 @@ class CloudStep:
     """Findings and offers of one cloud step.
 
     Attributes:
-        signal: the one compared; "off" when clustering is disabled and all leaves form one cluster.
+        signal: the signal compared; "off" if clustering is disabled and all leaves form one cluster.
         labels: (S,) cluster of each leaf, numbered by first appearance.
         similarity: (S, S), or None when nothing was compared.
-        tau: the threshold in force.
-        common_start: whether all leaves began the global round, or the probe, from one model.
-        offers: per leaf the cluster's model, or None for a leaf alone in its cluster; empty in the record of
+        tau: the threshold.
+        common_start: whether all leaves started the global round, or the probe, from the same model.
+        offers: cluster model of each leaf, or None for a leaf alone in its cluster; empty in the record of
             a round.
-        method: how the leaves were grouped.
-        facts: further findings, as JSON: candidate, events, tests, …;
-            `compared` is False where no comparison was due.
-        trials: per leaf the model for training a fork until the next cloud step, for a trial of other groups;
+        method: grouping method.
+        facts: further findings, as JSON: candidate, events, tests, …; `compared` is False if no comparison
+            was due.
+        trials: starting model of each leaf's fork until the next cloud step, for a trial of other groups;
             None for no fork. Empty in the record of a round.
-        folds: leaf → the models of the forks for judging it as a lone leaf (`fedge.leaf.folds`). Empty in the
-            record of a round.
-        memberships: Π (S, K), how much of each of K models each leaf was offered; None for hard clusters.
+        folds: leaf → starting models of the forks for judging it on its own (`fedge.leaf.folds`). Empty in
+            the record of a round.
+        memberships: Π (S, K), share of each of K models in each leaf's offer; None for hard clusters.
     """
 
     signal: str
@@ -69,11 +68,11 @@ class CloudStep:
 
 @dataclass(frozen=True)
 class CloudRound:
-    """A global round of which the cloud has seen the starts.
+    """A global round, from its start to the end of the leaf rounds.
 
     Attributes:
-        setting: of the run.
-        memory: of the steps before; changes when this one is finished.
+        setting: settings of the run.
+        memory: memory of earlier steps; changes when this one is finished.
         starts: per leaf its initial model; None where the method needs none: they may be large.
         began: (S,) of `fedge.cloud.starts.began_alike`.
         updates: takes in clients' updates from one start in the first leaf round; None if not needed.
@@ -89,16 +88,16 @@ class CloudRound:
 
     @property
     def common_start(self) -> bool:
-        """Whether all leaves began the round from one model."""
+        """Whether all leaves started the round from the same model."""
         return not self.began.any()
 
     @property
     def alone(self) -> frozenset[int]:
-        """The leaves whose folds are requested by the cloud."""
+        """The leaves for which the cloud requests folds."""
         return self.memory.groups.alone
 
     def probed_updates(self, start: State, global_round: int) -> Updates | None:
-        """Receiver of the updates of a probe from one start, or None where nobody needs them."""
+        """Receiver of the updates of a probe from one start, or None if not needed."""
         if not self.memory.needs("updates"):
             return None
         return Updates(start, self.setting.parameter_names, global_round)
@@ -124,7 +123,7 @@ class CloudRound:
 
 @dataclass(frozen=True)
 class Meeting(BroughtModels):
-    """The leaves' models are at the cloud; arguments as in `CloudRound.meet`."""
+    """A cloud step after the leaves' models have arrived; arguments as for `CloudRound.meet`."""
 
     begun: CloudRound
     dispersion: np.ndarray | None = None
@@ -149,7 +148,7 @@ class Meeting(BroughtModels):
         )  # fmt: skip
 
     def comparison(self, probe: Probe | None) -> GroupStep:
-        """The step, as far as groups depend on it."""
+        """The step's input for finding groups."""
         begun, has_updates = self.begun, probe is not None or self.begun.updates is not None
         return GroupStep(
             self.brought, self.global_round, begun.memory, begun.setting, probe, begun.common_start,
@@ -157,7 +156,7 @@ class Meeting(BroughtModels):
         )  # fmt: skip
 
     def probe_start(self) -> State | None:
-        """The model from which leaves are to make a probe before this step, or None for no probe."""
+        """Starting model of the probe that leaves should make before this step, or None for no probe."""
         memory, begun = self.begun.memory, self.begun
         first_due = begun.setting.asks_all and memory.likeness is None and memory.needs("updates")
         if not memory.can_compare(len(self.models)):
@@ -172,12 +171,12 @@ class Meeting(BroughtModels):
         forks: Sequence[State | None] = (),
         folds: Mapping[int, Folds] | None = None,
     ) -> "OpenStep":
-        """Go on with or without a probe; the cloud's own models follow the leaves' training of them.
+        """Continue with or without a probe, and update the cloud's own models, if the method has any.
 
         Args:
-            probe: made from `probe_start`, if there was one.
-            forks: per leaf its part of `CloudStep.trials`, as trained; empty or None for none.
-            folds: leaf → its clients' models without each other, of those in `CloudRound.alone`.
+            probe: probe made from `probe_start`, if there was one.
+            forks: trained fork of each leaf, from `CloudStep.trials`; empty or None for none.
+            folds: leaf → client → model trained without this client, for leaves in `CloudRound.alone`.
         """
         memory = self.begun.memory
         updates = self.begun.updates if probe is None else probe.updates
@@ -190,7 +189,7 @@ class Meeting(BroughtModels):
         return OpenStep(self, probe, self._questions(probe, Tried(forks, folds)))
 
     def _questions(self, probe: Probe | None, tried: Tried) -> Questions:
-        """Questions to clients: per leaf, role → model; empty for nothing."""
+        """Questions to clients: per leaf, role → model; empty for no question."""
         memory, models = self.begun.memory, self.models
         if memory.pool is not None:
             return memory.pool.questions(len(models))
@@ -209,12 +208,12 @@ class Meeting(BroughtModels):
 
 @dataclass(frozen=True)
 class OpenStep:
-    """The cloud asks clients.
+    """A cloud step with questions for clients.
 
     Attributes:
-        met: the stage before.
-        probe: made before, or None.
-        questions: for clients: per leaf, role → model; all empty for none.
+        met: the previous stage.
+        probe: the probe, or None.
+        questions: per leaf, role → model for clients to evaluate; all empty for no question.
     """
 
     met: Meeting
@@ -228,7 +227,7 @@ class OpenStep:
             answers: to `questions`, if there were any.
 
         Raises:
-            ValueError: the signal is not finite in a leaf (the leaf is named).
+            ValueError: the signal is not finite for a leaf, which the message names.
         """
         memory, models = self.met.begun.memory, self.met.models
         config = memory.config
@@ -261,20 +260,20 @@ class OpenStep:
         )
 
     def _without_comparison(self) -> Settled:
-        """The clusters in force; one of all leaves if clustering is disabled."""
+        """The current clusters; a single one if clustering is disabled."""
         memory, brought, common_start = self.met.begun.memory, self.met.brought, self.met.begun.common_start
         facts: dict[str, Any] = {}
         labels = np.zeros(len(brought), dtype=np.int64)
         if memory.config.enabled:
             present = memory.groups.labels
-            assert present is not None  # no step rests before one has compared
+            assert present is not None  # a step can skip the comparison only after one has compared
             memory.pace.note_rest()
             labels, facts = present, {"compared": False}
         return Settled(Grouping(labels, None), labels, facts, brought, common_start)
 
 
 def _offers(met: Meeting, settled: Settled) -> tuple[list[State | None], dict[str, Any]]:
-    """Per leaf its group's model or mixture, None for nothing, and facts of the offers."""
+    """Each leaf's group model or mixture (None for no offer), and facts of the offers."""
     rule, keep, found = met.begun.memory.rule, met.begun.setting.keep, settled.found
     if found.memberships is not None:
         return offers_of_family(
