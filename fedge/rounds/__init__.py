@@ -1,9 +1,9 @@
 """One global round: leaf rounds, cloud step, gate, evaluation, and the resulting rows.
 
-`strategy` is its order. `lines` are models to train, `training` the leaf rounds, `meeting` the cloud step,
-`evaluation` asks clients, `gates` decide, `served_models` fine-tunes and measures. Clients' work is asked of
-leaf servers, through a `port`; where they are a part of this process (`routed`), all messages go through
-`transport`. Inner room: `measurements` gathers numbers and makes rows of them.
+`strategy` runs the steps in order: `training` the leaf rounds, `meeting` the cloud step, `gates` the
+decisions, `served_models` fine-tuning and final evaluation; `lines` lists the models to train, and
+`evaluation` asks clients. Leaf servers are reached through a `port`; if they are in this process (`routed`),
+all messages go through `transport`. Inner room: `measurements` collects numbers and makes rows of tables.
 
 Imports only from below: `serving` and rooms below it.
 """

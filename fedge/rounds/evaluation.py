@@ -1,7 +1,7 @@
-"""Evaluation of models by clients: questions, and accepted answers.
+"""Evaluation of models by clients: requests, and accepted replies.
 
-One exchange carries any number of models per leaf, each under its role, for any asker: the gates, the
-cloud, or fine-tuning.
+One exchange carries any number of models per leaf, each under its role, whether for gates, the cloud or
+fine-tuning.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ from fedge.tasks.chosen import task_of
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Evaluations to be asked of clients, by model.
+    """Models that clients should evaluate.
 
     Attributes:
         models: leaf → role → model for the training clients.
-        splits: on which of a client's windows.
-        unseen_clients: leaf → role → model for its unseen clients; empty: they are not asked.
+        splits: splits of a client's windows to evaluate on.
+        unseen_clients: leaf → role → model for its unseen clients; empty to leave them out.
     """
 
     models: Mapping[int, Mapping[str, State]]
@@ -40,12 +40,12 @@ class EvaluationRequest:
     unseen_clients: Mapping[int, Mapping[str, State]] = field(default_factory=dict)
 
     def of(self, client: int, leaf: Leaf) -> Mapping[str, State]:
-        """The models for evaluation by a client or unseen client of a leaf, by role."""
+        """The models that a client or unseen client of a leaf evaluates, by role."""
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
     def of_leaves(self, servers: Sequence[Server]) -> "EvaluationRequest":
-        """Evaluations by leaves, where children of one server are asked: they, or regions above them."""
+        """The request by leaf, if this one is by child of a server (leaves, or regions above them)."""
 
         def spread(
             by_server: Mapping[int, Mapping[str, State]], unseen: bool
@@ -63,22 +63,22 @@ class EvaluationRequest:
 def _as_seen_from(
     leaf: Leaf, server: Server, models: Mapping[str, State], unseen: bool
 ) -> Mapping[str, State]:
-    """Role → model evaluated by a leaf's clients, for questions to the leaf or a region above."""
+    """Role → model that a leaf's clients evaluate, for a request to the leaf or to a region above."""
     if not isinstance(server, Region):
         return models
     return {role: server.as_seen_from(leaf, role, model, unseen) for role, model in models.items()}
 
 
 class Evaluating:
-    """Asks the clients of all leaves to evaluate models, and reads their answers."""
+    """Asks the clients of all leaves to evaluate models, and reads their replies."""
 
     def __init__(self, transport: Transport, leaves: Sequence[Leaf], task: RunTask) -> None:
-        """Keep the constants of the run.
+        """Store the constants of the run.
 
         Args:
-            transport: carries the messages, and has the book of the round.
-            leaves: in order; together they hold every client once, unseen clients included.
-            task: of the run.
+            transport: carries the messages, and holds the record of the round.
+            leaves: all leaves, in order; every client, seen or unseen, belongs to exactly one.
+            task: task of the run.
         """
         self._transport, self._leaves, self._task = transport, leaves, task
 
@@ -87,19 +87,19 @@ class Evaluating:
 
         Args:
             asked: clients, and models to evaluate.
-            phase: is charged with all of the time, where the exchange is no step of its own.
+            phase: phase charged with the time, if the exchange is not a step itself.
         """
         exchange = self._transport.evaluate(self.messages(asked), phase)
         return self.take(asked, exchange.replies.values())
 
     def messages(self, asked: EvaluationRequest) -> list[Message]:
-        """One message per asked client, leaf by leaf.
+        """One message per client asked, leaf by leaf.
 
         Args:
             asked: clients, and models to evaluate.
         """
         context, clients = self._transport.context(self._transport.book.global_round), self._transport.clients
-        record = Once(to_record)  # messages share equal parts
+        record = Once(to_record)  # messages share equal content
         messages: list[Message] = []
         for leaf in self._leaves:
             for members, by_leaf in (
@@ -123,11 +123,11 @@ class Evaluating:
     def take(self, asked: EvaluationRequest, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
         """The accepted evaluations, client by client, with failures noted.
 
-        A loss that is not finite indicates a diverged model: noted, and the evaluation counts.
+        A loss that is not finite indicates a diverged model; it is recorded, and the evaluation counts.
 
         Args:
-            asked: the clients' questions.
-            replies: theirs.
+            asked: the request.
+            replies: the clients' replies.
         """
         evaluated: dict[int, EvaluateReply] = {}
         leaf_of, task = leaf_of_each(self._leaves), self._task
@@ -150,6 +150,6 @@ class Evaluating:
 
 
 def roles_of(models: Mapping[str, State], leaf: Leaf) -> list[str]:
-    """The roles of a client's answers: all models of its algorithm in the place of theirs."""
+    """The roles in a client's reply, with the roles of its algorithm's models spelt out."""
     own = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
     return [role for asked in models for role in (own if asked == OWN_MODELS else [asked])]

@@ -1,6 +1,6 @@
-"""The gates of a server's children in one of its rounds: their clients' evaluations, and the decisions.
+"""The gates of a server's children in one of its rounds: the evaluations by clients, and the decisions.
 
-The rules stand in `fedge.serving.gate`, a child's next model in `fedge.serving.decision`.
+The rules are in `fedge.serving.gate`, the choice of a child's next model in `fedge.serving.decision`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ class Gates:
     """Gates of the children of one server.
 
     Attributes:
-        children: in order; they change as their gates decide.
-        gate: the rule.
-        personal: determines unseen clients' models.
+        children: the children, in order; modified by decisions.
+        gate: section `gate` of the configuration.
+        personal: section `personal`, which determines the models of unseen clients.
     """
 
     children: Sequence[Server]
@@ -35,7 +35,7 @@ class Gates:
     personal: PersonalConfig
 
     def asked(self, minutes: Minutes) -> EvaluationRequest:
-        """The gates' candidate models, and unseen clients' models, by child."""
+        """The gates' candidate models and the models of unseen clients, by child."""
         models: dict[int, dict[str, State]] = {}
         unseen_clients: dict[int, dict[str, State]] = {}
         for child in self.children:
@@ -46,20 +46,20 @@ class Gates:
         return EvaluationRequest(models, ("val", "test"), unseen_clients)
 
     def is_foreseen(self, minutes: Minutes) -> bool:
-        """Whether every child will go on with the same model under any evaluations of its clients."""
+        """Whether no evaluation can change the model with which any child continues."""
         return all(
             choosing.is_foreseen(self.gate, minutes.offers_to(child), child.models.own_line is not None)
             for child in self.children
         )
 
     def decide(self, minutes: Minutes, asked: EvaluationRequest, evaluated: Evaluated) -> None:
-        """Let every gate decide on its clients' evaluations, and its child go on accordingly.
+        """Let every gate decide by its clients' evaluations, and apply the decision to its child.
 
-        Where all is foreseen, this may come before anybody has evaluated (`decide_again`).
+        If all decisions are foreseen, this may come before the evaluations (see `decide_again`).
 
         Args:
-            minutes: with the offers; take in the decisions.
-            asked: models evaluated by the clients.
+            minutes: record of the round with the offers; the decisions are added.
+            asked: the models that clients evaluate.
             evaluated: client → its evaluations.
         """
         for child in self.children:
@@ -72,7 +72,7 @@ class Gates:
             minutes.gates.append(replace(decision, unseen_role=role))
 
     def decide_again(self, minutes: Minutes, evaluated: Evaluated) -> None:
-        """Enter clients' evaluations into planned decisions; children have gone on already."""
+        """Add clients' evaluations to decisions that were foreseen; the children have already continued."""
         for number, child in enumerate(self.children):
             before, (_, decision) = minutes.gates[number], self._decided(child, minutes, evaluated)
             assert decision.role == before.role
@@ -81,7 +81,7 @@ class Gates:
     def _decided(
         self, child: Server, minutes: Minutes, evaluated: Evaluated
     ) -> tuple[tuple[str, Offer] | None, GateResult]:
-        """A child's considered offer, if any, and its gate's decision."""
+        """The offer that a child considered, if any, and its gate's decision."""
         replies = [evaluated[client] for client in child.clients if client in evaluated]
         offer = choosing.best_offer(minutes.offers_to(child), replies)
         return offer, choosing.gate_decision(self.gate, offer, child.models.own_line is not None, replies)

@@ -1,13 +1,13 @@
-"""Lines trained in one exchange: the leaves themselves, or forks of some beside them.
+"""Lines: the models that leaves train in a leaf round, each line in one exchange.
 
-    leaf       every leaf's model
-    own line   the model of a leaf that took an offer tentatively, as trained without it
-    trial      the model of the cluster that is proposed for a leaf; where that is the leaf alone, its folds,
-               one after the other (`fedge.leaf.folds`)
-    personal   a fine-tuned copy of a leaf's served model, for the clients that it knows
+    leaf       every leaf's own model
+    own line   for a leaf that took an offer tentatively, its previous model, trained without the offer
+    trial      the model of the cluster proposed for a leaf; if that is the leaf on its own, its folds, one
+               after the other (`fedge.leaf.folds`)
+    personal   a fine-tuned copy of a leaf's served model, for its known clients
 
-Of forks nothing comes back but their models. A probe is no line: one model trained for all leaves, for
-comparison only (`fedge.rounds.training`).
+All but the first are trained on forks, of which only the models are kept. A probe is not a line: all leaves
+train one model, only for comparison (`fedge.rounds.training`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ _BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)
 
 @dataclass(frozen=True)
 class TrainingLine:
-    """One line at all its leaves.
+    """One line at all leaves that have it.
 
     Attributes:
         line: kind of line.
-        leaves: with the line, or their forks, in order.
-        fold: which one trains; None for no fold.
+        leaves: leaves that have the line, or their forks, in order.
+        fold: index of the fold that trains; None if it is not a fold.
     """
 
     line: Line
@@ -47,9 +47,9 @@ def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
 
 
 def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
-    """Yield the lines beside the leaves' models; each is made when due.
+    """Yield the lines beside the leaves' own models, each created when it is due.
 
-    After a line has trained, its caller calls `hand_back`.
+    The caller must call `hand_back` after a line has trained.
     """
     for line in _BESIDE:
         models = [(leaf, leaf.models.training(line)) for leaf in leaves]
@@ -63,7 +63,7 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
 
 
 def any_beside(leaves: Sequence[Leaf]) -> bool:
-    """Whether anything trains beside the leaves' models, without making the lines."""
+    """Whether there are lines beside the leaves' own models, without creating them."""
     return any(
         leaf.models.folds or any(leaf.models.training(line) is not None for line in _BESIDE)
         for leaf in leaves
@@ -71,17 +71,17 @@ def any_beside(leaves: Sequence[Leaf]) -> bool:
 
 
 def _fold(leaf: Leaf, fold: int) -> Leaf:
-    """A fork of a leaf, trained by all of its clients but some."""
+    """A fork of a leaf, trained without some of its clients."""
     folds = leaf.models.folds
     return leaf.fork(folds[fold], scaffold=True, without=held_out_clients(leaf.clients, fold, len(folds)))
 
 
 def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
-    """Give the models of forks to their leaves.
+    """Give the models of trained forks to their leaves.
 
     Args:
-        training: of `beside`.
-        leaves: all, in order.
+        training: a line from `beside`.
+        leaves: all leaves, in order.
     """
     for fork in training.leaves:
         models = leaves[fork.index].models

@@ -1,10 +1,9 @@
-"""Meetings of one server with its children: probes, questions, offers, gates, corrections.
+"""A server's round with its children: probes, questions, offers, gates, corrections.
 
 The server is the cloud, or a region that groups its children, combines their models by a rule or gives them a
-choice. Children are leaves, or regions; a region's questions go to the clients of all its leaves. All such
-servers of a tree meet their children here, once per own round.
+choice. Children are leaves or regions; questions to a region go to the clients of all its leaves.
 
-The server's part stands in `fedge.cloud.step`, the mixing of offers in `fedge.cloud.offers`.
+The server's computations are in `fedge.cloud.step`, the mixing of offers in `fedge.cloud.offers`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,19 +37,19 @@ from fedge.states.averaging import State
 from fedge.states.distinct import Once
 from fedge.states.restored import group_labels
 
-_CLOUD = "cloud/"  # before the name of a server's state from its meetings
+_CLOUD = "cloud/"  # prefix of the name of a server's state
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A server meeting its children, and its present state.
+    """A server with its children and its state.
 
     Attributes:
-        path: from the root down.
-        children: in order.
+        path: position in the tree, from the root down.
+        children: the children, in order.
         cloud: groups the children's models, and combines them.
-        task: of the run.
-        region: the server's role towards the server above; None for the root.
+        task: task of the run.
+        region: the server as a child of its parent; None for the root.
     """
 
     path: Path
@@ -61,7 +60,7 @@ class Seat:
 
     @property
     def every(self) -> int:
-        """Leaf rounds per round of the server."""
+        """Number of leaf rounds per round of the server."""
         return self.task.config.hierarchy.leaf_rounds_of(len(self.path))
 
     @property
@@ -71,22 +70,22 @@ class Seat:
 
 
 class Meetings:
-    """Brings a server's children to it, and its offers back.
+    """Runs the rounds of a server with its children.
 
     Attributes:
-        path: of the server.
-        prefix: of the names of kept states.
-        labels: (S,) cluster of each child; until the first step each stands alone.
-        minutes: of the present round.
+        path: path of the server.
+        prefix: prefix of the names of its states.
+        labels: (S,) cluster of each child; before the first step, each child is its own cluster.
+        minutes: record of the current round.
     """
 
     def __init__(self, seat: Seat, transport: Transport, port: LeafPort) -> None:
-        """Keep the constants of the run.
+        """Store the constants of the run.
 
         Args:
-            seat: of the server.
-            transport: has the book of the round.
-            port: makes probes, and puts questions to clients.
+            seat: the server and its children.
+            transport: holds the record of the round.
+            port: runs probes, and lets clients evaluate models.
         """
         self.path = seat.path
         self.prefix = "/".join(filter(None, (dotted(seat.path), _CLOUD)))
@@ -104,7 +103,7 @@ class Meetings:
     # --- a round --------------------------------------------------------------------------------------------
 
     def choose_first(self) -> None:
-        """Before the first round: where the server has several models, let every child choose one."""
+        """Before the first round, let every child choose between the server's models, if it has several."""
         choice = self._cloud.first_choice(len(self._children))
         if choice is not None:
             self.labels, models = choice.choose(self._ask(choice.questions))
@@ -112,7 +111,7 @@ class Meetings:
                 child.begin(model, int(self.labels[child.number]))
 
     def begin_if_due(self, leaf_round: int) -> None:
-        """Begin a round of the server with its first leaf round; see the children's models."""
+        """Begin a round of the server if this is its first leaf round, and record the children's models."""
         number, since = divmod(leaf_round - 1, self._seat.every)
         if since:
             return
@@ -133,11 +132,11 @@ class Meetings:
         wanted.dispersion |= begun.memory.needs("dispersion")
 
     def _indices(self, children: Collection[int]) -> frozenset[int]:
-        """Leaves among children, by their numbers."""
+        """Indices of those children that are leaves."""
         return frozenset(leaf.index for leaf in self._leaves if self._child_of[leaf.index] in children)
 
     def hold_if_due(self, leaf_round: int) -> None:
-        """After the leaf rounds of a round with a step: group the children and make them offers."""
+        """After the leaf rounds of a round with a cloud step, group the children and make offers."""
         if self._cloud.is_due(self.minutes.number):
             step = self._held(leaf_round)
             if self.minutes.number > self._cloud.config.start_round:
@@ -145,7 +144,7 @@ class Meetings:
             self.labels = self.minutes.labels = step.labels
 
     def combine(self, leaf_round: int) -> None:
-        """Carry out the end of a region's round: the step, the children's gates, new drifts."""
+        """End a region's round: the step, the children's gates, new drifts."""
         region, book, keep = self._seat.region, self._transport.book, self._transport.shared.keep
         assert region is not None
         region.gather(book.global_round, keep)
@@ -165,13 +164,13 @@ class Meetings:
         self._transport.lap("gate")
 
     def _one_offer(self) -> State | None:
-        """The common offer of all children, if there is one."""
+        """The offer shared by all children, if there is one."""
         models = {id(offer.model): offer.model for mine in self.minutes.offers for offer in mine.values()}
         is_one = len(models) == 1 and all(self.minutes.offers)
         return next(iter(models.values())) if is_one else None
 
     def begin_new_drifts(self) -> None:
-        """After a step and its gates: correct each child towards those clustered with it."""
+        """After a step and its gates, correct each child towards the mean of its group."""
         book, step, region = self._transport.book, self.minutes.step, self._seat.region
         if step is None or self._children[0].drift is None:
             return
@@ -188,14 +187,14 @@ class Meetings:
             region.correct_below()
         for child in self._children:
             if region is None:
-                child.be_corrected(None)  # by nobody above the cloud: a region tells those below of its own
+                child.be_corrected(None)  # the cloud has no parent; a region passes corrections on itself
             child.keep_states(self._transport.shared.keep)
             book.note_correction(child)
 
     # --- its step -------------------------------------------------------------------------------------------
 
     def _held(self, leaf_round: int) -> CloudStep:
-        """Let the server group its children, and give them its offers."""
+        """Run the server's step: group the children, and set their offers."""
         children, book, begun, minutes = self._children, self._transport.book, self._begun, self.minutes
         assert begun is not None
         brought = [child.contribution(version=book.global_round) for child in children]
@@ -218,14 +217,14 @@ class Meetings:
         return step
 
     def _child_of_client(self) -> dict[int, int]:
-        """Partition id → child above, for training clients: they may have moved."""
+        """Partition id → child of the server, for training clients; may change when clients move."""
         return {client: child.number for child in self._children for client in child.clients}
 
     def _probe(self, begun: CloudRound, start: State, leaf_round: int) -> Probe:
-        """Probe of the children from a model."""
+        """Run a probe of the children from a model."""
         updates = begun.probed_updates(start, self.minutes.number)
         receiver = None if updates is None else Receiver(updates, self._child_of)
-        if start is begun.first:  # then clients repeat the draws of the first leaf round
+        if start is begun.first:  # so that clients repeat the draws of the first leaf round
             windows = begun.setting.even_windows
             asked = ProbeRequest(self._leaves, start, 1, receiver, PROBE, windows)
         else:
@@ -233,7 +232,7 @@ class Meetings:
         return self._of_children(self._port.probe(asked))
 
     def _dispersion(self) -> np.ndarray | None:
-        """How far clients' models lie apart at each child: of a region the mean over its leaves (S,)."""
+        """(S,) dispersion of clients' models at each child; for a region the mean over its leaves."""
         known = self._transport.book.dispersion
         if not self._transport.book.wanted.dispersion:
             return None
@@ -243,7 +242,7 @@ class Meetings:
         return np.array([float(np.mean(values)) if values else np.nan for values in found])
 
     def _of_children(self, probe: Probe) -> Probe:
-        """Probe of the children, given one of all leaves: of a region the mean over its leaves."""
+        """Probe by child, from a probe by leaf; for a region the mean over its leaves."""
         of_leaf = dict(zip((leaf.index for leaf in self._leaves), probe.models, strict=True))
         models: list[State] = []
         for server in self._children:
@@ -253,7 +252,7 @@ class Meetings:
         return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
-        """Leaf child → client → model trained without the client: by forks where there are any."""
+        """Child leaf → client → model trained without this client, by forks if there are any."""
         assert self._begun is not None
         wanted, known = self._indices(self._begun.alone), self._transport.book.folds
         found = {self._child_of[leaf]: folds for leaf, folds in known.items() if leaf in wanted}
@@ -265,7 +264,7 @@ class Meetings:
         return {**found, **forks}
 
     def _ask(self, questions: Questions) -> Answers:
-        """Let clients evaluate the server's models in question, on the requested windows."""
+        """Let clients evaluate the models of the server's questions, on the requested windows."""
         split: SplitName = "train" if self._cloud.config.asks_training_losses else "val"
         book, once = self._transport.book, Once(self._transport.shared.keep)
         models = {
@@ -284,7 +283,7 @@ class Meetings:
         )
 
     def _kept(self, step: CloudStep) -> CloudStep:
-        """A step with its models in the place of large states."""
+        """A step with its models stored in files or in memory, as configured."""
         once = Once(self._transport.shared.keep)
         offers, trials = (
             [None if model is None else once(model) for model in models]
@@ -294,35 +293,35 @@ class Meetings:
         return replace(step, offers=offers, trials=trials, folds=folds)
 
     def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
-        """Offer for every child: its cluster's model."""
+        """Offers for every child, from the clusters' models."""
         models = [child.model for child in self._children]
         weights = [child.weight for child in self._children]
-        # a region's leaves put their own entries in
+        # a region's leaves insert their personal entries themselves
         kept = () if self._children[0].below else self._seat.task.own_layers
         offers = make_offers(models, clusters, weights, blends_of(self._cloud.config.blend), kept)
         once = Once(self._transport.shared.keep)
         return [
             {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()}
             if child.clients
-            else {}  # all have gone to other leaves: it keeps its model
+            else {}  # its clients have all moved away: it keeps its model
             for child, mine in zip(self._children, offers, strict=True)
         ]
 
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Earlier states needed by its next round."""
+        """States from earlier rounds that the next one needs."""
         return self._cloud.memory.states()
 
     def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
+        """Other state, as JSON."""
         return {"labels": self.labels.tolist(), "cloud": self._cloud.memory.facts()}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`.
 
         Raises:
-            ValueError: they are none of these children's.
+            ValueError: they do not belong to these children's.
         """
         self.labels = group_labels(facts["labels"], "labels of clusters", len(self._children))
         self._cloud.memory.restore(states, facts["cloud"])

@@ -1,10 +1,10 @@
-"""Mobility: which clients go to which leaf before a global round. A mobility is one function
+"""Mobility: moves of clients between leaves before a global round. A mobility is one function
 
-    move(places, turn, further arguments by keyword) → {client: leaf} of those that go
+    move(places, turn, further arguments by keyword) → {client: new leaf} for clients that move
 
-called before every global round. The function gets clients' places (`Places`) and the moment (`MoveTurn`),
-including random numbers, and keeps no state. Unseen clients stay. What goes along with a client:
-`fedge.leaf.moving`.
+called before every global round. It gets the places of clients (`Places`) and the round (`MoveTurn`) with a
+random generator, and keeps no state. Unseen clients never move. `fedge.leaf.moving` says what a client takes
+along.
 """
 
 import logging
@@ -34,19 +34,19 @@ logger = logging.getLogger(__name__)
 _KEY = "hierarchy.mobility"
 _MOST_TRIED_ROUNDS = 1000
 _HOME = "home"
-_NEAR = 1e-9  # tolerance for shares with sum 1
+_NEAR = 1e-9  # tolerance for probabilities that sum to 1
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the training clients are; every array is (n,), by `ids`.
+    """Places of the training clients; every array is (n,), in the order of `ids`.
 
     Attributes:
         ids: partition ids, int64, ascending.
-        leaf: at which each is, int64.
-        home: at which each began, int64.
-        windows: training windows, int64; 1 where a mobility is tried before a run.
-        leaves: of the run.
+        leaf: current leaf, int64.
+        home: initial leaf, int64.
+        windows: number of training windows, int64; 1 in the trial before a run.
+        leaves: number of leaves.
         unseen: unseen client → its leaf.
     """
 
@@ -60,11 +60,11 @@ class Places:
 
 @dataclass(frozen=True)
 class MoveTurn:
-    """The moment of moves.
+    """The round of the moves.
 
     Attributes:
-        global_round: before which clients go, 1, 2, …
-        rng: chance; the same wherever the run is carried out.
+        global_round: the global round before which clients move, 1, 2, …
+        rng: random generator, seeded by run and round.
     """
 
     global_round: int
@@ -82,7 +82,7 @@ def schedule(places: Places, turn: MoveTurn, moves: str) -> Moves:
     """Listed moves: "3: 4>1; 6: 4>home" sends client 4 to leaf 1 before round 3, and back before 6.
 
     Raises:
-        ConfigError: the text says none.
+        ConfigError: the text is malformed.
     """
     return _said(moves, places).get(turn.global_round, {})
 
@@ -115,20 +115,18 @@ def _said(text: str, places: Places) -> dict[int, dict[int, int]]:
 def markov(
     places: Places, turn: MoveTurn, stay: float = 0.9, matrix: Sequence[Sequence[float]] | None = None
 ) -> Moves:
-    """Each client by itself: the client stays with probability `stay`, else goes to another leaf, each
-    equally likely.
+    """Independent Markov chains: a client stays with probability `stay`, or moves to a uniform other leaf.
 
-    From global round 2 on. The chain of every client is the same and begins at its home.
+    Moves start before global round 2, from each client's home.
 
     Args:
-        places: of clients.
-        turn: of the move.
-        stay: chance to stay, 0 to 1.
-        matrix: in place of `stay`, (leaves, leaves): row by row the probabilities of going from that leaf to
-            each.
+        places: places of clients.
+        turn: the round.
+        stay: probability of staying, 0 to 1.
+        matrix: in place of `stay`, transition matrix (leaves, leaves) whose rows sum to 1.
 
     Raises:
-        ConfigError: the chances are none.
+        ConfigError: the probabilities are invalid.
     """
     chances = _chances(stay, matrix, places.leaves)
     if turn.global_round == 1:
@@ -144,7 +142,7 @@ def markov(
 
 
 def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
-    """(S, S) float64: row by row the chances to go from a leaf to each."""
+    """Transition matrix (S, S), float64."""
     if matrix is None:
         if isinstance(stay, bool) or not isinstance(stay, int | float) or not 0 <= stay <= 1:
             raise ConfigError(f"{_KEY}-args.stay must be a number of 0 to 1, but is {shown(stay)}; try 0.9")
@@ -165,13 +163,13 @@ def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
 
 
 def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
-    """Moves of a file, CSV or Parquet, with columns round (or global_round), client, leaf.
+    """Moves from a CSV or Parquet file with columns round (or global_round), client, leaf.
 
-    From its round on a client is at the leaf. Rows of staying clients change nothing, also of unseen ones, so
-    clients.csv of a run can be replayed.
+    A row places a client at a leaf from that round on. Rows for clients that stay, or that are unseen, have
+    no effect, so a run's clients.csv can be replayed.
 
     Raises:
-        ConfigError: the file cannot be read, or has other columns or numbers.
+        ConfigError: the file cannot be read, or has wrong columns or values.
     """
     file = Path(str(path))
     stat = file.stat() if file.is_file() else None
@@ -182,7 +180,7 @@ def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
 
 @lru_cache(maxsize=4)
 def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
-    """Global round → client → leaf of a file, read once per state of the file (bytes, time)."""
+    """Global round → client → leaf from a file, cached until its `state` (size, time) changes."""
     option = f"{_KEY}-args.path"
     names, rows = table_of(Path(path), option)
     rounds = next((name for name in ("round", "global_round") if name in names), None)
@@ -207,24 +205,24 @@ def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
     return found
 
 
-# --- asked --------------------------------------------------------------------------------------------
+# --- calls --------------------------------------------------------------------------------------------
 
 
 class Mover:
-    """Asks the mobility of a run for moves.
+    """Calls a run's mobility.
 
     Attributes:
-        home: partition id → a training client's initial leaf.
+        home: partition id → initial leaf of a training client.
     """
 
     def __init__(self, config: Config, seed: int, home: Mapping[int, int], unseen: Mapping[int, int]) -> None:
-        """Keep the constants of the run.
+        """Store the constants of the run.
 
         Args:
-            config: its `hierarchy` section is read.
-            seed: root of the run's streams.
-            home: partition id → leaf of the deal, for training clients.
-            unseen: the same of unseen clients, which stay.
+            config: configuration, of which `hierarchy` is read.
+            seed: seed of the run.
+            home: partition id → initial leaf, for training clients.
+            unseen: partition id → leaf, for unseen clients, which never move.
         """
         self._hierarchy = config.hierarchy
         self._seed = seed
@@ -238,16 +236,16 @@ class Mover:
         cloud: CloudAggregator,
         keep: Callable[[State], State],
     ) -> dict[int, int]:
-        """Let clients go before a global round, with a message; return client → its former leaf.
+        """Move clients before a global round, and log it; return client → its former leaf.
 
         Args:
             global_round: 1, 2, …
-            leaves: of the run, in order; they change.
-            cloud: is told.
-            keep: decides where large states lie.
+            leaves: all leaves, in order; modified.
+            cloud: notified of the moves.
+            keep: stores large states in files or in memory.
 
         Raises:
-            ConfigError: as `moves`.
+            ConfigError: as for `moves`.
         """
         leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
         windows = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
@@ -267,15 +265,15 @@ class Mover:
     def moves(
         self, global_round: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
     ) -> dict[int, int]:
-        """Client → leaf, for clients moving before a global round.
+        """Client → new leaf, for clients that move before a global round.
 
         Args:
             global_round: 1, 2, …
             leaf_of: training client → its leaf.
-            windows: client → training windows.
+            windows: client → number of training windows.
 
         Raises:
-            ConfigError: a user's mobility fails, or sends a client without training, or to an unknown leaf.
+            ConfigError: a user's mobility fails, or moves an unseen client or to an unknown leaf.
         """
         ids = list(self.home)
         at, home, count = (
@@ -291,7 +289,7 @@ class Mover:
         return {int(c): int(leaf) for c, leaf in sorted(found.items()) if leaf_of[int(c)] != int(leaf)}
 
     def _refuse_lie(self, found: Any, global_round: int) -> None:
-        """Raise ConfigError unless moves are of training clients, to existing leaves."""
+        """Raise ConfigError unless all moves are of training clients to existing leaves."""
         said = f"{_KEY} {self._hierarchy.mobility} must send clients that train to leaves"
         if not isinstance(found, Mapping):
             raise ConfigError(
@@ -308,7 +306,7 @@ class Mover:
 
 
 def mover_of(config: Config, seed: int, leaves: Sequence[Leaf]) -> Mover | None:
-    """Mover of the clients of a run, at its start; None where they stay."""
+    """Mover of a run's clients, at its start; None if they never move."""
     if not config.hierarchy.moves:
         return None
     home = {client: leaf.index for leaf in leaves for client in leaf.clients}
@@ -317,12 +315,12 @@ def mover_of(config: Config, seed: int, leaves: Sequence[Leaf]) -> Mover | None:
 
 
 def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int) -> None:
-    """Raise ConfigError when a mobility fails, lies or does not follow from the seed; windows are not known.
+    """Raise ConfigError for a mobility that fails, gives invalid moves or ignores the seed, by a trial.
 
     Args:
-        config: of the run.
-        sizes: clients per leaf.
-        seed: in force.
+        config: configuration of the run.
+        sizes: number of clients of each leaf.
+        seed: seed of the run.
     """
     if not config.hierarchy.moves:
         return

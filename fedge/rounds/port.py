@@ -1,11 +1,11 @@
-"""Port: a global round's requests to leaf servers, wherever they are.
+"""Interface to leaf servers, in this process or elsewhere.
 
-    train      a leaf round at all leaves of a line, and their models' moves
-    probe      a leaf round from one model, for comparison only
-    evaluate   clients evaluate models on their own windows
+    train      run a leaf round at all leaves of a line, which updates their models
+    probe      run a leaf round from one model, for comparison only
+    evaluate   let clients evaluate models on their own windows
 
-Replies are models of leaves and numbers of clients: no model of a client passes here. `routed` has leaf
-servers within this process; `fedge.edge` has separate leaf servers.
+Replies consist of leaves' models and clients' numbers, never of clients' models. `routed` implements leaf
+servers in this process, `fedge.edge` separate ones.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,35 +24,35 @@ from fedge.rounds.transport import Transport
 
 
 class LeafPort(Protocol):
-    """Leaf servers with their clients; each call reaches all leaves at once and keeps the round's book."""
+    """Leaf servers with their clients; a call reaches all leaves at once and updates the round's record."""
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
-        """Let leaves, or forks of them, train; they move to the resulting models.
+        """Let leaves, or their forks, train and update their models.
 
         Args:
             training: the trained line.
-            leaf_round: counted through the run.
+            leaf_round: counted over the run.
 
         Returns:
-            How many replies of clients count.
+            Number of accepted replies of clients.
 
         Raises:
             RunError: the clients' engine has stopped.
         """
 
     def probe(self, asked: ProbeRequest) -> Probe:
-        """Let leaves train one model for a leaf round, which counts for nothing but comparison."""
+        """Let leaves train one model for a leaf round, for comparison only."""
 
     def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the accepted evaluations, client by client.
 
         Args:
             asked: clients, and models to evaluate.
-            phase: is charged with all of the time, where the exchange is no step of its own.
+            phase: phase charged with the time, if the exchange is not a step itself.
         """
 
     def has_combined(self, region: Region) -> bool:
-        """Whether a region whose round ends has carried it out elsewhere: it has its model already."""
+        """Whether a region ran the round that ends now in another process, so that it has its model."""
 
     def facts(self) -> dict[str, Any]:
         """State of leaf servers in a checkpoint, as JSON."""
@@ -61,25 +61,25 @@ class LeafPort(Protocol):
         """Restore the result of `facts`.
 
         Raises:
-            RunError: the run had leaf servers of another kind, which hold its state.
+            RunError: the run's state is held by leaf servers of another kind.
         """
 
 
 @runtime_checkable
 class TrainsAhead(Protocol):
-    """Leaf servers with joint evaluation, and training for the next global round, in one exchange."""
+    """Leaf servers that can evaluate, and train for the next global round, in one exchange."""
 
     def evaluate_and_train(
         self, asked: EvaluationRequest, training: TrainingLine, leaf_round: int
     ) -> dict[int, EvaluateReply]:
-        """Let clients evaluate models, and train for the leaf round with which the next global round begins.
+        """Let clients evaluate models, and train for the first leaf round of the next global round.
 
-        No model changes before `train` is called for this leaf round; errors of training are raised there.
+        No model changes until `train` is called for this leaf round, which also raises errors of training.
 
         Args:
             asked: clients, and models to evaluate.
-            training: the line: the leaves as they begin the next global round.
-            leaf_round: counted through the run.
+            training: the leaves as they start the next global round.
+            leaf_round: counted over the run.
 
         Returns:
             The accepted evaluations, client by client.
@@ -88,13 +88,13 @@ class TrainsAhead(Protocol):
 
 @dataclass(frozen=True)
 class Around:
-    """Parts from which a port is made.
+    """Input for making a port.
 
     Attributes:
-        task: of the run.
-        leaves: in order.
-        transport: has the book of the round.
-        regions: between cloud and leaves, lowest tier first.
+        task: task of the run.
+        leaves: all leaves, in order.
+        transport: holds the record of the round.
+        regions: regions between cloud and leaves, lowest tier first.
     """
 
     task: RunTask
@@ -111,10 +111,10 @@ class RunFacts:
     """Facts of a run for leaf servers.
 
     Attributes:
-        run: names the run, also after a resume.
-        begin: facts for them before the first order.
-        checkpoints: how many of the newest a run may go on from.
-        told: partition id → its client's description of its windows, as text, where clients own them.
+        run: identifier of the run, unchanged by a resume.
+        begin: facts sent to them before the first order.
+        checkpoints: number of newest checkpoints from which a run may resume.
+        told: partition id → the client's own description of its windows, as text, if clients own them.
     """
 
     run: str
@@ -125,16 +125,16 @@ class RunFacts:
 
 @runtime_checkable
 class LeafEngine(Protocol):
-    """Additions to an engine with separate leaf servers.
+    """Further methods of an engine with separate leaf servers.
 
     Attributes:
-        resume_words: further arguments of the command that resumes the run.
+        resume_words: further arguments of the command to resume the run.
     """
 
     resume_words: str
 
     def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
-        """Factory of the port through which leaf servers get their orders."""
+        """Make the port for sending orders to leaf servers."""
 
     def do_without(self, clients: Collection[int]) -> None:
-        """Stop waiting for leaf servers of clients that did not come; they may come any time."""
+        """Stop waiting for the leaf servers of absent clients, which may still arrive later."""

@@ -1,7 +1,7 @@
-"""Leaf servers within this process: messages to all their clients go out in one exchange.
+"""Leaf servers in this process: messages to the clients of all leaves go out in one exchange.
 
-One queue over all leaves, largest clients first, so no worker waits for a leaf; replies are routed back to
-the leaf of their client.
+There is one queue over all leaves, largest clients first, so that no worker waits for a leaf; replies are
+routed back to the client's leaf.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,9 +31,9 @@ class _Ahead:
     """A leaf round requested before the start of its global round.
 
     Attributes:
-        leaf_round: counted through the run.
-        questions: client → its order to train.
-        replies: client → its answer, for trained clients.
+        leaf_round: its number, counted over the run.
+        questions: client → train message.
+        replies: client → reply, for clients that trained.
     """
 
     leaf_round: int
@@ -54,7 +54,7 @@ class RoutedLeaves:
         self._ahead: _Ahead | None = None
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
-        """Run one exchange in which leaves, or forks of them, train; none where all have trained already."""
+        """Run the exchange in which leaves, or their forks, train, unless all have trained ahead."""
         transport = self._transport
         replies = self._trained_ahead(training, leaf_round)
         if replies is None:
@@ -65,9 +65,9 @@ class RoutedLeaves:
         return counted
 
     def _trained_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
-        """Client → reply of a leaf round requested ahead, or None.
+        """Client → reply of a leaf round requested ahead, or None if there was none.
 
-        Clients without training then are asked now: a failure counts in its own round.
+        Clients that did not train then are asked now, so that a failure counts in its own round.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None:
@@ -83,7 +83,7 @@ class RoutedLeaves:
         return dict(sorted(replies.items()))
 
     def _once_more(self, questions: Mapping[int, Message], replies: Mapping[int, Message]) -> list[Message]:
-        """The questions of clients without a reply, to whichever nodes hold their windows by now."""
+        """The messages of clients without a reply, addressed to the nodes that now hold their windows."""
         return [
             Message(question.content, self._transport.clients.node(client), question.metadata.message_type)
             for client, question in questions.items()
@@ -130,15 +130,15 @@ class RoutedLeaves:
         return {partition(message.metadata.dst_node_id): message for message in messages}
 
     def has_combined(self, region: Region) -> bool:
-        """False: regions are a part of this process, too."""
+        """False: regions are in this process, too."""
         return False
 
     def facts(self) -> dict[str, Any]:
-        """Nothing: the leaves hold everything."""
+        """Empty: the leaves hold all state."""
         return {}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to resume a run with clients' control variates elsewhere."""
+        """Refuse to resume a run whose control variates are held by separate leaf servers."""
         if known_facts(facts, {"versions"}).get("versions") and self._has_controls:
             raise RunError(
                 "the clients' control variates of this run are at its leaf servers; resume with --leaves"
@@ -153,11 +153,11 @@ def _role_of(model: State, models: Mapping[str, State]) -> str | None:
 def _parts(
     replies: Mapping[int, Message], train: Mapping[int, Message], evaluate: Mapping[int, Message]
 ) -> tuple[dict[int, Message], dict[int, Message]]:
-    """Client → reply of its training, and of its evaluation, as far as present.
+    """Client → train reply, and client → evaluation reply, from joint replies.
 
     Args:
-        replies: client → reply to a joint question, or to an evaluation question without training.
-        train, evaluate: client → parts of its question.
+        replies: client → reply to a joint message, or to an evaluate message.
+        train, evaluate: client → the two parts of its message.
     """
     trained, evaluated = {}, {}
     for client, reply in replies.items():

@@ -1,8 +1,8 @@
-"""Steps of a global round after its gates: fine-tuning, and evaluations that only measure served models.
+"""Last steps of a global round: fine-tuning, and evaluations for measurement only.
 
-They are due as options say, and in the last round. A callback may make a round the last when it is over: then
-they are carried out late, with the results of a round that was planned as the last. Only bytes can be more:
-of a method's models, evaluated once before and once after fine-tuning.
+They run when options say, and always in the last round. If a callback ends the run after a round, that round
+gets them late, with the same results as if it had been planned as the last one. Only the bytes may be higher,
+because a method's models are evaluated before and after fine-tuning.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ from fedge.serving import personal
 
 
 class LastSteps:
-    """The steps of one run, with what its present round has left out.
+    """Runs the last steps, and remembers those that the current round skipped.
 
     Attributes:
-        may_follow: whether the present round would have had more steps, had it been planned as the last.
+        may_follow: whether the current round would have had more steps as the last one.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class LastSteps:
         port: LeafPort,
         train: Callable[[lines.TrainingLine, int], int],
     ) -> None:
-        """Keep the constants of the run.
+        """Store the constants of the run.
 
         Args:
-            task: of the run.
-            leaves: in order.
-            transport: has the book of the round.
-            port: to leaf servers.
-            train: lets a line train for a leaf round, counted through the run.
+            task: task of the run.
+            leaves: all leaves, in order.
+            transport: holds the record of the round.
+            port: connection to leaf servers.
+            train: trains a line for a leaf round, counted over the run.
         """
         self._task, self._config, self._leaves = task, task.config, leaves
         self._transport, self._port, self._train = transport, port, train
@@ -49,12 +49,12 @@ class LastSteps:
         self._unasked: EvaluationRequest | None = None
 
     def carry_out(self, global_round: int, num_rounds: int, unasked: EvaluationRequest | None) -> None:
-        """Carry out what is due; note the rest.
+        """Run the steps that are due, and remember the others.
 
         Args:
             global_round: 1, 2, …
-            num_rounds: the last global round, as far as known.
-            unasked: the gates' candidate models, if nobody has evaluated them; None where clients have.
+            num_rounds: the planned last global round.
+            unasked: the gates' candidate models if clients have not evaluated them, else None.
         """
         is_due = personal.is_due(self._config.personal, global_round, num_rounds)
         if is_due:
@@ -63,14 +63,14 @@ class LastSteps:
             self._measure()
         lacks_personal = self._config.personal.leaf_rounds > 0 and not is_due
         self.may_follow = bool(self._config.callbacks) and (unasked is not None or lacks_personal)
-        # models may be large: they are kept only where a callback may ask for their evaluation
+        # models may be large, so they are kept only if a callback may end the run
         self._unasked = unasked if self.may_follow else None
 
     def carry_out_late(self, root: Meetings) -> None:
-        """Carry out what the present round has left out, since it is the last.
+        """Run the steps that the current round skipped, because it is the last one.
 
         Args:
-            root: the cloud's gates have decided already; the clients' evaluations are entered.
+            root: the cloud, whose gates have decided; evaluations are added to the decisions.
         """
         book = self._transport.book
         if self._unasked is not None:
@@ -80,7 +80,7 @@ class LastSteps:
         self.carry_out(book.global_round, book.global_round, None)
 
     def _personalise(self, global_round: int) -> None:
-        """Fine-tune every leaf's served model for its known clients, and serve the result if better."""
+        """Fine-tune every leaf's served model for its known clients, and serve the result if it is better."""
         rounds = self._config.personal.leaf_rounds
         training = lines.personal(self._leaves)
         for leaf_round in range((global_round - 1) * rounds + 1, global_round * rounds + 1):
@@ -94,13 +94,13 @@ class LastSteps:
         self._transport.lap("gate")
 
     def _measure(self) -> None:
-        """Evaluate models derived from served models, by clients and on the common test set."""
+        """Evaluate models derived from the served models, by clients and on the common test set."""
         self._measure_own_models()
         if self._task.common is not None:
             self._task.common.note(self._leaves, self._transport.book)
 
     def _measure_own_models(self) -> None:
-        """Let clients evaluate their algorithm's models, derived from their served models."""
+        """Let clients evaluate their algorithm's models, which derive from their served models."""
         leaves = [leaf for leaf in self._leaves if leaf.algorithm is not None and leaf.algorithm.form.models]
         if not leaves:
             return
@@ -111,6 +111,6 @@ class LastSteps:
             if leaf.algorithm is not None and leaf.algorithm.form.unseen
         }
         found = self._port.evaluate(EvaluationRequest(models, ("test",), unseen))
-        self._transport.book.models.clear()  # late, they are others than before fine-tuning
+        self._transport.book.models.clear()  # if late, they differ from those before fine-tuning
         self._transport.book.note_models(leaves, found)
         self._transport.lap("gate")

@@ -1,17 +1,16 @@
-"""HierarchicalStrategy: clients under leaf servers, leaf servers under a cloud, or under regions below it.
+"""HierarchicalStrategy: clients under leaf servers, which are under a cloud or under regions below it.
 
 One global round (Liu et al. 2020, HierFAVG, for the two levels) is `HierarchicalStrategy.global_round`:
 
     leaf rounds   all leaves train at once, `leaf-rounds` times          fedge.rounds.training
-    regions       take the mean of the servers below them, each as often as `region-rounds` says
-                                                                         fedge.cloud.region
+    regions       average their children, `region-rounds` times          fedge.cloud.region
     cloud step    the cloud groups its children and makes offers         fedge.rounds.meeting
     gates         clients evaluate own and offered models, leaves decide fedge.rounds.gates
-    fine-tuning   for the clients that a leaf knows                      fedge.rounds.served_models
+    fine-tuning   for a leaf's known clients                             fedge.rounds.served_models
 
-The strategy holds the servers and the order of steps; clients' work it asks of leaf servers,
-through `fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each
-leaf (`fedge.leaf.strategies.rules`).
+The strategy holds the servers and the order of steps; it reaches leaf servers and their clients through
+`fedge.rounds.port`. Flower's strategies handle one model and one exchange per round, so they are used within
+each leaf (`fedge.leaf.strategies.rules`).
 """
 
 import logging
@@ -54,10 +53,10 @@ RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 
 
 class HierarchicalStrategy:
-    """Holds the servers, and carries out global rounds.
+    """Holds the servers, and runs global rounds.
 
     Attributes:
-        leaves: in order.
+        leaves: all leaves, in order.
         branches: children of the cloud, in order: the leaves, or the regions of a deeper tree.
     """
 
@@ -71,17 +70,16 @@ class HierarchicalStrategy:
         make_port: PortMaker = RoutedLeaves,
         inner: Mapping[Path, CloudAggregator] | None = None,
     ) -> None:
-        """Put the parts together.
+        """Set up the servers.
 
         Args:
-            task: of the run.
-            branches: children of the cloud, in order; together they hold every client once, unseen clients
-                included.
-            cloud: meets its children after the leaf rounds of every due global round.
-            facilities: shared by all rounds.
-            on_round: called with every round's result and laps.
-            make_port: gives the leaf servers; by default they are a part of this process.
-            inner: paths of regions with their own meetings, and the parts for them.
+            task: task of the run.
+            branches: children of the cloud, in order; every client, seen or unseen, belongs to exactly one.
+            cloud: groups and averages its children's models.
+            facilities: services shared by all rounds.
+            on_round: called with every round's result and the seconds of its phases.
+            make_port: makes the connection to leaf servers; by default they are in this process.
+            inner: path → aggregator, for regions that group, apply a rule or give a choice.
         """
         config = task.config
         self.branches = list(branches)
@@ -104,12 +102,12 @@ class HierarchicalStrategy:
         parts = self.leaves, self._transport, self._port, self._leaf_round
         self._last_steps = LastSteps(task, *parts)
         self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
-        self._releases = 0  # leaf rounds so far, of all lines
+        self._releases = 0  # number of leaf rounds so far, over all lines
         self._mover = mover_of(config, task.seed, self.leaves)
-        self._restored: int | None = None  # the global round after which this run goes on
+        self._restored: int | None = None  # the last global round before this process started
 
     def summary(self) -> None:
-        """Log the tree's clients."""
+        """Log the tree with its numbers of clients."""
         for leaf in self.leaves:
             logger.info(
                 "leaf %d: clients %s, unseen clients %s, %d training windows",
@@ -117,20 +115,20 @@ class HierarchicalStrategy:
             )  # fmt: skip
 
     def start(self, initial: State, num_rounds: int, timeout_s: float) -> None:
-        """Run up to global round `num_rounds`; the models are found in `leaves`.
+        """Run up to global round `num_rounds`; the resulting models are in `leaves`.
 
         Args:
-            initial: the model of all leaves in a new run; a restored one continues with its own.
-            num_rounds: in all.
+            initial: initial model of all leaves in a new run; a resumed run continues with its own models.
+            num_rounds: total number of global rounds.
             timeout_s: seconds allowed to a client for one message.
 
         Raises:
-            RunError: no client at all could train, or the engine stopped.
+            RunError: no client could train, or the engine stopped.
         """
         self.summary()
         self._transport.timeout_s = timeout_s
         keep = self._transport.shared.keep
-        initial = keep(dict(initial))  # the cloud's own is another, as after a resume
+        initial = keep(dict(initial))  # the cloud's own path differs, as after a resume
         for cloud in self._clouds.values():
             cloud.know_first(initial)
         for branch in self.branches:
@@ -145,11 +143,11 @@ class HierarchicalStrategy:
                 break
 
     def global_round(self, global_round: int, num_rounds: int) -> RoundResult:
-        """Carry out one global round: leaf rounds, cloud step, gates, fine-tuning.
+        """Run one global round: leaf rounds, cloud step, gates, fine-tuning.
 
         Args:
             global_round: 1, 2, …, `num_rounds`.
-            num_rounds: in all; fine-tuning may be for the last.
+            num_rounds: total number of global rounds; fine-tuning may be for the last one only.
         """
         self._transport.begin_round(global_round)
         self._transport.hooks.begin_round(global_round)
@@ -163,9 +161,9 @@ class HierarchicalStrategy:
         sent = deepcopy(self._transport.book.traffic)
         self._root.hold_if_due(global_round * self._config.hierarchy.leaf_rounds_per_global)
         self._transport.lap("cluster")
-        # a callback may have ended the run in the middle of this round
+        # a callback may have ended the run during this round
         last = global_round if self._transport.hooks.is_ending else num_rounds
-        evaluates = (  # served models: when due, or needed by a decision
+        evaluates = (  # evaluate served models when due, or if a decision needs it
             self._config.evaluate.is_due(global_round, last)
             or personal.is_due(self._config.personal, global_round, last)
             or not self._root.gates.is_foreseen(self._root.minutes)
@@ -178,14 +176,14 @@ class HierarchicalStrategy:
 
     @property
     def may_end_late(self) -> bool:
-        """Whether the newest global round gets further steps should the run end with it (`end_late`)."""
+        """Whether the latest global round gets further steps if the run ends with it (`end_late`)."""
         return self._last_steps.may_follow
 
     def end_late(self) -> tuple[RoundResult, dict[str, float]]:
-        """Evaluate and fine-tune after the newest global round, which was not planned as the last.
+        """Evaluate and fine-tune after the latest global round, which was not planned as the last.
 
         Returns:
-            The round's result anew, and further seconds, phase by phase.
+            The round's updated result, and the additional seconds by phase.
         """
         self._last_steps.carry_out_late(self._root)
         return self._result(self._transport.book.global_round), self._transport.finish_round()
@@ -204,7 +202,7 @@ class HierarchicalStrategy:
         )
 
     def _train(self, global_round: int) -> None:
-        """Let leaves train: their models, and the lines beside them.
+        """Let leaves train their models, and the lines beside them.
 
         Raises:
             RunError: no client could train.
@@ -230,7 +228,7 @@ class HierarchicalStrategy:
             self._combine(leaf_round)
 
     def _combine(self, leaf_round: int) -> None:
-        """Let regions at the end of their round combine the servers below.
+        """Let regions whose round ends combine their children.
 
         Raises:
             FloatingPointError: a mean is not finite.
@@ -252,7 +250,7 @@ class HierarchicalStrategy:
                 self._time.meet(region.below, bytes_between_servers(book.traffic, sent))
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
-        """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
+        """Let leaves, or their forks, train for a leaf round; return the number of accepted replies."""
         book = self._transport.book
         book.trained, book.told, book.answered = set(), 0, 0
         up, down = book.uplink_bytes, book.downlink_bytes
@@ -264,11 +262,11 @@ class HierarchicalStrategy:
         return counted
 
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
-        """Whether clients may train for the next round as soon as they have evaluated this one's models.
+        """Whether clients may train for the next round in the exchange that evaluates this round's models.
 
-        The evaluations must not affect this training, nobody may need the round's results before its start,
-        and the row of the round must not wait long. Where a client has just failed, one thing is asked after
-        the other.
+        The evaluations must not affect that training, nothing may need the round's results before it starts,
+        and the round's row must not be delayed for long. After a client has failed, the two are requested
+        one after the other.
         """
         config, book = self._config, self._transport.book
         return (
@@ -279,7 +277,7 @@ class HierarchicalStrategy:
             and not config.callbacks
             and all(leaf.algorithm is None for leaf in self.leaves)  # a memory, or models to evaluate
             and not RULES.is_own(config.leaf.strategy)
-            and self._mover is None  # who is where is known when the next round begins
+            and self._mover is None  # places of clients are known only when the next round begins
             and not personal.is_due(config.personal, global_round, num_rounds)
             and not book.failures
             and self._root.gates.is_foreseen(self._root.minutes)
@@ -287,14 +285,14 @@ class HierarchicalStrategy:
         )
 
     def _let_gates_decide(self, evaluates: bool, trains_ahead: bool) -> EvaluationRequest:
-        """Let clients evaluate the gates' candidates, every gate decide, and its leaf go on accordingly.
+        """Let clients evaluate the gates' candidates, let every gate decide, and apply the decisions.
 
         Args:
-            evaluates: clients do; otherwise without effect.
-            trains_ahead: in the same exchange clients train for the next global round.
+            evaluates: whether clients evaluate; if not, decisions do not depend on it.
+            trains_ahead: whether clients train for the next global round in the same exchange.
 
         Returns:
-            The candidates.
+            The gates' candidate models.
         """
         book, root = self._transport.book, self._root
         asked = root.gates.asked(root.minutes)
@@ -319,12 +317,12 @@ class HierarchicalStrategy:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def unseen_models(self) -> dict[int, State]:
-        """Leaf → model for unseen clients, where known clients get another one."""
+        """Leaf → model for unseen clients, if it differs from that of known clients."""
         models = {leaf.index: leaf.models for leaf in self.leaves}
         return {i: m.unseen for i, m in models.items() if m.unseen is not None and m.unseen is not m.served}
 
     def states(self) -> dict[str, State]:
-        """Starting states of the next global round: ``<path>/<kind>``, ``cloud/<kind>``."""
+        """States from which the next global round starts: ``<path>/<kind>``, ``cloud/<kind>``."""
         servers: list[Leaf | Region] = [*self.leaves, *self._regions]
         own = {f"{dotted(each.path)}/{kind}": s for each in servers for kind, s in each.states().items()}
         for meetings in self._meetings.values():
@@ -332,7 +330,7 @@ class HierarchicalStrategy:
         return own
 
     def client_controls(self) -> dict[int, State]:
-        """Partition id → SCAFFOLD's c_i other than zero, in order."""
+        """Partition id → SCAFFOLD's c_i if not zero, in order."""
         return {c: leaf.client_controls[c] for leaf in self.leaves for c in sorted(leaf.client_controls)}
 
     def kept_memories(self) -> dict[int, Kept]:
@@ -340,10 +338,10 @@ class HierarchicalStrategy:
         return {c: kept for leaf in self.leaves if leaf.algorithm for c, kept in leaf.algorithm.kept.items()}
 
     def restore_client_controls(self, controls: Mapping[int, State]) -> None:
-        """Go on with the c_i of clients; the arrays become the leaves' own.
+        """Restore the c_i of clients; the arrays become the leaves' own.
 
         Raises:
-            ValueError: one is of no client here, or has other entries than its leaf's c.
+            ValueError: a client does not train here, or its c_i differs in entries from its leaf's c.
         """
         for leaf in self.leaves:
             leaf.client_controls = {c: controls[c] for c in leaf.clients if c in controls}
@@ -353,11 +351,11 @@ class HierarchicalStrategy:
             raise ValueError(f"there is a control variate of client {min(strangers)}, which no leaf has")
 
     def facts(self) -> dict[str, Any]:
-        """Further state for the next global round, as JSON."""
+        """Other state for the next global round, as JSON."""
         return {**self._facts(), "port": self._port.facts()}
 
     def _facts(self) -> dict[str, Any]:
-        """The same without that of leaf servers, who note every look at it."""
+        """`facts` without that of leaf servers, which record every call."""
         inner = {dotted(path): meetings.facts() for path, meetings in self._meetings.items() if path}
         return {
             **self._root.facts(),
@@ -370,10 +368,10 @@ class HierarchicalStrategy:
         }
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on after `global_round` from the result of `states` and `facts`.
+        """Continue after `global_round` from the result of `states` and `facts`.
 
         Raises:
-            ValueError: they are none of this run's.
+            ValueError: they do not belong to this run's.
         """
         if self._mover is not None:
             restore_places(self.leaves, facts["places"])

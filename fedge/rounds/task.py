@@ -1,4 +1,4 @@
-"""Learning task of a run, known before its first round."""
+"""A run's configuration, data sizes and other facts known before its first round."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from fedge.rounds.measurements.common_test import CommonTest
 
 @dataclass(frozen=True)
 class RunTask:
-    """Learning task of a run, and facts known beforehand.
+    """Facts of a run known before its first round.
 
     Attributes:
         config: the run's configuration.
-        seed: root of the streams for sampling clients.
-        held_out: partition id → windows of its "train", "val" and "test" split.
-        classes: of the data.
-        truth: global round → each leaf's true group, with planted groups.
-        own_layers: a leaf's personal entries when taking an offer.
+        seed: seed for sampling clients.
+        held_out: partition id → number of windows in its "train", "val" and "test" splits.
+        classes: class names of the data.
+        truth: global round → each leaf's true group, if groups are planted.
+        own_layers: entries that a leaf keeps when it takes an offer.
         common: evaluates models on the common test set; None without one.
     """
 
@@ -31,5 +31,5 @@ class RunTask:
     common: CommonTest | None = None
 
     def windows(self, split: SplitName) -> dict[int, int]:
-        """Partition id → windows of a split."""
+        """Partition id → number of windows of a split."""
         return {client: held_out[split] for client, held_out in self.held_out.items()}

@@ -1,7 +1,7 @@
-"""Leaf rounds: clients in training, accepted replies, and the leaves' new models.
+"""Leaf rounds: messages to clients, their replies, and the leaves' new models.
 
-All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). Which replies count is said in
-`fedge.leaf.counting`, moves of a model in `fedge.leaf.leaf`.
+All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). `fedge.leaf.counting` accepts
+or refuses replies, `fedge.leaf.leaf` updates a leaf's model.
 """
 
 import logging
@@ -39,37 +39,37 @@ logger = logging.getLogger(__name__)
 
 
 class LeafRounds:
-    """Lets leaves, or forks of them, train."""
+    """Runs leaf rounds of leaves or their forks."""
 
     def __init__(self, config: Config, leaves: Sequence[Leaf], transport: Transport) -> None:
-        """Keep the constants of the run.
+        """Store the constants of the run.
 
         Args:
-            config: its sections on hierarchy, training, guard and privacy are read.
-            leaves: in order.
-            transport: carries the messages, and has the book of the round.
+            config: configuration, of which `hierarchy`, `train`, `guard` and `privacy` are read.
+            leaves: all leaves, in order.
+            transport: carries the messages, and holds the record of the round.
         """
         self._config = config
         self._leaves = leaves
         self._transport = transport
-        self._asked: dict[tuple[Line, int], list[int]] = {}  # line, leaf → clients to train
+        self._asked: dict[tuple[Line, int], list[int]] = {}  # (line, leaf) → clients asked to train
 
     def messages(
         self, training: TrainingLine, leaf_round: int, grid: Grid, global_round: int | None = None
     ) -> list[Message]:
-        """The messages of a leaf round to all its training clients.
+        """The train messages of a leaf round.
 
         Args:
-            training: the trained line.
-            leaf_round: counted through the run.
-            grid: on which Flower's strategies look for their nodes.
-            global_round: of the leaf round; by default the present one.
+            training: the line to train.
+            leaf_round: counted over the run.
+            grid: Flower's Grid, where strategies look for their nodes.
+            global_round: global round of the leaf round; by default the current one.
         """
         context = self._transport.context(leaf_round, training.line, global_round)
         clients = self._transport.clients
         messages: list[Message] = []
         for leaf in training.leaves:
-            if not leaf.clients:  # all have gone to other leaves
+            if not leaf.clients:  # its clients have all moved to other leaves
                 self._asked[training.line, leaf.index] = []
                 continue
             chosen = self._asked[training.line, leaf.index] = self._chosen(leaf, context)
@@ -86,7 +86,7 @@ class LeafRounds:
         return messages
 
     def _chosen(self, leaf: Leaf, context: RoundContext) -> list[int]:
-        """The training clients of a leaf in a leaf round, ascending, by (seed, round, leaf) and turns."""
+        """The clients that train at a leaf in a leaf round, ascending."""
         count = num_training(self._config, len(leaf.clients), context.global_round, leaf.index)
         where, turns = context.stream_of(leaf.index), leaf.turns or Turns()
         candidates = turns.candidates(leaf.train_samples)
@@ -94,11 +94,11 @@ class LeafRounds:
         return selected(hierarchy, candidates, count, context.seed, where, leaf.index, context.global_round)
 
     def take(self, training: TrainingLine, leaf_round: int, replies: Iterable[Message]) -> int:
-        """Give every leaf its clients' replies; return how many count.
+        """Let every leaf combine its clients' replies; return the number of accepted ones.
 
         Args:
             training: the trained line.
-            leaf_round: counted through the run.
+            leaf_round: counted over the run.
             replies: in partition-id order.
         """
         per_leaf = self._checked_replies(training, replies)
@@ -137,9 +137,9 @@ class LeafRounds:
         model: State | None = None,
         most_windows: int = 0,
     ) -> dict[int, dict[int, Checked]]:
-        """Leaf → client → candidate reply; note why others do not.
+        """Leaf → client → reply that is valid on its own; records why other replies are refused.
 
-        All trained `model`, or each its leaf's, on `most_windows` at most.
+        Clients trained `model`, by default their leaf's, on at most `most_windows` windows.
         """
         transport = self._transport
         leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}
@@ -154,7 +154,7 @@ class LeafRounds:
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)
-        each = map if transport.shared.folder is None else in_threads  # checksums are worth threads
+        each = map if transport.shared.folder is None else in_threads  # threads pay off for checksums
         for message, checked in zip(messages, each(checked_one, messages), strict=True):
             client = transport.clients.partition(message.metadata.src_node_id)
             if isinstance(checked, ReplyRejected):
@@ -183,7 +183,7 @@ class LeafRounds:
             self._transport.seconds_per_window = seconds / trained
 
     def _note_turns(self, leaf: Leaf, replies: Mapping[int, TrainReply], leaf_round: int) -> None:
-        """Record a leaf's clients asked to train, and each one's loss."""
+        """Record which of a leaf's clients were asked to train, and their losses."""
         asked, book = self._asked[LEAF, leaf.index], self._transport.book
         for client in asked:
             book.note_asked(client)
@@ -191,7 +191,7 @@ class LeafRounds:
             leaf.turns.note(asked, {client: reply.loss for client, reply in replies.items()}, leaf_round)
 
     def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
-        """Whether `count` replies may change a leaf's model; say so if not."""
+        """Whether `count` replies are enough to change a leaf's model; logs it if not."""
         needed, book = needed_replies(self._config), self._transport.book
         if count < needed and training.line == LEAF and leaf.clients:
             book.note_kept_model(leaf.index)
@@ -202,7 +202,7 @@ class LeafRounds:
         return count >= needed
 
     def probe(self, asked: ProbeRequest) -> Probe:
-        """Let leaves train one model for a leaf round, which counts for nothing but comparison."""
+        """Let leaves train one model for a leaf round, for comparison only."""
         transport, keep = self._transport, self._transport.shared.keep
         start, leaves, receiver = keep(asked.start), asked.leaves, asked.receiver
         nodes = [transport.clients.node(client) for leaf in leaves for client in leaf.clients]
@@ -232,14 +232,14 @@ class LeafRounds:
 
 
 def _note_updates(receivers: Sequence[Receiver], leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
-    """Pass on the models trained by a leaf's clients to those in need."""
+    """Pass the models trained by a leaf's clients to the receivers."""
     for receiver in receivers:
         for client, reply in replies.items():
             receiver.note(client, leaf.index, reply.state, reply.samples)
 
 
 def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
-    """Client → model of the other clients of its leaf."""
+    """Client → mean model of the other clients of its leaf."""
     return means_without(
         {client: reply.state for client, reply in replies.items()},
         {client: float(reply.samples) for client, reply in replies.items()},

@@ -1,6 +1,6 @@
-"""Where all exchanges of a run pass: messages out, replies in, and the book of the present round.
+"""All exchanges of a run: messages out, replies in, and the record of the current round.
 
-Messages are counted here, and nowhere else: bytes, failures, the time of each exchange.
+Bytes, failures and the time of each exchange are counted here and nowhere else.
 """
 
 import logging
@@ -25,25 +25,25 @@ from fedge.timing.laps import LapClock
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT_S = 3600.0  # as long as nobody says otherwise: Flower's default
-_LARGE_BYTES = 32e6  # of a model: below, nobody feels one more of them
-_SOON_S = 30.0  # approximate longest wait for a round's row
-_NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clients, and no waiting for it
+_TIMEOUT_S = 3600.0  # unless set otherwise: Flower's default
+_LARGE_BYTES = 32e6  # bytes of a model below which one more copy does not matter
+_SOON_S = 30.0  # approximate longest delay of a round's row
+_NO_TIME = 1e-9  # seconds per window before any measurement: orders clients, but allows no waiting
 
 
 @dataclass(frozen=True)
 class Facilities:
-    """Common services for the rounds of a run.
+    """Services shared by the rounds of a run.
 
     Attributes:
-        clients: of the run.
+        clients: clients of the run.
         round_context: (global round, leaf round) → facts for clients.
-        clock: charged throughout the rounds.
-        shared: keeps large states in files.
+        clock: measures the time of phases.
+        shared: stores large states in files.
         hooks: receive events.
-        behind: may be at work until the server takes in the clients' answers.
-        once_bytes: of the frozen entries of the model, which every client gets once, in the first round.
-        pace: of clients as devices; None where rounds take real time only.
+        behind: work that may run in the background while the server waits for replies.
+        once_bytes: bytes of the model's frozen entries, sent to every client once, in the first round.
+        pace: speeds of clients as devices; None if rounds are not timed by devices.
     """
 
     clients: Clients
@@ -60,10 +60,10 @@ class Transport:
     """Carries the messages of a run.
 
     Attributes:
-        clients, shared, hooks: of the run.
-        book: of the present global round; of round 0 before the first.
-        seconds_per_window: of training in the last measurement.
-        train_s: seconds of the newest exchange in which clients trained.
+        clients, shared, hooks: see `Facilities`.
+        book: record of the current global round; of round 0 before the first.
+        seconds_per_window: training time per window, by the last measurement.
+        train_s: seconds of the latest exchange in which clients trained.
         timeout_s: seconds allowed to a client for one message.
     """
 
@@ -71,9 +71,9 @@ class Transport:
         """Stand ready.
 
         Args:
-            facilities: of the run.
-            train_samples: partition id → training windows, by which the largest client is sent to work first.
-            retries: number of repeated messages to a failed client.
+            facilities: services of the run.
+            train_samples: partition id → number of training windows; the largest client is sent first.
+            retries: number of times a message is repeated to a failed client.
         """
         self.clients = facilities.clients
         self.shared = facilities.shared
@@ -89,7 +89,7 @@ class Transport:
         self._told: set[tuple[int, str]] = set()
 
     def begin_round(self, global_round: int) -> None:
-        """Open the book of a global round."""
+        """Start the record of a global round."""
         self.book = RoundBook(global_round, began=self._clock.began)
         if global_round == 1:
             self.book.downlink_bytes += self._facilities.once_bytes * len(self.clients)
@@ -98,15 +98,15 @@ class Transport:
         """Context of an exchange for clients.
 
         Args:
-            leaf_round: counted through the run; the global round's number where nobody trains.
+            leaf_round: counted over the run; the global round's number if no client trains.
             line: kind of line.
-            global_round: of the exchange; by default the present one.
+            global_round: global round of the exchange; by default the current one.
         """
         of_round = self.book.global_round if global_round is None else global_round
         return replace(self._facilities.round_context(of_round, leaf_round), line=line)
 
     def train(self, messages: Sequence[Message], phase: str = "", counted: bool = True) -> Exchange:
-        """Let clients train, the longest first; the arguments as in `evaluate`."""
+        """Let clients train, the longest first; the arguments as for `evaluate`."""
         began = self._clock.now()
         exchange = self._exchange(messages, phase, self.seconds_per_window, counted)
         self.book.told += len(messages) * counted
@@ -114,16 +114,16 @@ class Transport:
         return exchange
 
     def evaluate_and_train(self, messages: Sequence[Message]) -> Exchange:
-        """Let clients evaluate, and those of a joint question then train, the longest first.
+        """Let clients evaluate and, with a joint message, then train, the longest first.
 
-        Bytes are not counted and failures not noted: clients with incomplete replies are asked for the
-        missing part separately.
+        Bytes and failures are not recorded, because the missing part of an incomplete reply is requested
+        separately.
 
         Args:
             messages: at most one per client.
 
         Raises:
-            RunError, CheckpointError: as `evaluate`.
+            RunError, CheckpointError: as for `evaluate`.
         """
         began = self._clock.now()
         exchange = self._sent(messages, "", self.seconds_per_window, retries=0)
@@ -137,19 +137,19 @@ class Transport:
 
         Args:
             messages: at most one per client.
-            phase: is charged with all of the time, where the exchange is no step of its own.
-            counted: False where the bytes of the messages are in the book already.
+            phase: phase charged with the time, if the exchange is not a step itself.
+            counted: False if the bytes of the messages are already recorded.
 
         Raises:
             RunError: the engine has stopped.
-            CheckpointError: the checkpoint of the round before could not be written.
+            CheckpointError: the previous round's checkpoint could not be written.
         """
         return self._exchange(messages, phase, _NO_TIME, counted)
 
     def _exchange(
         self, messages: Sequence[Message], phase: str, seconds_per_window: float, counted: bool
     ) -> Exchange:
-        """Send and receive, keeping the book on bytes, failures and time."""
+        """Send and receive, and record bytes, failures and time."""
         if counted:
             self.book.downlink_bytes += total_payload_bytes(messages)
         exchange = self._sent(messages, phase, seconds_per_window, self._retries)
@@ -161,7 +161,7 @@ class Transport:
     def _sent(
         self, messages: Sequence[Message], phase: str, seconds_per_window: float, retries: int
     ) -> Exchange:
-        """Send and receive, keeping the book on time."""
+        """Send and receive, and record the time."""
         self.lap(phase or "configure")
         costs_s = {client: count * seconds_per_window for client, count in self._train_samples.items()}
         exchange = self.clients.exchange(
@@ -177,37 +177,37 @@ class Transport:
 
     @property
     def has_trained_soon(self) -> bool:
-        """Whether the newest training was short enough for more to be asked in the same exchange.
+        """Whether the latest training was short enough to be combined with an evaluation in one exchange.
 
-        To avoid long waits for the next step, and to leave clients time.
+        Longer training would delay the next step, and could exceed the clients' timeout.
         """
         return self.train_s <= min(_SOON_S, self.timeout_s / 2)
 
     def can_hold_replies(self, model: State) -> bool:
-        """Whether trained models may wait at the server until a round has its row and its checkpoint.
+        """Whether trained models may be kept until the previous round has its row and checkpoint.
 
-        Large ones cost memory, and work not done behind an exchange; worthwhile for exchanges of seconds.
+        Large models would cost memory and delay background work more than the exchange saves.
         """
         return not _is_large(model) or self.clients.ask_now_and_then
 
     def make_room(self, model: State) -> None:
-        """Wait for a checkpoint with large states about to be replaced."""
+        """Wait until a checkpoint is written whose large states are about to be replaced."""
         if _is_large(model):
             self._facilities.behind.finish()
             self.lap("checkpoint")
 
     def lap(self, phase: str) -> float:
-        """Charge the time since the last lap to a phase; return the moment, by the run's clock."""
+        """Charge the time since the last lap to a phase; return the current time of the run's clock."""
         return self._clock.lap(phase)
 
     def finish_round(self) -> dict[str, float]:
-        """The seconds of the present round, phase by phase."""
+        """The seconds of the current round by phase."""
         return self._clock.finish()
 
     def note_failure(self, client: int, failure: Failure) -> None:
-        """Keep the first failure of a client in this global round; logged the first time in the run.
+        """Record the first failure of a client in this global round, and log its first in the run.
 
-        Repeated events would fill the log; the metrics count them.
+        Repeated failures would fill the log; they are counted in the metrics.
         """
         if (client, failure.kind) not in self._told:
             self._told.add((client, failure.kind))
@@ -215,7 +215,7 @@ class Transport:
         self.book.failures.setdefault(client, failure)
 
     def _last_words(self, client: int) -> str | None:
-        """Last output of a client with a dead worker; its place goes to the log."""
+        """Last output of a client whose worker died; the output's file is logged."""
         words = last_words(self.context(0).data_folder, client)
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)
@@ -223,5 +223,5 @@ class Transport:
 
 
 def _is_large(model: State) -> bool:
-    """Whether one model more or less is felt."""
+    """Whether one more copy of a model matters for memory."""
     return state_bytes(model) > _LARGE_BYTES

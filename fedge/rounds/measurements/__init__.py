@@ -1,4 +1,4 @@
-"""Measurements of a global round, and the rows made of them.
+"""Measurements of a global round, and the table rows made from them.
 
 A part of the room `fedge.rounds`, with the same imports allowed.
 """

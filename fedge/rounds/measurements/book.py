@@ -1,6 +1,6 @@
-"""Measurements of one global round so far, and the rows made of them.
+"""Measurements of the current global round, and the table rows made from them.
 
-Kept by `fedge.rounds.strategy` while the round goes on; its result is written by `fedge.records.recorder`.
+`fedge.rounds.strategy` fills the record during the round; `fedge.records.recorder` writes its result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,32 +43,32 @@ from fedge.timing.timeline import ExchangeTimes
 
 @dataclass
 class RoundBook:
-    """The books of one global round.
+    """Record of one global round.
 
     Attributes:
         global_round: 1, 2, …; 0 before the first.
         train_loss: client → mean loss of its last accepted leaf round.
-        train_seconds: client → over all leaf rounds.
-        came_from: client → former leaf, for clients moved in this round.
-        asked: client → leaf rounds with a request to train its leaf's model.
+        train_seconds: client → seconds of training over all leaf rounds.
+        came_from: client → former leaf, for clients that moved before this round.
+        asked: client → number of leaf rounds in which it was asked to train its leaf's model.
         evaluated: client → its evaluations of its leaf's models.
-        root: of the cloud with its children.
-        inner: of servers below that group, offer or give a choice, in the order of their rounds.
+        root: minutes of the cloud.
+        inner: minutes of regions that group, offer or give a choice, in the order of their rounds.
         personal: leaf → result of fine-tuning, in rounds with fine-tuning.
         failures: client → its first failure.
-        kept_model: leaf → leaf rounds in which too few replies counted.
-        uplink_bytes, downlink_bytes: arrays from and to clients.
-        traffic: path of a server → arrays to and from the server above.
-        began: when the round did, by the clock of the exchanges.
+        kept_model: leaf → number of leaf rounds with too few accepted replies.
+        uplink_bytes, downlink_bytes: bytes of arrays from and to clients.
+        traffic: path of a server → bytes of arrays to and from its parent.
+        began: start of the round, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        wanted: information for servers above leaves beside models.
-        folds: leaf → client → model of the other clients in the newest leaf round, of these leaves.
-        models: clients with the models of their algorithm.
-        common: models on the common test set.
-        dispersion: leaf → dispersion of its clients' models, of its newest counted leaf round.
-        trained: clients with accepted replies in the newest leaf round.
-        told: how many clients were asked to train in the newest leaf round.
-        answered: how many models of clients came up in the newest leaf round, counted ones and refused ones.
+        wanted: what servers above leaves request from a leaf round beside models.
+        folds: leaf → client → model of the other clients in the latest leaf round, if requested.
+        models: evaluations of the algorithm's models, by client.
+        common: results on the common test set.
+        dispersion: leaf → dispersion of its clients' models in its latest accepted leaf round.
+        trained: clients with accepted replies in the latest leaf round.
+        told: number of clients asked to train in the latest leaf round.
+        answered: number of models received in the latest leaf round, whether accepted or refused.
     """
 
     global_round: int
@@ -98,20 +98,20 @@ class RoundBook:
 
     @property
     def cloud_uplink_bytes(self) -> int:
-        """Bytes of arrays from servers to those above them."""
+        """Bytes of arrays from servers to their parents."""
         return sum(each.up for each in self.traffic.values())
 
     @property
     def cloud_downlink_bytes(self) -> int:
-        """Bytes of arrays from servers to those below them."""
+        """Bytes of arrays from servers to their children."""
         return sum(each.down for each in self.traffic.values())
 
     def minutes_of(self, path: Path) -> Minutes | None:
-        """Newest minutes of a server; None for a server that only averages its children."""
+        """Latest minutes of a server; None for a server that only averages its children."""
         return next((each for each in (*reversed(self.inner), self.root) if each.path == path), None)
 
     def minutes_above(self, path: Path) -> list[Minutes]:
-        """Newest minutes of the servers above a server, from the root down."""
+        """Latest minutes of the servers above a server, from the root down."""
         found = (self.minutes_of(path[:tier]) for tier in range(len(path)))
         return [minutes for minutes in found if minutes is not None]
 
@@ -120,20 +120,20 @@ class RoundBook:
         return self.root.gates[leaf.path[0]]
 
     def note_sent(self, server: Server, up: int = 0, down: int = 0) -> None:
-        """Count arrays between a server and the one above; downward ones go on to all below."""
+        """Count bytes between a server and its parent; those sent down are passed on to all servers below."""
         self.traffic.setdefault(server.path, Traffic()).add(up, down)
         if down:
             for each in server.below:
                 self.note_sent(each, 0, down)
 
     def note_region(self, region: Region) -> None:
-        """Take in the bytes of a region's round: models up, their mean down, and corrections."""
+        """Record the bytes of a region's round: models up, their mean down, and corrections."""
         for server in region.below:
             self.note_sent(server, bytes_up(server), state_bytes(server.model))
             self.note_correction(server)
 
     def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
-        """Record an accepted training reply; the loss of a fork is not the leaf's."""
+        """Record an accepted train reply; the loss of a fork does not count as the leaf's."""
         if line == LEAF:
             self.train_loss[client] = reply.loss
         self.note_seconds(client, reply.seconds)
@@ -144,7 +144,7 @@ class RoundBook:
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
 
     def note_kept_model(self, leaf: int, leaf_rounds: int = 1) -> None:
-        """Count leaf rounds in which a leaf has kept its model, because too few replies counted."""
+        """Count leaf rounds in which a leaf kept its model because of too few accepted replies."""
         self.kept_model[leaf] = self.kept_model.get(leaf, 0) + leaf_rounds
 
     def note_asked(self, client: int, leaf_rounds: int = 1) -> None:
@@ -152,10 +152,10 @@ class RoundBook:
         self.asked[client] = self.asked.get(client, 0) + leaf_rounds
 
     def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
-        """Take in how a leaf's clients evaluate its personal model; with the decision on serving the result.
+        """Record clients' evaluations of a leaf's personal model; returns whether to serve it.
 
         Args:
-            leaf: after its gate has decided.
+            leaf: the leaf, after its gate has decided.
             evaluated: client → its evaluations of the personal model.
         """
         for client in (*leaf.clients, *leaf.unseen_clients):
@@ -171,10 +171,10 @@ class RoundBook:
         return self.personal[leaf.index].serves
 
     def note_models(self, leaves: Sequence[Leaf], evaluated: Mapping[int, EvaluateReply]) -> None:
-        """Take in how clients evaluate the models of their algorithm, on test windows.
+        """Record clients' evaluations of the models of their algorithm, on test windows.
 
         Args:
-            leaves: in order.
+            leaves: all leaves, in order.
             evaluated: client → its evaluations.
         """
         leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
@@ -189,7 +189,7 @@ class RoundBook:
     def note_questions(self, minutes: Minutes, questions: Questions, children: Sequence[Server]) -> None:
         """Record the bytes of models sent to children for evaluation by their clients.
 
-        A child has its own model, and a single leaf has no cloud above.
+        A child's own model is not sent, and nothing is counted for a single leaf without a cloud.
         """
         if len(children) > 1 or minutes.path:
             for child, asked in zip(children, questions, strict=True):
@@ -200,16 +200,16 @@ class RoundBook:
     def note_cloud_step(
         self, minutes: Minutes, step: CloudStep, offers: list[Offers], children: Sequence[Server]
     ) -> None:
-        """Record a server's step and its bytes: a model up per child, at most two down.
+        """Record a server's step and its bytes: per child, one model up and at most two down.
 
-        Down go the cluster's model, unless the child has it from a question, and, for mixed offers, the model
-        of all children. For a trial of new groups, a fork goes down before and up after. A single leaf has no
-        cloud above.
+        The cluster's model is sent down, unless the child already got it for evaluation, and, for mixed
+        offers, the mean of all children. A trial of new groups sends a fork down before and up after it.
+        Nothing is counted for a single leaf without a cloud.
         """
         minutes.step, minutes.offers = step, offers
         if len(children) > 1 or minutes.path:
             for child, cluster, mine, trial in zip(children, step.offers, offers, step.trials, strict=True):
-                if not child.clients:  # nothing comes of it, nor goes to it
+                if not child.clients:  # sends and receives nothing
                     continue
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
                 is_new = cluster is not None and cluster not in minutes.received.get(child.number, ())
@@ -232,9 +232,9 @@ class RoundBook:
         """Client → evaluation of its served model.
 
         Args:
-            leaf: whose clients, in order of their ids; failed ones are left out.
-            unseen_clients: its unseen clients instead of its known ones.
-            split: on which of their windows.
+            leaf: the clients' leaf; clients come in order of ids, without failed ones.
+            unseen_clients: whether to take its unseen clients instead of its known ones.
+            split: split of their windows.
         """
         key = self.role_at(leaf, unseen_clients), split
         members = leaf.unseen_clients if unseen_clients else leaf.clients
@@ -243,7 +243,7 @@ class RoundBook:
     def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
         """A client's evaluations, on test windows, of its leaf's model before and after fine-tuning.
 
-        None without fine-tuning, and without both evaluations: means over clients are of the same ones.
+        None unless there are both, so that both means are over the same clients.
         """
         evaluated = self.evaluated.get(client, {})
         shared, tuned = (evaluated.get((role, "test")) for role in (self.gate(leaf).role, PERSONAL))
@@ -255,9 +255,9 @@ class RoundBook:
         """The rows of the round.
 
         Args:
-            leaves: in order.
-            truth: per leaf its true group, or None if unknown.
-            learned: the task of the run.
+            leaves: all leaves, in order.
+            truth: true group of each leaf, or None if unknown.
+            learned: task of the run.
         """
         both, root = (False, True), self.root
         tests = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who).items()}
@@ -350,5 +350,5 @@ class RoundBook:
 
 
 def _recorded(step: CloudStep) -> CloudStep:
-    """A step without its models, which a record keeps no longer alive."""
+    """A step without its models, so that the record does not keep them in memory."""
     return replace(step, offers=[], trials=[], folds={})

@@ -1,8 +1,9 @@
-"""Common test set: served models, and their means, evaluated at the server.
+"""Common test set: served models and their means, evaluated at the server.
 
-Clients evaluate on windows of their own; here all models get the same windows, for comparing leaves of
-different data, and means without clients (the global model of personalised methods) have a score. No decision
-uses it. Computed on a CPU of the server's process, with the same bits on every engine.
+Clients evaluate on their own windows. Here all models are evaluated on the same windows, so that leaves with
+different data can be compared, and models that no client has (such as the global mean of a personalised
+method) get a score. No decision uses it. Computed on the CPU of the server's process, with the same bits on
+every engine.
 """
 
 import logging
@@ -42,14 +43,14 @@ class CommonTest:
         frozen: Mapping[str, np.ndarray],
         kernel: str = "",
     ) -> None:
-        """Stand ready.
+        """Store the constants of the run.
 
         Args:
-            config: of the run.
-            network: a workspace of the run's kind, on a CPU.
-            parts: global round → the test set in that round, in parts fit for memory.
-            frozen: frozen entries missing from the run's models.
-            kernel: of the run; empty for the options'.
+            config: configuration of the run.
+            network: a network of the run to load models into, on the CPU.
+            parts: global round → the test set of that round, in parts that fit into memory.
+            frozen: frozen entries, which the run's models lack.
+            kernel: kernel of the run; empty for that of the options.
         """
         self._config = config
         self._network = network
@@ -58,7 +59,7 @@ class CommonTest:
         self._kernel = step_kernel(config, kernel)
 
     def note(self, leaves: Sequence[Leaf], book: RoundBook) -> None:
-        """Take results into the book of a round, with the clusters of leaves as their rows have them."""
+        """Add results to a round's record, with the leaves' clusters from its rows."""
         clusters = clusters_of(leaves, book.minutes_above)
         of_leaf = {leaf.index: cluster for leaf, cluster in zip(leaves, clusters, strict=True)}
         book.common = self.evaluated(leaves, of_leaf, book.global_round)
@@ -93,7 +94,7 @@ class CommonTest:
         ]
 
     def _evaluated(self, state: State, global_round: int) -> list[Evaluation]:
-        """Evaluations of a model, a part of the set each; none for a diverged one."""
+        """Evaluations of a model, one per part of the set; empty for a diverged model."""
         load_state(self._network, {**self._frozen, **state} if self._frozen else state)
         found, task = [], task_of(self._config)
         for x, y in self._parts(global_round):
@@ -111,7 +112,7 @@ class CommonTest:
 
 
 class _Means:
-    """Mean models of groups of leaves; the mean of a group with one shared model is this model."""
+    """Mean models of groups of leaves; if all leaves of a group share one model, that model itself."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], State] = {}

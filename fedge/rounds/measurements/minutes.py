@@ -1,4 +1,4 @@
-"""Minutes of one server's round with its children: the cloud step, its offers, the gates' decisions."""
+"""Record of one server's round with its children: the step, its offers, the gates' decisions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ class Minutes:
     """Minutes of one round of a server.
 
     Attributes:
-        path: of the server.
-        number: of its round: 1, 2, …; of the root the global round's.
-        labels: (S,) each child's cluster at its end.
+        path: path of the server.
+        number: number of its round, 1, 2, …; for the root the global round.
+        labels: (S,) cluster of each child at the end of the round.
         groups: whether the server groups its children.
-        has_gates: whether they may refuse its offers.
-        offers: per child, in order, its offers by role; empty without a cloud step.
-        gates: per child, in order, the decision of its gate.
-        step: the cloud step, if there was one.
-        labels_before: clusters for comparison with this round's; None before there are any.
-        received: child → the models sent for evaluation by its clients.
+        has_gates: whether children may refuse its offers.
+        offers: offers to each child, by role; empty without a step.
+        gates: decision of each child's gate.
+        step: the step, if there was one.
+        labels_before: clusters before this round; None before the first.
+        received: child → models sent for evaluation by its clients.
     """
 
     path: Path = ()
@@ -48,22 +48,22 @@ class Minutes:
 
 
 def shown_gate(leaf: Leaf, above: Sequence[Minutes]) -> GateResult:
-    """Decision of the lowest gate above a leaf's clients; else the root's child's.
+    """Decision of the lowest gate above a leaf's clients, by default that of the root's child.
 
     Args:
-        leaf: of a tree.
-        above: newest minutes of the servers above, from the root down.
+        leaf: a leaf of the tree.
+        above: latest minutes of the servers above, from the root down.
     """
     minutes = next((each for each in reversed(above) if each.has_gates), above[0])
     return minutes.gates[leaf.path[len(minutes.path)]]
 
 
 def clusters_of(leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence[Minutes]]) -> list[int]:
-    """Cluster of each leaf: the root's number; with grouping servers below, of the joint groups.
+    """Cluster of each leaf: that of the root, or of root and regions together if regions group, too.
 
     Args:
-        leaves: in order.
-        minutes_above: path → newest minutes of the servers above, from the root down.
+        leaves: all leaves, in order.
+        minutes_above: path → latest minutes of the servers above, from the root down.
     """
     above = [minutes_above(leaf.path) for leaf in leaves]
     if not any(minutes.groups and minutes.path for each in above for minutes in each):

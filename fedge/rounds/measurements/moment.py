@@ -1,4 +1,4 @@
-"""A moment of a run on the virtual clock: its time, versions made, devices at work."""
+"""State of a run on the virtual clock at an evaluation: time, versions, devices that train."""
 
 from dataclasses import dataclass
 
@@ -7,31 +7,31 @@ from hhar.quantity import quantity
 
 @dataclass(frozen=True)
 class VersionRow:
-    """One evaluation; a row of devices/versions.csv. Totals are of the run so far.
+    """One evaluation, a row of devices/versions.csv. Totals are over the run so far.
 
     Attributes:
         evaluation: 1, 2, …
-        virtual_s: when, in virtual seconds.
-        version: updates of the evaluated model, by its server.
-        updates, jobs: results used, and all ended jobs.
-        seen_score, unseen_score: mean over clients of the task's first test score, of users seen in training
-            or not.
+        virtual_s: time of the evaluation, in virtual seconds.
+        version: number of updates of the evaluated model by its server.
+        updates, jobs: number of results used, and of all jobs that ended.
+        seen_score, unseen_score: mean over clients of the task's first test score, for users seen in training
+            and for unseen ones.
         up, down, cloud_up, cloud_down: bytes of models.
-        mean_staleness: over all arrivals; None before the first.
-        utilisation: virtual time at work over that of all places, 0..1.
-        wasted: lost share of the time at work, 0..1.
-        gini: of the devices' numbers of updates.
-        events: of the virtual clock.
-        server_busy: share of virtual time in which rules occupied their leaves, 0..1.
+        mean_staleness: mean staleness of all arrivals; None before the first.
+        utilisation: share of the available device time spent on jobs, 0..1.
+        wasted: share of the time spent on jobs that was lost, 0..1.
+        gini: Gini coefficient of the devices' numbers of updates.
+        events: number of events of the virtual clock.
+        server_busy: share of virtual time in which leaves were busy with rules, 0..1.
         in_line: ended jobs waiting for a busy leaf.
-        at_work: devices at this moment.
-        leaf_versions: made by leaves, over all leaves.
-        cloud_staleness: mean over all sent by leaves; None before the first.
-        cloud_busy: share of virtual time in which rules occupied the cloud; groups add up.
-        cloud_in_line: models of leaves waiting for a busy cloud.
-        places: target number of devices at work at a time.
-        partial: updates of a part of their steps (`devices.partial-work`).
-        joules: spent by devices on ended jobs; None where their power is not known.
+        at_work: number of devices training now.
+        leaf_versions: number of model versions over all leaves.
+        cloud_staleness: mean staleness of models sent by leaves; None before the first.
+        cloud_busy: share of virtual time in which the cloud was busy with rules, summed over groups.
+        cloud_in_line: leaves' models waiting for a busy cloud.
+        places: target number of devices training at a time.
+        partial: number of updates from only a part of the steps (`devices.partial-work`).
+        joules: energy of devices for ended jobs; None if their power is unknown.
     """
 
     evaluation: int
@@ -62,7 +62,7 @@ class VersionRow:
     partial: int = 0
 
     def words(self) -> str:
-        """The moment in a line, for viewers.
+        """One line for display.
 
         >>> row = VersionRow(1, 12.0, 340, 0, 0, None, None, 0, 0, 0, 0, 3.14, 1.0, 0.0, 0.0, 0, at_work=10,
         ...                  places=10)

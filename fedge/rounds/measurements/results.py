@@ -29,20 +29,21 @@ class ClientResult:
     """One client in one global round; None without participation or after a failure.
 
     Attributes:
-        train_loss: mean loss of its last leaf round's training.
-        test_samples: test windows.
-        test_score: the task's first, of its leaf's served model on its test windows.
-        further: the task's other scores of the same, by name.
-        train_seconds: over all leaf rounds of the global round.
-        confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
-        unseen_client: whether it holds users unknown to all leaves; without training, hence without
-            train_samples.
-        val_samples, val_score, val_loss: the same of its validation windows.
-        shared_score: like test_score, but of its leaf's model before fine-tuning in this round.
-        tuned_score: of the result, served or not. Both or neither: None without fine-tuning, and without both
-            evaluations (unseen clients, who get another one).
-        asked: leaf rounds with a request to train; None for an unseen client, and on the virtual clock.
-        came_from: leaf before this round; None without a move.
+        train_loss: mean training loss of its last leaf round.
+        test_samples: number of test windows.
+        test_score: the task's first score of the served model on its test windows.
+        further: the task's other scores of that model, by name.
+        train_seconds: seconds of training over all leaf rounds of the global round.
+        confusion: confusion matrix of the served model on its test windows, (classes, classes), rows true,
+            columns predicted.
+        unseen_client: whether its users are unseen; it never trains, hence has no train_samples.
+        val_samples, val_score, val_loss: the same for its validation windows.
+        shared_score: test score of its leaf's model before fine-tuning in this round.
+        tuned_score: test score of the fine-tuned model, served or not. Both are None unless both were
+            evaluated (never for unseen clients, who get another model).
+        asked: number of leaf rounds in which it was asked to train; None for an unseen client, and on the
+            virtual clock.
+        came_from: its leaf before this round; None if it did not move.
     """
 
     client: int
@@ -82,8 +83,8 @@ def model_results(client: int, leaf: int, unseen: bool, found: EvaluateReply) ->
     """Results of a client's own evaluations, on its test windows, of its algorithm's models.
 
     Args:
-        client: partition id.
-        leaf: the client's.
+        client: partition id of the client.
+        leaf: its leaf.
         unseen: whether it is an unseen client.
         found: its evaluations.
     """
@@ -99,9 +100,9 @@ class CommonResult:
 
     Attributes:
         model: GLOBAL, CLUSTER or LEAF.
-        number: of the cluster or leaf; None for the mean of all leaves.
-        samples: windows.
-        test_score, test_loss: the task's first score, the mean loss; None where the loss is not finite.
+        number: number of the cluster or leaf; None for the mean of all leaves.
+        samples: number of windows.
+        test_score, test_loss: the task's first score, and the mean loss; None if the loss is not finite.
         further: the task's other scores, by name.
     """
 
@@ -121,15 +122,15 @@ class LeafResult:
     """One leaf in one global round; scores are pooled over the test windows of its clients.
 
     Attributes:
-        test_score, test_loss, further: of its known clients; the task's first score, the others.
-        val_score, val_loss: of the same clients' validation windows.
-        num_clients: known to it.
-        kept_model: leaf rounds without a new model because of too few accepted replies.
-        unseen_score, unseen_loss, unseen_further: of its unseen clients; None without any.
-        unseen_clients: how many it has.
+        test_score, test_loss, further: first score, loss and other scores over its known clients.
+        val_score, val_loss: the same for these clients' validation windows.
+        num_clients: number of known clients.
+        kept_model: number of leaf rounds without a new model because of too few accepted replies.
+        unseen_score, unseen_loss, unseen_further: the same for its unseen clients; None without any.
+        unseen_clients: number of unseen clients.
         personal: result of fine-tuning; None in a round without it.
-        serves: role of its clients' served model.
-        group: of the scenario in this round; None without one.
+        serves: role of the served model.
+        group: planted group in this round; None without a scenario.
     """
 
     leaf: int
@@ -154,7 +155,7 @@ class LeafResult:
 
 @dataclass
 class Traffic:
-    """Bytes of arrays between a server and the one above."""
+    """Bytes of arrays between a server and its parent."""
 
     up: int = 0
     down: int = 0
@@ -170,12 +171,12 @@ class ServerResult:
     """One server of any tier in one global round; scores are pooled over the clients below.
 
     Attributes:
-        path: from the root down; () is the root.
-        cluster: of the server above, or as that server's; None for the root.
-        gate: its decision on the offer; None without a choice.
-        uplink_bytes, downlink_bytes: arrays to and from the server above; None where nothing was sent.
-        num_clients: training clients below.
-        train_samples: of those.
+        path: position in the tree, from the root down; () is the root.
+        cluster: its cluster at the parent, or the parent's cluster; None for the root.
+        gate: decision of its gate on the offer; None without a choice.
+        uplink_bytes, downlink_bytes: bytes of arrays to and from its parent; None if nothing was sent.
+        num_clients: number of training clients below.
+        train_samples: number of their training windows.
     """
 
     path: Path
@@ -191,11 +192,11 @@ class ServerResult:
 
 @dataclass(frozen=True)
 class InnerStep:
-    """Step of a server below the cloud with groups or offers.
+    """Step of a region that groups its children or makes offers.
 
     Attributes:
-        path: of the server.
-        number: of its own round: 1, 2, …
+        path: path of the region.
+        number: number of its own round: 1, 2, …
     """
 
     path: Path
@@ -211,24 +212,23 @@ class RoundResult:
         cloud: the cloud step of this round, or None in a round without one.
         clients_ok: clients without a failed exchange in the round.
         failures: client → its first failure in the round.
-        uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
-        cloud_uplink_bytes, cloud_downlink_bytes: arrays from servers to those above them and back.
-        servers: from the root down; empty on the virtual clock without regions.
-        inner_steps: of servers below the cloud, in the order of their rounds.
-        tier_names: of the servers, from the root down.
-        churn: of a cloud step, against the labels before it (`fedge.metrics.agreement.churn`); None for the
-            first.
-        truth: (S,) true group of each leaf, or None where nobody knows.
-        began: when the round did, by the clock of the exchanges.
+        uplink_bytes, downlink_bytes: bytes of arrays from and to clients, over all exchanges of the round.
+        cloud_uplink_bytes, cloud_downlink_bytes: bytes of arrays from servers to their parents and back.
+        servers: rows of servers, from the root down; empty on the virtual clock without regions.
+        inner_steps: steps of regions, in the order of their rounds.
+        tier_names: names of the tiers, from the root down.
+        churn: change of labels in the cloud step (`fedge.metrics.agreement.churn`); None for the first.
+        truth: (S,) true group of each leaf, or None if unknown.
+        began: start of the round, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        releases: leaf rounds of the run so far, fine-tuning included; on the virtual clock what the updates
-            of the device with the most count as (`fedge.devices.servers.private`).
-        models: clients with the models of their algorithm; empty if none.
-        common: models on the common test set; empty without one, and in a round without evaluation.
-        epsilon_spent: by clients so far at the configured delta; None if not counted.
-        learned: the task of the run; by its first score models are compared.
-        moment: end on the virtual clock, and the versions by then; None off that clock.
-        virtual_s, joules: of the run so far, where rounds are timed by devices and their power is known.
+        releases: number of leaf rounds so far, including fine-tuning; on the virtual clock the equivalent for
+            the device with the most updates (`fedge.devices.servers.private`).
+        models: evaluations of the algorithm's models, by client; empty without any.
+        common: results on the common test set; empty without one, and in a round without evaluation.
+        epsilon_spent: ε spent by clients so far at the configured δ; None if not counted.
+        learned: task of the run, whose first score compares models.
+        moment: virtual time and versions at the end of the round; None without the virtual clock.
+        virtual_s, joules: totals of the run so far, if devices time the rounds (and their power is known).
     """
 
     global_round: int
@@ -259,23 +259,23 @@ class RoundResult:
 
     @property
     def failure_kinds(self) -> dict[str, int]:
-        """How many clients failed for each kind of failure, in alphabetical order."""
+        """Number of failed clients by kind of failure, in alphabetical order."""
         return dict(sorted(Counter(failure.kind for failure in self.failures.values()).items()))
 
     def over_clients(self, name: str, unseen_clients: bool = False) -> Spread | None:
-        """One of ClientResult's numbers over the clients with a value, or None without any.
+        """Spread of a number of `ClientResult` over the clients that have it, or None without any.
 
         Args:
-            name: of the number, or of one of its further scores.
-            unseen_clients: over unseen instead of training clients.
+            name: name of the number, or of one of the further scores.
+            unseen_clients: whether to take unseen instead of training clients.
         """
         return self._spread([c for c in self.clients if c.unseen_client == unseen_clients], name)
 
     def over_own_models(self, unseen_clients: bool = False) -> dict[str, Spread]:
-        """First score of the models that clients keep for themselves, over clients, by name of the model.
+        """Spread over clients of the first score of each of the algorithm's models, by name of the model.
 
         Args:
-            unseen_clients: over unseen instead of training clients.
+            unseen_clients: whether to take unseen instead of training clients.
         """
         found: dict[str, list[float]] = {}
         for one in self.models:
@@ -285,11 +285,11 @@ class RoundResult:
         return {name: score_spread(values, higher_is_better=higher) for name, values in found.items()}
 
     def over_leaves(self, name: str) -> Spread | None:
-        """One of LeafResult's numbers over the leaves with a value, or None without any."""
+        """Spread of a number of `LeafResult` over the leaves that have it, or None without any."""
         return self._spread(self.leaves, name)
 
     def _spread(self, rows: Sequence[ClientResult] | Sequence[LeafResult], name: str) -> Spread | None:
-        """The spread of a number over rows with a value; where a score falls, worst is the largest."""
+        """Spread of a number over the rows that have it; if lower is better, the worst is the largest."""
         found = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
         values = [value for value in found if value is not None]
         falls = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
@@ -297,7 +297,7 @@ class RoundResult:
 
     @property
     def gates(self) -> list[GateResult]:
-        """Decisions on offers of all servers with a choice; in a tree a region's counts once."""
+        """Decisions of all gates; a region's gate counts once."""
         deep = max((len(server.path) for server in self.servers), default=1) > 1
         if not deep:
             return [leaf.gate for leaf in self.leaves]

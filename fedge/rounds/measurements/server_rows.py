@@ -1,4 +1,4 @@
-"""Rows of servers of any tier, from measurements of a global round."""
+"""Table rows of servers on all tiers, from the record of a global round."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult
     """Rows of all servers, from the root down; a server is followed by those below.
 
     Args:
-        book: of the round, gates decided.
+        book: record of the round, after the gates' decisions.
         servers: children of the cloud, in order.
     """
     leaves = [leaf for server in servers for leaf in leaves_below(server)]
@@ -24,7 +24,7 @@ def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult
 
 
 def _rows_below(book: RoundBook, server: Server, cluster: int | None) -> list[ServerResult]:
-    """Row of a server, and of those below; where nobody groups, a server is in the cluster of its parent."""
+    """Rows of a server and those below; without grouping, a server is in the cluster of its parent."""
     minutes = book.minutes_of(server.path[:-1])
     gate = None
     if minutes is not None:

@@ -1,8 +1,7 @@
-"""Virtual time and energy of synchronous rounds: when every server would be done, were clients devices.
+"""Virtual time and energy of synchronous rounds, with clients timed as devices.
 
-Leaves train side by side; a leaf round takes as long as its slowest client, which receives a model, trains
-and sends. A combining server waits for the last of those below, then sends its model down. No result of a run
-depends on it.
+Leaves train in parallel; a leaf round takes as long as its slowest client needs to receive the model, train
+and send. A server waits for the last of its children, then sends its model down. It has no effect on results.
 
 Source of the model: Liu et al. 2020 (HierFAVG), section V; their constants are the preset
 ``devices.preset="hierfavg"``. As there, evaluations take no time.
@@ -25,22 +24,22 @@ class Speeds(Protocol):
     def job(
         self, client: int, attempt: int, down_bytes: float, up_bytes: float
     ) -> tuple[float, float | None]:
-        """Seconds, and joules (None where power is not known), of a client's job.
+        """Seconds and joules of a client's job; joules are None if the power is unknown.
 
         Args:
-            client: its partition id.
+            client: partition id of the client.
             attempt: number of the client's job, 1, 2, …
-            down_bytes: received bytes.
-            up_bytes: sent bytes.
+            down_bytes: bytes received.
+            up_bytes: bytes sent.
         """
         ...
 
     def link(self, nbytes: int, tier: int) -> float:
-        """Seconds for arrays of some bytes on an edge.
+        """Seconds to transfer arrays between a server and a child.
 
         Args:
-            nbytes: the bytes; none take no time.
-            tier: of the server at the upper end; the root's is 0.
+            nbytes: bytes of the arrays; 0 takes no time.
+            tier: tier of the server; the root is 0.
         """
         ...
 
@@ -48,7 +47,7 @@ class Speeds(Protocol):
 def bytes_between_servers(
     traffic: Mapping[Path, Traffic], before: Mapping[Path, Traffic]
 ) -> dict[Path, Traffic]:
-    """Bytes exchanged between servers and those above since `before`, by path."""
+    """Bytes exchanged between servers and their parents since `before`, by path."""
     none = Traffic()
     return {
         path: Traffic(now.up - before.get(path, none).up, now.down - before.get(path, none).down)
@@ -57,17 +56,17 @@ def bytes_between_servers(
 
 
 class VirtualTime:
-    """Clocks of all leaves, and the energy of all devices, through a run.
+    """Virtual clocks of all leaves, and energy of all devices, over a run.
 
     Attributes:
-        joules: of all jobs so far; None where power is not known.
+        joules: energy of all jobs so far; None if the power is unknown.
     """
 
     def __init__(self, pace: Speeds, branches: Sequence[Server]) -> None:
-        """Begin at 0.
+        """Start at 0.
 
         Args:
-            pace: of the run's devices.
+            pace: speeds of the run's devices and links.
             branches: children of the cloud, in order.
         """
         leaves = [leaf for branch in branches for leaf in leaves_below(branch)]
@@ -79,15 +78,15 @@ class VirtualTime:
 
     @property
     def now_s(self) -> float:
-        """Seconds until the last leaf has finished all started work."""
+        """Virtual seconds at which the last leaf is done."""
         return max(self._at.values())
 
     def train(self, clients: Collection[int], up_bytes: float, down_bytes: float) -> None:
-        """Let clients train at the same time, each a job.
+        """Advance by one job per client, in parallel.
 
         Args:
-            clients: whose replies count; failed ones take no time.
-            up_bytes, down_bytes: bytes of each job, in the mean.
+            clients: clients with accepted replies; failed ones take no time.
+            up_bytes, down_bytes: mean bytes per job.
         """
         longest: dict[int, float] = {}
         leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}  # they may move
@@ -102,11 +101,11 @@ class VirtualTime:
             self._at[leaf] += seconds
 
     def meet(self, children: Sequence[Server], traffic: Mapping[Path, Traffic]) -> None:
-        """Let a server combine its children, where anything moves between them.
+        """Advance by a server's aggregation, if anything is transferred.
 
         Args:
-            children: of the server.
-            traffic: path → bytes moved meanwhile, for the children and all servers below.
+            children: children of the server.
+            traffic: path → bytes transferred, for the children and all servers below.
         """
         between = [traffic.get(child.path, Traffic()) for child in children]
         if not any(each.up or each.down for each in between):
@@ -120,7 +119,7 @@ class VirtualTime:
             self._come_down(child, there, traffic)
 
     def _come_down(self, server: Server, when: float, traffic: Mapping[Path, Traffic]) -> None:
-        """Let a model go down to a server at some time, and on to all leaves below."""
+        """Send a model at time `when` to a server and on to all leaves below."""
         when += self._pace.link(traffic.get(server.path, Traffic()).down, _above(server))
         if isinstance(server, Leaf):
             self._at[server.index] = when
@@ -132,7 +131,7 @@ class VirtualTime:
         return {"at": list(self._at.items()), "jobs": list(self._jobs.items()), "joules": self.joules}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Continue from the result of `facts`; ValueError where they are none of this run's."""
+        """Continue from the result of `facts`; ValueError if they do not belong to this run's."""
         at = {whole(leaf, "a leaf with a clock"): number(s, "a leaf's clock", 0) for leaf, s in facts["at"]}
         if at.keys() != self._at.keys():
             raise ValueError(
@@ -145,5 +144,5 @@ class VirtualTime:
 
 
 def _above(server: Server) -> int:
-    """Tier of the server above."""
+    """Tier of a server's parent."""
     return len(server.path) - 1

@@ -1,4 +1,4 @@
-"""Wishes of servers for leaf rounds, beside the models: probes, updates, folds, dispersion."""
+"""What servers request from leaf rounds beside models: probes, updates, folds, dispersion."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,33 +17,33 @@ class Receiver:
     """Receiver of the updates of leaves below one server.
 
     Attributes:
-        updates: takes them in.
-        child_of: leaf → child of that server above, or the leaf itself.
+        updates: collects the updates.
+        child_of: leaf → the server's child above it, or the leaf itself.
     """
 
     updates: Updates
     child_of: Mapping[int, int]
 
     def note(self, client: int, leaf: int, state: State, windows: int) -> None:
-        """Receive a leaf's client's trained model, on so many windows."""
+        """Add the trained model of a leaf's client, and its number of windows."""
         self.updates.note(client, self.child_of[leaf], state, windows)
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
-        """Take in summaries of a client's update, (D,) each, from a leaf server (`Updates.take`)."""
+        """Add summaries of a client's update, (D,) each, from a leaf server (`Updates.take`)."""
         self.updates.take(client, self.child_of[leaf], summaries)
 
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """A leaf round of leaves from one model, which counts for nothing but comparison.
+    """A leaf round from one model, for comparison only.
 
     Attributes:
-        leaves: that train.
-        start: the model.
-        leaf_round: of the random streams.
-        receiver: receives clients' updates; None where nobody needs them.
+        leaves: leaves that train.
+        start: the starting model.
+        leaf_round: leaf round that seeds the random streams.
+        receiver: collects clients' updates; None if not needed.
         line: "probe" to train as in global round 1.
-        most_windows: each client's training windows; 0 for all.
+        most_windows: largest number of training windows per client; 0 for all.
     """
 
     leaves: Sequence[Leaf]
@@ -56,12 +56,12 @@ class ProbeRequest:
 
 @dataclass
 class Requests:
-    """Wishes of all servers in a global round.
+    """Requests of all servers in a global round.
 
     Attributes:
-        receivers: of updates of the coming leaf round.
-        alone: leaves with requested folds.
-        dispersion: how far clients' models lie apart is wanted.
+        receivers: receivers of updates of the coming leaf round.
+        alone: leaves for which folds are requested.
+        dispersion: whether the dispersion of clients' models is requested.
     """
 
     receivers: list[Receiver] = field(default_factory=list)
@@ -73,5 +73,5 @@ class Requests:
         return [receiver for receiver in self.receivers if leaf in receiver.child_of]
 
     def updates_of(self, leaf: int) -> Updates | None:
-        """Form of the updates wanted of a leaf's clients; None where nobody wants them."""
+        """Form of the updates requested from a leaf's clients; None if not requested."""
         return next((receiver.updates for receiver in self.receivers_of(leaf)), None)
