@@ -18,8 +18,8 @@ class CloudSetting:
         seed: seed of the run.
         truth: global round → (S,) groups planted by a scenario; None without one.
         keep: stores the cloud's own models in files or in memory.
-        asks_all: whether all clients make a probe, because the updates of the first leaf round are not
-            comparable: some clients do not train, or train on several times as many windows as others.
+        asks_all: whether all clients make a probe, because the updates of the first leaf round cannot be
+            compared if some clients do not train, or train on several times as many windows as others.
         even_windows: each client's training windows in a probe of the run's first model; 0 for all.
         rule: combines the models of a group; None for the mean.
         taught: (clients, C) training windows of each class, by partition id; None if not counted.

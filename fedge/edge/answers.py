@@ -74,7 +74,7 @@ class Trained:
     Attributes:
         leaf: the cloud's, or a fork of it, before the round.
         line: kind of line.
-        leaf_round: counted through the run.
+        leaf_round: counted over the run.
         version: of the starting control variates of clients.
         updates: takes in summaries; None where nobody asked for them.
         alone: whether folds were requested.
@@ -344,7 +344,7 @@ def check_note(
     Args:
         packet: the note.
         clients: that are at work.
-        rounds: first and last leaf round of a region that works by itself; None for a leaf server (0).
+        rounds: first and last leaf round of a region that works on its own; None for a leaf server (0).
 
     Raises:
         AnswerRejected: it is none, or of others.

@@ -39,7 +39,7 @@ class Site:
     """Parts of a leaf server for one run.
 
     Attributes:
-        task: of the run.
+        task: task of the run.
         make_leaf: gives the leaf, fresh, with a model.
         model: any, of the run's kind.
         parameter_names: its trainable entries.

@@ -36,11 +36,11 @@ from fedge.states.averaging import State
 
 @dataclass
 class RegionSpan:
-    """Leaf rounds that a region carries out by itself.
+    """Leaf rounds that a region carries out on its own.
 
     Attributes:
         region: which.
-        first, last: leaf rounds, counted through the run.
+        first, last: leaf rounds, counted over the run.
         answer: of its process; None while there is none, or none that counts.
     """
 
@@ -109,7 +109,7 @@ class RegionSpan:
         """Move the region and its leaves to the results of its process; their versions by leaf.
 
         Args:
-            keep: decides where large states lie.
+            keep: stores large states in files or in memory.
         """
         assert self.answer is not None
         states, versions = self.answer.states, {}
@@ -139,7 +139,7 @@ class RegionsAway:
         """Know them.
 
         Args:
-            config: of the run.
+            config: configuration of the run.
             regions: lowest tier first.
             own_layers: leaves' personal entries.
             is_one_process: whether leaves, by their numbers, are one process that can be a region.
@@ -154,7 +154,7 @@ class RegionsAway:
         """Spans that begin with a leaf round; those that are over are forgotten.
 
         Args:
-            leaf_round: counted through the run.
+            leaf_round: counted over the run.
             wanted: of leaves in it.
         """
         self._spans = [span for span in self._spans if span.last >= leaf_round]

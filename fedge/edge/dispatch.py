@@ -1,7 +1,7 @@
 """Orders to leaf servers, all at once, and the answers that count.
 
 Leaf servers of one process get theirs in one packet and answer in one (`fedge.edge.packets.bundles`); each
-answer is judged by itself. The cloud waits for an absent leaf server for `guard.start-timeout`, and asks
+answer is judged on its own. The cloud waits for an absent leaf server for `guard.start-timeout`, and asks
 again after its return. One that stays away loses only itself: its clients have failed (contract C12). The
 same for an invalid answer (`fedge.edge.answers`), and for a failed order, unless its first.
 """
@@ -93,7 +93,7 @@ class Dispatch:
         Args:
             given: leaf → order.
             read: (leaf, answer) → content; AnswerRejected if impossible.
-            phase: is charged with all of the time, where the exchange is no step of its own.
+            phase: phase charged with the time, if the exchange is not a step itself.
 
         Raises:
             RunError: a leaf server could not carry its first order out, through no fault of its clients.

@@ -166,7 +166,7 @@ def refuse_missing_cpus(federation: Federation, on_ray: bool) -> None:
 
 
 def cpus_of_ray(cgroups: Path = CGROUPS) -> int:
-    """Number of CPUs that Ray counts on this machine by itself.
+    """Number of CPUs that Ray counts on this machine on its own.
 
     A container's quota counts in whole CPUs, so half a CPU is none; affinity does not count.
     """

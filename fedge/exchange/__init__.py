@@ -1,10 +1,10 @@
-"""Exchange of messages between server and clients, and the roll of those present.
+"""Messages between server and clients, their exchange, and the roll of connected clients.
 
-`hello`, `train` and `evaluate` are the three kinds of messages, the only places with the names of records,
-with `joint` for the latter two in one message, `round_context` for facts of a round and `content` for parts
-of messages. `clients` and `finding` are the only places with node ids, `delivery` matches replies to
-questions, `ordering` orders clients for work; `engine` is the interface to the clients' engine, `failure` the
-reasons for refusing a client, `leaving` everything leaving a client, with marks.
+`hello`, `train` and `evaluate` are the three kinds of messages, and `joint` combines the last two; only they,
+`round_context` (facts of a round) and `content` (common parts) know the names of records. Only `clients` and
+`finding` know node ids. `delivery` matches replies to messages, `ordering` sends the largest clients first,
+`engine` is the interface to the clients' engine, `failure` lists reasons for failure, and `leaving` lists all
+quantities that leave a client.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

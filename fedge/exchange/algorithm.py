@@ -1,7 +1,8 @@
-"""Algorithm's part of messages: arrays of its leaf part, the valid memory, its own arrays.
+"""Records of a client's algorithm in messages: arrays of its leaf part, its memory, its own arrays.
 
-Down go ``beside``, arrays of the leaf part, and ``algorithm``: place and valid version of the client's
-memory. Up come ``extra``, arrays beside the model, and ``kept``: the checksum of the new version.
+Messages to clients contain ``beside``, the arrays of the leaf part, and ``algorithm``, the place and valid
+version of the client's memory. Replies contain ``extra``, arrays beside the model, and ``kept``, the checksum
+of the memory's new version.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +21,8 @@ from fedge.states.memory import MOST_BYTES, Kept
 from fedge.states.named import form_of, words_of_form
 from fedge.states.records import entries, from_record, to_record
 
-BESIDE, TOLD = "beside", "algorithm"  # records of a question
-EXTRA, KEPT = "extra", "kept"  # records of a reply
+BESIDE, TOLD = "beside", "algorithm"  # records of messages to clients
+EXTRA, KEPT = "extra", "kept"  # records of replies
 OWN_MODELS = (
     "algorithm"  # role of the served model where clients evaluate their algorithm's models in its place
 )
@@ -32,19 +33,19 @@ Form = Mapping[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class ReplyForm:
-    """Form of clients' arrays by their algorithm, as found by the trial before the first round.
+    """Form of the arrays that clients send by their algorithm, from the trial before the first round.
 
     Attributes:
-        entries: of the model in messages.
-        arrays: beside the model.
+        entries: model entries in messages.
+        arrays: form of the arrays beside the model.
         keeps: whether clients keep a memory.
-        models: names of the models for a client's evaluation beside the served one.
-        unseen: whether unseen clients are, too.
-        plain: clients follow the options alone; clients only keep unsent remainders of an uplink.
-        within: name among the arrays → least and most of its numbers.
-        beside_models: names of models among the arrays.
-        many_passes: whether a step may pass several batches through the network, as one of a user's may.
-        leaf_sends: form of the arrays from the leaf part beside the model; None where it is not known.
+        models: names of the models that a client evaluates beside the served one.
+        unseen: whether unseen clients evaluate these, too.
+        plain: whether clients follow the options alone, and keep only the unsent remainder of compression.
+        within: name of an array → (least, greatest) allowed value.
+        beside_models: names of arrays that are models.
+        many_passes: whether a step may pass several batches through the network, as a user's algorithm may.
+        leaf_sends: form of the arrays from the leaf part; None if unknown.
         own: entries of the model that clients train but do not send, so that the leaf's are never trained.
     """
 
@@ -61,7 +62,7 @@ class ReplyForm:
     own: tuple[str, ...] = ()
 
     def leaving(self) -> dict[str, Quantity]:
-        """Quantities leaving clients beside the model, by name."""
+        """Quantities that leave clients beside the model, by name."""
         return dict.fromkeys(self.arrays, ARRAYS_BESIDE)
 
     @property
@@ -70,7 +71,7 @@ class ReplyForm:
         return None if self.plain else self.entries
 
     def roles(self) -> list[str]:
-        """Roles of the models evaluated by a client."""
+        """Roles of the models that a client evaluates."""
         return [f"{OWN_MODELS}/{name}" for name in self.models]
 
 
@@ -79,14 +80,14 @@ class MemoryPlace:
     """Place and valid version of a client's memory.
 
     Attributes:
-        folder: of all clients' files; empty where clients keep none there.
-        run: name of the run, where clients keep memories on machines of their own; else empty.
+        folder: folder of all clients' files; empty if clients store none there.
+        run: name of the run, if clients store memories on their own machines; else empty.
         needed: leaf rounds of further versions to keep there.
-        kept: the version; None for none yet.
-        keep: whether a new version is to be kept.
-        unseen: the client has trained nothing.
-        carried: messages carry memories: the server keeps their files, which clients do not see.
-        memory: the valid version, packed, if carried by messages.
+        kept: the valid version; None before the first.
+        keep: whether the client stores a new version.
+        unseen: whether it is an unseen client.
+        carried: whether messages carry the memory, because the server's files are not visible to clients.
+        memory: the valid version, packed, if messages carry it.
     """
 
     folder: str = ""
@@ -113,13 +114,13 @@ def tell_algorithm(
 
     Args:
         messages: train or evaluate messages, which may share their content.
-        folder: of the memories; empty where clients keep none.
+        folder: folder of the memories; empty if clients store none there.
         kept: node id → version, for nodes with one.
         beside: arrays of the leaf part, packed; None or empty for none.
-        keep: whether clients are to keep a new version.
+        keep: whether clients store a new version.
         unseen: whether they are unseen clients.
-        elsewhere: where clients keep memories on their own machines, the run's name, and node id → leaf
-            rounds of versions to keep.
+        elsewhere: if clients store memories on their own machines, the run's name, and node id → leaf rounds
+            of versions to keep.
         carried: if messages carry memories, node id → the valid version, packed.
     """
     record = to_record(beside) if beside else None
@@ -167,13 +168,13 @@ def beside_of(message: Message) -> State:
 
 
 def kept_record(kept: Kept, lost: str = "") -> ConfigRecord:
-    """Record of the client's kept memory, in a reply; `lost` is the reason for a new start."""
+    """Record of the client's stored memory, in a reply; `lost` is the reason why it started over."""
     told = {"lost": lost} if lost else {}
     return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes, **told})
 
 
 def read_lost(reply: Message) -> str:
-    """Reason of a client's loss of its memory before training, in its own words; empty without a loss."""
+    """The client's reason for having lost its memory before training; empty without a loss."""
     record = entries(reply.content).get(KEPT)
     lost = record.get("lost", "") if isinstance(record, ConfigRecord) else ""
     if not isinstance(lost, str):
@@ -192,7 +193,7 @@ def read_extra(reply: Message) -> State:
 
 
 def read_kept(reply: Message, leaf_round: int) -> Kept | None:
-    """The version of a client's memory kept in a leaf round, or None."""
+    """The version of its memory that a client stored in a leaf round, or None."""
     record = entries(reply.content).get(KEPT)
     if record is None:
         return None
@@ -201,7 +202,7 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
     checksum, size = record.get("checksum"), record.get("bytes")
     if not isinstance(checksum, str) or len(checksum) != 64 or not set(checksum) <= set("0123456789abcdef"):
         raise ValueError(f"the checksum of a memory must be 64 digits, but is {shown(checksum)}")
-    if type(size) is not int or not 0 <= size <= MOST_BYTES:  # a leaf server's cloud takes no more
+    if type(size) is not int or not 0 <= size <= MOST_BYTES:  # limit of a leaf server's cloud
         raise ValueError(f"the size of a memory must be a whole number of bytes, but is {shown(size)}")
     return Kept(leaf_round, checksum, size)
 
@@ -223,7 +224,7 @@ def read_memory_of(reply: Message) -> State | None:
 
 
 def other_extra(extra: State, wanted: Form) -> str:
-    """Difference in form between arrays and those of the trial; "" for none.
+    """Difference in form between arrays and those of the trial; "" if there is none.
 
     >>> other_extra({"a": np.zeros(7)}, {"a": ((3,), "<f8")})
     "'a' is float64 (7,) instead of float64 (3,)"

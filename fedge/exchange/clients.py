@@ -1,6 +1,6 @@
 """The clients of a run: their nodes (contract C4), and one exchange with many of them at once.
 
-Node ids stay in this file: results by partition id, in this order.
+Node ids are used only in this file; results are by partition id, in ascending order.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Exchange:
     Attributes:
         replies: partition id → reply, in ascending order of the id.
         failures: partition id → reason, for clients with an error or without a timely answer.
-        times: of the server's waits, and of work on each message.
+        times: times of the server's waits, and of work on each message.
     """
 
     replies: dict[int, Message]
@@ -54,13 +54,13 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Standing:
-    """How an exchange stands at one moment, in partition ids.
+    """Progress of an exchange, in partition ids.
 
     Attributes:
-        kind: message type, `TRAIN` or `EVALUATE`, or `JOINT` where any client was asked for both.
-        asked: clients with a sent message.
-        back: clients with a reply.
-        failed: failed clients without a further attempt or answer.
+        kind: message type, `TRAIN` or `EVALUATE`, or `JOINT` if any client was asked for both.
+        asked: clients that were sent a message.
+        back: clients that have replied.
+        failed: clients that failed, without a pending retry.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class Clients:
 
     Attributes:
         away: partitions without a node at the start of the run.
-        devices, told: as given.
+        devices, told: see `__init__`.
     """
 
     def __init__(
@@ -100,12 +100,11 @@ class Clients:
         Args:
             engine: delivers their messages.
             node_of: partition id → node id, where partition ids are 0..K-1.
-            sharing: the nodes with access to state files.
-            told: partition id → the client's description of its own windows; None where the server has them.
-            roll: knows returning nodes; by default none do.
-            devices: "cpu" or the name of a GPU → clients computing on it; without unknown ones.
-            kernels: of the native step, best first → clients with processes able to use these; without
-                unknown ones.
+            sharing: nodes with access to state files.
+            told: partition id → the client's description of its own windows; None if the server has them.
+            roll: handles returning nodes; by default nodes do not return.
+            devices: "cpu" or the name of a GPU → clients that compute on it, if known.
+            kernels: kernels of the native step, best first → clients whose processes can use these, if known.
         """
         self.kernels = dict(kernels or {})
         self.devices = dict(devices or {})
@@ -124,7 +123,7 @@ class Clients:
 
     @property
     def unknown(self) -> frozenset[int]:
-        """Partitions of owners without a description of their windows."""
+        """Partitions whose owners have not described their windows."""
         return frozenset() if self.told is None else frozenset(self._roll.node_of.keys() - self.told.keys())
 
     @property
@@ -133,20 +132,20 @@ class Clients:
         return said_of(self._roll.out)
 
     def wait_for_gone(self, seconds: float) -> None:
-        """Keep an exchange open so many seconds for a node lost in it, if nodes can return."""
+        """Set for how many seconds an exchange waits for a lost node, if nodes can return."""
         if self._returning is not None:
             self._returning.wait_s = seconds
 
     def keep_replies(self, keep: Callable[[State], State]) -> None:
-        """Let the states of replies lie where `keep` puts them until the last of an exchange is there."""
+        """Store the states of replies by `keep` until the exchange is complete."""
         self._keep = keep
 
     def watch(self, observer: Observer) -> None:
-        """Let `observer` follow all exchanges to come."""
+        """Let `observer` follow all later exchanges."""
         self._observer = observer
 
     def observe(self, standing: Callable[[], Standing]) -> None:
-        """Show the progress of an exchange elsewhere."""
+        """Pass the progress of an exchange to the observer."""
         self._observer(standing)
 
     def __len__(self) -> int:
@@ -154,12 +153,12 @@ class Clients:
 
     @property
     def ask_now_and_then(self) -> bool:
-        """Whether clients are nodes of a SuperLink: an exchange takes seconds, even an empty one."""
+        """Whether clients are nodes of a SuperLink, where even an empty exchange takes seconds."""
         return self._returning is not None
 
     @property
     def grid(self) -> Grid:
-        """The engine in the form for Flower's strategies."""
+        """The engine as a Grid for Flower's strategies."""
         return self._engine.grid
 
     def node(self, partition_id: int) -> int:
@@ -167,7 +166,7 @@ class Clients:
         return self._roll.node_of[partition_id]
 
     def partition(self, node_id: int) -> int:
-        """The partition of a node, or of a replaced node."""
+        """The partition of a node, or of one that has been replaced."""
         return self._roll.partition(node_id)
 
     def shares(self, node_id: int) -> bool:
@@ -175,12 +174,11 @@ class Clients:
         return node_id in self._sharing
 
     def send_tickets(self, messages: Iterable[Message], states: Mapping[str, State | None]) -> None:
-        """Let messages to nodes with access to the server's state files name files instead of carrying
-        arrays.
+        """Replace arrays by file names in messages to nodes with access to the server's state files.
 
         Args:
-            messages: with `states` as arrays.
-            states: by the name of their record; states without a file are unchanged.
+            messages: messages with `states` as arrays.
+            states: states by the name of their record; those without a file are unchanged.
         """
         for message in messages:
             if self.shares(message.metadata.dst_node_id):
@@ -204,13 +202,13 @@ class Clients:
 
         Args:
             messages: at most one per client.
-            timeout_s: seconds of work allowed to each client. The deliverer of the messages ends longer work;
-                if this fails, the exchange ends after a silence of slightly more than this time.
-            clock: charged "push" and "wait".
-            retries: number of repeated messages to a failed client.
-            last_words: partition id of a client with a dead worker → its position at the timeout, empty if at
-                work until then, None if not started.
-            costs_s: partition id → expected seconds of the client; all alike by default.
+            timeout_s: seconds of work allowed to each client. The engine ends longer work; if it cannot, the
+                exchange ends after a silence of slightly more than this time.
+            clock: measures the phases "push" and "wait".
+            retries: number of times a message is repeated to a failed client.
+            last_words: partition id of a client whose worker died → its position at the timeout, empty if it
+                worked until then, None if it had not started.
+            costs_s: partition id → expected seconds of the client; by default all equal.
 
         Raises:
             RunError: the engine has stopped.
@@ -236,7 +234,7 @@ class Clients:
         return Exchange(replies, failures, stamps.times_of(replies))
 
     def _take(self, ongoing: "_Ongoing", answer: Answer) -> Message | None:
-        """Take in an answer; return the message to send instead if the client failed and may try again."""
+        """Record a reply; returns a message to send instead if the client failed and may try again."""
         if self._returning is not None:
             self._returning.answered(answer)
         if self._keep is not None and answer[1].has_content():
@@ -245,7 +243,7 @@ class Clients:
 
 
 class _Ongoing:
-    """One exchange in progress: clients asked, answered, failed, or allowed another try."""
+    """An exchange in progress: clients asked, replies, failures, and retries left."""
 
     def __init__(
         self,
@@ -256,7 +254,7 @@ class _Ongoing:
         last_words: LastWords,
         node: Callable[[int], int],
     ) -> None:
-        """Begin; the arguments as in `Clients.exchange`, `sent` by partition id; `node` holds a partition."""
+        """Start; arguments as for `Clients.exchange`, `sent` by partition id; `node` holds a partition."""
         self.sent = sent
         self._node = node
         self._engine = engine
@@ -270,9 +268,9 @@ class _Ongoing:
         self._failures: dict[int, Failure] = {}
 
     def take(self, partition: int, answer: Answer) -> Message | None:
-        """Take in an answer; return the message to send instead if the client failed and may try again."""
+        """Record a reply; returns a message to send instead if the client failed and may try again."""
         question, reply = answer
-        # the answer counts for the asked client, not for the named one
+        # the reply counts for the client that was asked, not for one that it names
         reply.metadata.__dict__["_src_node_id"] = question.metadata.dst_node_id
         if not reply.has_error():
             if is_of_version(reply, question):
@@ -288,11 +286,11 @@ class _Ongoing:
         return self._repeated(partition, question)
 
     def _repeated(self, partition: int, question: Message) -> Message:
-        """A question once more, to whichever node holds the partition by now."""
+        """A message repeated, to the node that now holds the partition."""
         return Message(question.content, self._node(partition), question.metadata.message_type)
 
     def once_more(self, partition: int) -> Message | None:
-        """Question to a partition with a node back after an absence in this exchange."""
+        """Message to repeat to a partition whose node has returned during this exchange, or None."""
         failure = self._failures.get(partition)
         if partition not in self.sent or failure is None or failure.kind != NODE_GONE:
             return None
@@ -300,13 +298,13 @@ class _Ongoing:
         return self._repeated(partition, self.sent[partition])
 
     def gone(self) -> list[int]:
-        """The failed partitions with absent nodes."""
+        """Partitions that failed because their node is absent."""
         return [partition for partition, failure in self._failures.items() if failure.kind == NODE_GONE]
 
     def _judged(self, partition: int, failure: Failure) -> Failure | None:
-        """Why a client failed, after its last words; None for a worker about to start.
+        """Reason why a client failed, by its last words; None for a worker that is still restarting.
 
-        Until such a worker is back, it fails all messages at once.
+        Until such a worker is back, it fails every message at once.
         """
         if failure.kind not in (WORKER_DIED, NO_REPLY):
             return failure
@@ -316,7 +314,7 @@ class _Ongoing:
         return None if words is None else no_reply_within(self._timeout_s) if words else failure
 
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
-        """Whether a client's message is sent once more, with a count of attempts."""
+        """Whether a client's message is repeated; counts the attempts."""
         if failure is None:
             until = self._unbegun_until.setdefault(partition, time.monotonic() + RESTART_S)
             return time.monotonic() < until
@@ -327,11 +325,11 @@ class _Ongoing:
         return True
 
     def standing(self) -> Standing:
-        """Its progress."""
+        """Progress of the exchange."""
         return Standing(self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
 
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:
-        """Partition id → reply and partition id → failure, in order; silent clients have failed."""
+        """Partition id → reply, and partition id → failure, in order; clients without a reply have failed."""
         for partition in self.sent.keys() - self._replies.keys() - self._failures.keys():
             self._failures[partition] = no_reply_within(self._timeout_s)
         return dict(sorted(self._replies.items())), dict(sorted(self._failures.items()))

@@ -1,6 +1,6 @@
-"""Common content of all messages: names of records, states as arrays or tickets, plain numbers, sizes.
+"""Common content of messages: names of records, states as arrays or tickets, numbers, sizes.
 
-Numbers travel as plain Python numbers, states as float arrays by name, or as tickets for files visible to
+Numbers are sent as plain Python numbers, states as float arrays by name, or as tickets for files visible to
 both sides.
 """
 
@@ -33,22 +33,22 @@ from fedge.timing.calls import PROCESS, is_work
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
-OPTIONS = "options"  # entry of `CONFIG`: those of the run, where clients have others
+OPTIONS = "options"  # entry of `CONFIG`: options of the run, if clients have others
 METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
 CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows in a record of its own
-OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
-MEMORY = "memory"  # of a client, in a question and its reply, where both go through the server
-WORK = "work"  # among the metrics: the client's times, as `fedge.timing.calls` has them
-HELD = "held"  # among the metrics: memory of the node's processes, as in `fedge.process.client_app`
+OWN_CONTROL = "own-control"  # c_i, if both are in files, so that their difference need not be written
+MEMORY = "memory"  # a client's memory, in a message and its reply, if the server stores it
+WORK = "work"  # among the metrics: the client's times, in the form of `fedge.timing.calls`
+HELD = "held"  # among the metrics: memory of the node's processes, see `fedge.process.client_app`
 LEAVING = {WORK: MACHINES, HELD: MACHINES}
 
 
 def arrays_of(message: Message, name: str) -> State | None:
-    """One of a message's states (read-only arrays), or None without this name.
+    """A state in a message (read-only arrays), or None if there is none of this name.
 
     Raises:
-        StateFileError: the message has a ticket and its file is gone or damaged.
+        StateFileError: the message has a ticket, and its file is missing or damaged.
     """
     record = entries(message.content).get(name)
     if isinstance(record, ArrayRecord):
@@ -58,14 +58,14 @@ def arrays_of(message: Message, name: str) -> State | None:
 
 
 def replied_state(reply: Message, folder: Path | None) -> State:
-    """The model in a reply (read-only arrays), as arrays or in its one assigned file.
+    """The model in a reply (read-only arrays), sent as arrays or in the file assigned to the reply.
 
     Args:
-        reply: of a client.
-        folder: where clients of this run put their models as files; None: nowhere.
+        reply: a client's reply.
+        folder: folder for the models of this run's clients; None if models are not sent as files.
 
     Raises:
-        StateFileError: another file, or a missing or damaged one.
+        StateFileError: the file is not the assigned one, or is missing or damaged.
     """
     record = reply.content[ARRAYS]
     if isinstance(record, ArrayRecord):
@@ -78,11 +78,11 @@ def replied_state(reply: Message, folder: Path | None) -> State:
 
 
 def put_aside(message: Message, keep: Callable[[State], State]) -> None:
-    """Let the large states of a message lie where `keep` puts them; what it says stays the same.
+    """Store the large states of a message by `keep`; its content is unchanged.
 
     Args:
-        message: of any sender, with an answer.
-        keep: as `fedge.states.shared.SharedStates.keep`.
+        message: a reply from any sender.
+        keep: see `fedge.states.shared.SharedStates.keep`.
     """
     records = entries(message.content)
     found = {
@@ -92,32 +92,32 @@ def put_aside(message: Message, keep: Callable[[State], State]) -> None:
 
 
 def reply_path(folder: Path, message_id: str) -> Path:
-    """The file in which a client puts its answer to a message."""
+    """The file for a client's model in its reply to a message."""
     return folder / f"{REPLY}{message_id}"
 
 
 def handed_out(message: Message) -> Message:
-    """A message for a client in this process: records of its own, arrays copied when looked at.
+    """A message for a client in this process: separate records, whose arrays are copied when read.
 
-    A read-only view does not do: torch writes through it. Messages to other clients, and the server, share
-    content of `message`.
+    A read-only view is not enough, because torch writes through it, and `message` shares content with the
+    server and with messages to other clients.
     """
     records = {name: _own_record(record, LentArray) for name, record in entries(message.content).items()}
     return with_records(message, records)
 
 
 def with_records(message: Message, records: Mapping[str, Any], **ids: str | int) -> Message:
-    """A message with other records, its metadata the same but for `ids`, by Flower's names of attributes.
+    """A message with other records, and the same metadata except `ids` (by Flower's attribute names).
 
-    The records are not looked at: a reply can hold anything, and its reader refuses faults.
+    The records are not checked: a reply can hold anything, and its reader refuses faults.
     """
     return twin(message, _content=record_of(RecordDict, records), _metadata=twin(message.metadata, **ids))
 
 
 def received(reply: Message, question: Message) -> Message:
-    """A client's reply for the server: records of its own, arrays copied now.
+    """A client's reply for the server: separate records, whose arrays are copied at once.
 
-    Without the client's later writes, and without shared arrays.
+    So later writes by the client have no effect, and no arrays are shared.
 
     Raises:
         Exception: the reply is not made of Flower's records.
@@ -159,8 +159,8 @@ _NO_TRAFFIC = (OWN_CONTROL, MEMORY)
 def total_payload_bytes(messages: Iterable[Message]) -> int:
     """The bytes of all arrays in messages with possibly shared records.
 
-    Two control variates in files count as their difference, which is sent where files are not. Memories
-    count for nothing: clients keep them.
+    Two control variates in files count as their difference, which would be sent without files. Memories are
+    not counted, because clients keep them.
     """
     known: dict[int, int] = {}
     total = 0
@@ -184,20 +184,20 @@ def _record_bytes(record: ArrayRecord | ConfigRecord | MetricRecord) -> int:
 
 
 def work_of(reply: Message) -> list[float] | None:
-    """Times in a client's reply; None where none can be read."""
+    """Times in a client's reply; None if missing or malformed."""
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(WORK) if isinstance(metrics, MetricRecord) else None
     return numbers if isinstance(numbers, list) and is_work(numbers) else None
 
 
 def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
-    """A client's own account of its time, which `work` says last of all, and of its node."""
+    """A client's report on its times, from `work`, which is called last, and on its node's memory."""
     held = as_numbers(measure_node())
     return marked_values({**({HELD: held} if held else {}), WORK: work()}, LEAVING)
 
 
 def held_of(reply: Message) -> list[ProcessMemory]:
-    """A reply's account of its node's processes; empty if missing or malformed."""
+    """A reply's report on the processes of its node; empty if missing or malformed."""
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(HELD) if isinstance(metrics, MetricRecord) else None
     if not isinstance(numbers, list):
@@ -207,17 +207,17 @@ def held_of(reply: Message) -> list[ProcessMemory]:
 
 
 def config_of(message: Message) -> ConfigRecord:
-    """A message's config record. Looking it up by kind would copy all records of that kind."""
+    """A message's config record, by name; a lookup by type would copy all config records."""
     record = entries(message.content)[CONFIG]
     assert isinstance(record, ConfigRecord)
     return record
 
 
 def options_of(message: Message) -> dict[str, Any]:
-    """The options of a message's run; empty where Flower says them.
+    """The options of a message's run; empty if they come from Flower.
 
-    A leaf server's SuperLink knows one run, which lasts as long as the leaf server does: those of the cloud,
-    each with options of its own, pass through it.
+    A leaf server's SuperLink has a single run for its whole lifetime, through which all runs of the cloud
+    pass, each with its own options.
     """
     text = entries(config_of(message)).get(OPTIONS, "")
     return dict(json.loads(str(text))) if text else {}

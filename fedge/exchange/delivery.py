@@ -1,4 +1,4 @@
-"""Push messages, pull replies: each reply is matched to its question by the message's id alone."""
+"""Pushing messages and pulling replies; a reply is matched to its message by message id only."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from fedge.timing.timeline import ExchangeTimes
 
 _SWEEP_S = 0.15  # until Flower's engine has picked up pushed messages, every 0.1 s
 _ENGINE_CHECK_S = 0.5
-RESTART_S = 60.0  # for a worker to end a client whose time is over and to start again, on a busy machine
+RESTART_S = 60.0  # time for a worker to end an overdue client and to restart, on a busy machine
 
 Answer = tuple[Message, Message]
 """A question and its reply."""
@@ -26,10 +26,10 @@ whether there may be more to send, so that the exchange is not over)."""
 
 
 class Stamps:
-    """When messages of one exchange were pushed, their replies received, and when the server waited."""
+    """Times at which messages of an exchange were pushed and replies received, and the server's waits."""
 
     def __init__(self, clock: LapClock) -> None:
-        """Stamp by `clock`, which is charged "push" and "wait"."""
+        """Take times from `clock`, which measures the phases "push" and "wait"."""
         self._clock = clock
         self._pushed: dict[str, float] = {}
         self._received: dict[str, float] = {}
@@ -55,7 +55,7 @@ class Stamps:
         self._waits.append((began, self._clock.lap("wait")))
 
     def times_of(self, replies: Mapping[int, Message]) -> ExchangeTimes:
-        """Times noted here and by the clients themselves, of partition id → reply."""
+        """Times recorded here and by the clients themselves, for partition id → reply."""
         times = ExchangeTimes(self._waits)
         for partition, reply in replies.items():
             work = work_of(reply)
@@ -78,16 +78,16 @@ def collect(
 ) -> list[Answer]:
     """Push messages, wave by wave, and pull replies until all are there or `timeout_s` is over.
 
-    With `again` (answer → a message to send instead, or None) each client has `timeout_s` for itself: the
-    engine gives up longer ones, if able, and the exchange ends after a silence of this time plus a worker's
-    restart. `tick` is called after every look for replies, at least twice a second, and so is `beside`, which
-    may give up pending questions, add messages, and keep all waiting.
+    With `again` (reply → a message to send instead, or None) each client has `timeout_s` for itself: the
+    engine gives up longer work if it can, and the exchange ends after a silence of this time plus a worker's
+    restart. `tick` is called after every poll, at least twice a second, as is `beside`, which may give up
+    pending messages, add messages, and extend the wait.
     """
     stamps = stamps or Stamps(LapClock())
     pending: dict[str, Message] = {}
     for wave in split:
         if pending:
-            with stamps.waiting():  # clients are at work already
+            with stamps.waiting():  # clients are already working
                 time.sleep(_SWEEP_S)
         pending.update(stamps.push(engine, wave))
     with stamps.waiting():
@@ -103,7 +103,7 @@ def _pull(
     tick: Callable[[], None],
     beside: Beside | None,
 ) -> list[Answer]:
-    """Pull the replies to the messages `pending`, by id; the other arguments as in `collect`."""
+    """Pull the replies to the messages `pending`, by id; the other arguments as for `collect`."""
     collected: list[Answer] = []
     deadline = awake() + timeout_s + (RESTART_S if again else 0.0)
     next_check = awake() + _ENGINE_CHECK_S
@@ -139,7 +139,7 @@ def _pull(
 
 
 def _matched(pending: dict[str, Message], replies: Iterable[Message]) -> list[Answer]:
-    """Remove the answered questions from `pending`; a reply to anything else is dropped."""
+    """Remove messages with a reply from `pending`; replies to anything else are dropped."""
     answers: list[Answer] = []
     for reply in replies:
         question = pending.pop(reply.metadata.reply_to_message_id, None)

@@ -1,6 +1,6 @@
-"""Engine's side of an exchange: Flower's Grid, and facts not available from Flower.
+"""Interface to the engine that runs clients: Flower's Grid, and facts that Flower does not provide.
 
-There are two: clients in this process (`fedge.engine.inprocess`), and clients driven by Flower
+There are two implementations: clients in this process (`fedge.engine.inprocess`), and clients run by Flower
 (`fedge.engine.flower_engine`).
 """
 
@@ -18,7 +18,7 @@ from fedge.timing.clocks import MachineClock
 
 
 class RunError(RuntimeError):
-    """The run cannot go on. One line for the user."""
+    """The run cannot continue; the message is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Elsewhere:
     Attributes:
         processes: workers of a cluster, their children, and Ray's own beside them.
         clocks: number of another machine (`fedge.process.identity`) → reading of its clock.
-        kernels: of the native step, best first → workers able to use these.
+        kernels: kernels of the native step, best first → workers that can use these.
     """
 
     processes: Sequence[ProcessMemory] = ()
@@ -38,25 +38,25 @@ class Elsewhere:
 
 @runtime_checkable
 class LookAheadEngine(Protocol):
-    """Additions to `Engine` for a server working ahead of a virtual clock."""
+    """Further methods of an engine for a server that runs jobs ahead of the virtual clock."""
 
     def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
-        """Let replies lie where `keep` puts them until they are asked for, if they lie in this process."""
+        """Store replies by `keep` until they are requested, if they are in this process."""
 
     def num_workers(self) -> int:
-        """Clients at work at a time, as far as known."""
+        """Number of clients that work at a time, as far as known."""
 
     def push_due(self, message: Message, due: int) -> str:
-        """Send a message for work before all later ones; returns its id."""
+        """Send a message, to be processed before all those due later; returns its id."""
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """The reply to one message, None after `timeout_s` seconds without it."""
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages with replies; waits until one is, at most `timeout_s` seconds."""
+        """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
-        """End clients' work of more than `limit_s` seconds."""
+        """End clients that have worked for more than `limit_s` seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason for which a client failed, from its error reply."""
@@ -75,39 +75,39 @@ class Engine(Protocol):
 
     @property
     def worker_ids(self) -> Sequence[int]:
-        """The system's ids of the clients' threads; empty where they are processes."""
+        """Native ids of the clients' threads; empty if they are processes."""
 
     @property
     def nodes_come_back(self) -> bool:
-        """Whether nodes may go and come back, perhaps under other ids: those of a deployment."""
+        """Whether nodes may leave and return, perhaps under other ids, as in a deployment."""
 
     @property
     def if_none_starts(self) -> str:
         """Next step for the user if clients do not answer at the start of a run."""
 
     def get_node_ids(self) -> Iterable[int]:
-        """The present nodes."""
+        """Ids of the connected nodes."""
 
     def partition_of_key(self, node_id: int) -> int | None:
-        """The only partition allowed to a node, by its key; None without one."""
+        """The only partition that a node may hold, by its key; None without a key."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Available replies to messages; each is handed out once."""
+        """Replies that have arrived; each is returned once."""
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for replies: at most so many seconds, and no longer than until there is something to do."""
+        """Wait for replies or other work, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
-        """End clients' work of more than `limit_s` seconds, if the engine can."""
+        """End clients that have worked for more than `limit_s` seconds, if the engine can."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason for which a client failed, from its error reply."""
 
     def refuse_stopped(self) -> None:
-        """Raise RunError when the engine has stopped: no reply will ever come."""
+        """Raise RunError if the engine has stopped, so that no more replies will arrive."""
 
     def look_elsewhere(self) -> Elsewhere:
         """Memory of workers outside this process, and clocks of other machines."""
@@ -116,7 +116,7 @@ class Engine(Protocol):
         """Whether any client may run on any of several machines."""
 
     def hand_out(self, data_folder: Path) -> str:
-        """Give clients on all machines the windows of a data folder; returns their places, for messages.
+        """Distribute the windows of a data folder to all machines; returns a key for messages.
 
-        Empty where clients see the folder itself.
+        The key is empty if clients see the folder itself.
         """

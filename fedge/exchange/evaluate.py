@@ -1,4 +1,4 @@
-"""Evaluate: any number of models, each under its role, on validation and test windows, all in one call."""
+"""Evaluate messages: any number of models, each under its role, on validation and test windows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ LEAVING: Leaving = {
     VERSION: PLACES, "loss": LOSSES, "windows": WINDOWS, "sums/*": ACCURACIES, "differences": ACCURACIES,
     "moments": DESCRIPTIONS,
 }  # fmt: skip
-_EVALUATED = "model/"  # before the role of a model for evaluation
+_EVALUATED = "model/"  # prefix of the role of a model to evaluate
 
 # Roles of models that are evaluated: those of a leaf's leaf rounds, those that the cloud offers it (see
 # `fedge.cloud.offers` for several offers) and its cluster's model; its own line beside a tentative offer and
@@ -41,7 +41,7 @@ _EVALUATED = "model/"  # before the role of a model for evaluation
 OWN: Final = "own"
 OFFERED: Final = "offered"
 CLUSTER: Final = "cluster"
-DESCRIBED: Final = "described"  # the model by which clients describe their windows beside evaluating it
+DESCRIBED: Final = "described"  # the model whose outputs describe a client's windows, beside its evaluation
 SplitName = Literal["val", "test", "train"]
 
 
@@ -50,14 +50,14 @@ class Evaluation:
     """One model on one split of one client.
 
     Attributes:
-        sums: the task's, over the windows.
-        loss: mean per window.
-        windows: how many.
-        differences: on validation windows, beside the own model: sum, and sum of squares, of the windows'
-            gains by this model in the values behind the task's first score.
-        moments: the description of the windows by the model (`fedge.training.describe`), of the role
-            `DESCRIBED` alone.
-        task: of the run.
+        sums: the task's sums over the windows.
+        loss: mean loss per window.
+        windows: number of windows.
+        differences: on validation windows, gain over the own model in the terms of the task's first score:
+            its sum and its sum of squares.
+        moments: description of the windows by the model (`fedge.training.describe`), only for the role
+            `DESCRIBED`.
+        task: task of the run.
     """
 
     sums: Sums
@@ -69,7 +69,7 @@ class Evaluation:
 
     @property
     def confusion(self) -> np.ndarray | None:
-        """(classes, classes) int64, rows true, columns predicted; None where the task has none."""
+        """Confusion matrix (classes, classes), int64, rows true, columns predicted; None without classes."""
         return self.sums.get(CONFUSION)
 
     @property
@@ -84,14 +84,14 @@ class Evaluation:
 
 
 def gain_sums(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """The sum and the sum of squares of windows' gains by another model.
+    """Sum, and sum of squares, of each window's gain by another model.
 
     For right and wrong, with b windows right in the own model only and c in the other only, these are c − b
     and b + c.
 
     Args:
-        own: (N,) the first score's terms, window by window, of the own model.
-        other: (N,) the same windows, of the other model.
+        own: (N,) terms of the first score per window, for the own model.
+        other: (N,) the same for the other model.
 
     >>> gain_sums(np.array([True, True, False]), np.array([True, False, False]))
     (-1.0, 1.0)
@@ -105,9 +105,9 @@ class Pooled:
     """One model on the windows of several clients.
 
     Attributes:
-        score: the task's first.
-        loss: mean per window.
-        further: the other scores, by name.
+        score: the task's first score.
+        loss: mean loss per window.
+        further: the task's other scores, by name.
         merit: the first score, oriented so that more is better.
     """
 
@@ -120,7 +120,7 @@ class Pooled:
 def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
     """Scores and loss over the windows of all evaluations; None without any.
 
-    Sample-weighted by construction: clients' sums are added.
+    Clients' sums are added, so the result is weighted by windows.
     """
     if not evaluations:
         return None
@@ -141,13 +141,13 @@ def evaluate_messages(
     splits: Sequence[SplitName],
     round_context: RoundContext,
 ) -> list[Message]:
-    """Ask clients to evaluate models on splits of their windows; the messages share their content.
+    """Messages that ask clients to evaluate models; they share their content.
 
     Args:
-        node_ids: of the clients.
+        node_ids: nodes of the clients.
         models: role → model as a record, for example "own" and "offered".
-        splits: on which.
-        round_context: of the round.
+        splits: splits of their windows to evaluate on.
+        round_context: context of the round.
     """
     asked = ConfigRecord({SPLITS: [str(split) for split in splits]})
     content = RecordDict({CONFIG: round_context.to_record(), SPLITS: asked})
@@ -156,12 +156,12 @@ def evaluate_messages(
 
 
 def evaluated_record(role: str) -> str:
-    """The name of the record of a model for evaluation."""
+    """Name of the record of a model to evaluate."""
     return _EVALUATED + role
 
 
 def models_to_evaluate(message: Message) -> Iterator[tuple[str, State]]:
-    """Yield (role, model) one by one: large models are opened when their turn comes."""
+    """Yield (role, model) one by one; large models are opened when reached."""
     for name in entries(message.content):
         if name.startswith(_EVALUATED):
             state = arrays_of(message, name)
@@ -170,7 +170,7 @@ def models_to_evaluate(message: Message) -> Iterator[tuple[str, State]]:
 
 
 def splits_to_evaluate(message: Message) -> list[SplitName]:
-    """The splits on which models are to be evaluated."""
+    """The splits to evaluate on."""
     record = entries(message.content)[SPLITS]
     assert isinstance(record, ConfigRecord)
     return list(record[SPLITS])  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def splits_to_evaluate(message: Message) -> list[SplitName]:
 def evaluate_reply(
     message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] | None = None
 ) -> Message:
-    """Answer an evaluate message; `work` gives the client's times, once all else is done."""
+    """Reply to an evaluate message; `work` is called last and returns the client's times."""
     values: dict[str, Any] = {VERSION: asked_version(message)}
     for (role, split), evaluation in evaluations.items():
         values[f"{role}/{split}/loss"] = float(evaluation.loss)
@@ -198,15 +198,15 @@ def evaluate_reply(
 
 
 def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0) -> EvaluateReply:
-    """Read a client's answer to an evaluate message.
+    """Read a client's reply to an evaluate message.
 
     Args:
-        reply: the answer.
-        task: of the run.
-        outputs: of its models.
+        reply: the reply.
+        task: task of the run.
+        outputs: number of outputs of its models.
 
     Raises:
-        Exception: not such a message; a client can put anything into a message.
+        Exception: the reply is malformed; a client can put anything into a message.
     """
     metrics = metrics_of(reply)
     form = task.form(outputs)

@@ -1,6 +1,6 @@
-"""Failure of a client in an exchange: a kind to count by, and the details.
+"""Failure of a client in an exchange: its kind, for counting, and details.
 
-Clients' texts about themselves come in here, and nowhere else: each is one printable line from then on.
+Clients' own texts are read only here; from then on each is one printable line.
 """
 
 from dataclasses import dataclass
@@ -30,17 +30,17 @@ _WORDS = {
 LEAVING: Leaving = {"error": WHO_FAILED}
 LOST = 201  # code of an error in place of a missing reply
 _LONGEST = 300  # characters of a detail
-_LONGEST_OWN = 240  # of an error with its place, around which engines have words of their own
-_LONGEST_REASON = 20_000  # of an error reply to read, half of them its last
+_LONGEST_OWN = 240  # an error with its place, around which engines add their own text
+_LONGEST_REASON = 20_000  # characters of an error reply to read, half of them from its end
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure of one client; its text is for people.
+    """A failure of one client, described for people.
 
     Attributes:
-        kind: by which failures are counted.
-        detail: printable, in one line, of at most 300 characters.
+        kind: kind of failure, for counting.
+        detail: one printable line of at most 300 characters.
     """
 
     kind: str
@@ -51,14 +51,14 @@ class Failure:
         object.__setattr__(self, "detail", printable(self.detail[:_LONGEST])[:_LONGEST])
 
     def __str__(self) -> str:
-        """Words of the failure, for logs and summaries."""
+        """Description of the failure, for logs and summaries."""
         if self.kind in _WORDS:
             return _WORDS[self.kind].format(kind=self.kind, detail=self.detail)
         return f"{self.kind} ({self.detail})" if self.detail else self.kind
 
 
 def reason_of(reply: Message) -> str:
-    """Words of an error reply: any client's text, of bounded length."""
+    """Text of an error reply, of bounded length; a client can send anything."""
     reason = reply.error.reason
     if not isinstance(reason, str):
         return "" if reason is None else f"its error has {shown(reason)} in place of words"
@@ -69,7 +69,7 @@ def reason_of(reply: Message) -> str:
 
 
 def raised(reason: str | None) -> Failure:
-    """The failure of a client with an exception: its message without wrapping and traceback."""
+    """Failure by an exception at the client: its message without traceback."""
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
@@ -78,13 +78,13 @@ def raised(reason: str | None) -> Failure:
 
 
 def words_of(error: BaseException) -> str:
-    """The kind and the message of an exception, also of a broken one.
+    """The type and message of an exception, even if its own methods fail.
 
-    One from a user's own code is one line with its place, which survives the shortening of a `Failure`.
+    For an error in a user's code, one line with its place, short enough not to be cut by `Failure`.
     """
     try:
         words = f"{type(error).__name__}: {error}"
-    except BaseException:  # its own code runs here: nothing in it is meant to end anything
+    except BaseException:  # the exception's own code runs here, and must not end the process
         words = f"{type(error).__name__}: its message cannot be told"
     words, where = without_folders(words, error), place_by_name(error)
     if not where or where in words:
@@ -94,12 +94,12 @@ def words_of(error: BaseException) -> str:
 
 
 def no_reply_within(timeout_s: float) -> Failure:
-    """The failure of a client after more than so many seconds."""
+    """Failure to reply within `timeout_s` seconds."""
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
 
 
 def limit_in(text: str | None) -> float | None:
-    """Seconds in a text, positive and finite; None if there are none.
+    """Seconds from a text, positive and finite; None if malformed.
 
     >>> [limit_in(text) for text in ("5", "0.5", "1.2.3", "not a number", "nan", "-1", None)]
     [5.0, 0.5, None, None, None, None, None]
@@ -112,22 +112,22 @@ def limit_in(text: str | None) -> float | None:
 
 
 def worker_died() -> Failure:
-    """The failure of a client after the end of its process."""
+    """Failure by the end of the client's process."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
 
 
 def node_gone() -> Failure:
-    """The failure of a client with a silent SuperNode."""
+    """Failure by a SuperNode that has gone silent."""
     return Failure(NODE_GONE, "its SuperNode was ended, crashed, or cannot be reached")
 
 
 def node_failed(detail: str) -> Failure:
-    """The failure of a client reported by its present SuperNode."""
+    """Failure reported by the client's SuperNode, which is still connected."""
     return Failure(NODE_FAILED, detail)
 
 
 def rejected(kind: str, detail: str = "") -> Failure:
-    """The failure of a client with a refused reply."""
+    """Failure by a reply that was refused."""
     return Failure(_REJECTED + kind, detail)
 
 

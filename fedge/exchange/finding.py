@@ -1,7 +1,7 @@
-"""Clients of a run found: all nodes are waited for and asked once which partition they hold (contract C4).
+"""Finding the clients of a run: wait for all nodes, and ask each once for its partition (contract C4).
 
-Where nodes are elsewhere, a run may begin without some of them (`guard.start-clients`): those that have not
-come in time, and those whose first answer is refused or does not fit most clients' answers.
+In a deployment, a run may start without some nodes (`guard.start-clients`): those that do not connect in
+time, and those whose first reply is refused or inconsistent with that of most clients.
 """
 
 import logging
@@ -32,19 +32,19 @@ def find_clients(
     expected: int = 0,
     quorum: Quorum = ALL,
 ) -> Clients:
-    """Wait at most `timeout_s` seconds until all nodes are there; ask each once for its partition.
+    """Wait at most `timeout_s` seconds for all nodes, and ask each once for its partition.
 
     Args:
-        engine: reaches them.
-        timeout_s: seconds.
-        question: for each.
-        tick: called again and again meanwhile.
-        among: which clients are looked for; by default all.
-        expected: how many there are; by default as many as most say.
-        quorum: how many of them do once the time is over; by default all.
+        engine: engine that runs the clients.
+        timeout_s: seconds to wait.
+        question: first question to each node.
+        tick: called repeatedly while waiting.
+        among: the clients to find; by default all.
+        expected: their number; by default that reported by most nodes.
+        quorum: the clients needed once the time is over; by default all.
 
     Raises:
-        RunError: not all of them answered in time, or they do not fit together.
+        RunError: clients are missing, or their replies are inconsistent.
     """
     deadline = time.monotonic() + timeout_s
     roll = Roll(engine, question, among, expected, quorum)
@@ -72,7 +72,7 @@ def find_clients(
 
 
 def _leave_unlike_out(roll: Roll, quorum: Quorum) -> None:
-    """Refuse owners whose windows no run can use beside the others', if enough clients are left."""
+    """Refuse owners whose windows do not fit those of the others, if enough clients remain."""
     told = {partition: hello.told for partition, hello in roll.hellos.items()}
     odd = unlike_owners(told, quorum.told) if quorum.spares else {}
     if odd and quorum.is_met(len(roll.hellos) - len(odd)):
@@ -82,15 +82,15 @@ def _leave_unlike_out(roll: Roll, quorum: Quorum) -> None:
 def find_again(
     engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, WindowsReport]
 ) -> Clients:
-    """The clients of a resumed run, with known windows.
+    """Find the clients of a resumed run, whose windows are known.
 
-    A node absent after `timeout_s` seconds counts as gone, and may return. One whose windows are not known
-    stays out: the run has begun without them.
+    A node that is absent after `timeout_s` seconds counts as gone, and may return. A node with unknown
+    windows is refused, because the run started without them.
 
     Args:
-        engine: reaches them.
-        timeout_s: seconds.
-        question: for each.
+        engine: engine that runs the clients.
+        timeout_s: seconds to wait.
+        question: first question to each node.
         among: which clients these are.
         told: partition id → the client's description of its windows.
     """
@@ -110,7 +110,7 @@ def find_again(
 
 
 def _clients(engine: Engine, roll: Roll) -> Clients:
-    """All clients, or raise RunError where some own their data and others do not."""
+    """All clients; RunError if some own their data and others do not."""
     hellos = dict(sorted(roll.hellos.items()))
     told = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
     if told and len(told) < len(hellos):

@@ -1,4 +1,4 @@
-"""Hello: a node's first answer. And, when a profile is taken, the last words of a worker."""
+"""Hello, the first question to a node and its reply; also the last message to a worker in a profile."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,16 +29,16 @@ _TOLD = "told-windows"  # entry of a question's config: the client's description
 
 @dataclass(frozen=True)
 class Hello:
-    """A client's answer to the first call.
+    """A client's reply to the first message.
 
     Attributes:
         partition_id: its partition.
-        num_partitions: of how many.
-        seen: its answer to the server's challenge, the proof of access to the server's folder of state files;
+        num_partitions: total number of partitions.
+        seen: its reply to the server's challenge, which proves access to the server's folder of state files;
             empty without access.
-        told: description of its windows, where its node names its own; None where the server has them.
-        device: of its computation: "cpu", or the name of a GPU; empty where unknown.
-        kernels: of the native step usable by its process, best first; None where nobody has asked.
+        told: description of its windows, if it owns them; None if the server has them.
+        device: device on which it computes, "cpu" or the name of a GPU; empty if unknown.
+        kernels: kernels of the native step that its process can use, best first; None if not asked.
     """
 
     partition_id: int
@@ -51,14 +51,14 @@ class Hello:
 
 @dataclass(frozen=True)
 class Question:
-    """Question to every node at its first call: which partition it holds.
+    """First question to every node: which partition it holds.
 
     Attributes:
-        challenge: answerable by every reader of the server's state files.
+        challenge: can be answered only with access to the server's state files.
         seed: of the run.
-        options: of the run, as JSON, where nodes have others (`fedge.exchange.content.options_of`).
-        code: folders with code of the user's, where nodes are workers of this run's.
-        parts: option → SHA-256 of the server's code of a part of the user's own.
+        options: options of the run, as JSON, if nodes have others (`fedge.exchange.content.options_of`).
+        code: folders with a user's code, if nodes are workers of this run.
+        parts: option → SHA-256 of the server's code of a user's part.
     """
 
     challenge: str = ""
@@ -72,7 +72,7 @@ PLAIN = Question()
 
 
 def hello_message(node_id: int, question: Question = PLAIN) -> Message:
-    """Ask a node its first question."""
+    """The message with a node's first question."""
     asked = ConfigRecord(
         {
             "challenge": question.challenge,
@@ -87,7 +87,7 @@ def hello_message(node_id: int, question: Question = PLAIN) -> Message:
 
 
 def question_of(message: Message) -> Question:
-    """The question of a hello, as `hello_message` has put it."""
+    """The question in a message from `hello_message`."""
     config = config_of(message)
     code, parts, sha256 = (_listed(config.get(name)) for name in (_CODE, _PARTS, _SHA256))
     seed = int(config["seed"])  # type: ignore[arg-type]
@@ -96,12 +96,12 @@ def question_of(message: Message) -> Question:
 
 
 def _listed(values: object) -> list[str]:
-    """Texts of a list; none of anything else."""
+    """The texts in a list; empty for any other value."""
     return [str(value) for value in values] if isinstance(values, list) else []
 
 
 def hello_reply(hello: Hello, message: Message) -> Message:
-    """Answer a hello."""
+    """The reply to a hello message."""
     told = {name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")}
     if hello.told is not None:
         told["told"] = hello.told.to_text()
@@ -113,10 +113,10 @@ def hello_reply(hello: Hello, message: Message) -> Message:
 
 
 def read_hello(reply: Message) -> Hello:
-    """Read a client's answer to hello.
+    """Read a client's reply to hello.
 
     Raises:
-        Exception: invalid; a client can put anything into a message.
+        Exception: the reply is malformed; a client can put anything into a message.
     """
     record = config_of(reply)
     partition_id, num_partitions = record["partition_id"], record["num_partitions"]
@@ -131,9 +131,9 @@ def read_hello(reply: Message) -> Hello:
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:
-    """Let a question say which windows its client told of: a restarted node may have others.
+    """Add the expected fingerprint of a client's windows to a message: a restarted node may have others.
 
-    Its content becomes one of its own: questions to the clients of a leaf may share one.
+    The message gets its own copy of the content, which messages to a leaf's clients may share.
     """
     config = ConfigRecord({**dict(config_of(message).items()), _TOLD: fingerprint})
     message.content = RecordDict({**entries(message.content), CONFIG: config})
@@ -149,15 +149,15 @@ def refuse_other_windows(message: Message, client: int, fingerprint: str) -> Non
 
 
 def end_capture_message(node_id: int) -> Message:
-    """Ask the receiving worker to end its capture of memory (`fedge.profile`)."""
+    """The message that asks a worker to end its memory capture (`fedge.profile`)."""
     return Message(RecordDict(), node_id, END_CAPTURE)
 
 
 def end_capture_reply(pid: int, message: Message) -> Message:
-    """Answer with the worker's process id."""
+    """The reply with the worker's process id."""
     return Message(RecordDict({CONFIG: ConfigRecord(marked_values({"pid": pid}, LEAVING))}), reply_to=message)
 
 
 def read_end_capture(reply: Message) -> int:
-    """The process id of a worker with an ended capture."""
+    """The process id of a worker that has ended its capture."""
     return int(config_of(reply)["pid"])  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""A joint question: evaluate a round's models, then train from them for the next one, all in one call.
+"""Joint messages: evaluate a round's models, then train from them for the next round, in one exchange.
 
-A train message with the records of an evaluate message beside its own; the reply is a training reply with the
-metrics of an evaluation. Either side separates the two, so readers of one part need not know the other. A
-client failing in training after the evaluation answers with the evaluation alone; the sender notices the
-missing part, and requests it separately.
+A joint message is a train message with the records of an evaluate message; its reply is a train reply with
+the metrics of an evaluation. Both sides split it, so that code for either part need not know the other. If
+training fails after the evaluation, the client replies with the evaluation alone, and the missing part is
+requested separately.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from fedge.exchange.content import ARRAYS, CONFIG, METRICS, config_of, with_reco
 from fedge.exchange.evaluate import SPLITS, evaluated_record
 from fedge.states.records import entries
 
-_EVALUATED = "evaluated"  # a question's round context of the evaluation, a reply's metrics of it
-JOINT = "joint"  # an exchange of such questions
+_EVALUATED = "evaluated"  # round context of the evaluation in a message, its metrics in a reply
+JOINT = "joint"  # kind of an exchange with joint messages
 _TRAINED_ROLE = "trained-role"  # beside the splits: the role of the trained model, sent once
 
 
 def joint_question(train: Message, evaluate: Message, trained_role: str | None = None) -> Message:
-    """A question for two results, within the time for one.
+    """A joint message, with the timeout of a single one.
 
     Args:
-        train: a train message, of the round to come.
-        evaluate: an evaluate message to the same client, of the round before.
-        trained_role: of the evaluated model to be trained, if any.
+        train: a train message of the next round.
+        evaluate: an evaluate message of the current round to the same client.
+        trained_role: role of the evaluated model that is also trained, if any.
     """
     records = dict(evaluate.content.items())
     splits = dict(_splits_of(evaluate).items())
@@ -38,19 +38,19 @@ def joint_question(train: Message, evaluate: Message, trained_role: str | None =
 
 
 def is_joint(question: Message) -> bool:
-    """Whether a question asks for both."""
+    """Whether a message is a joint one."""
     return _EVALUATED in entries(question.content)
 
 
 def _splits_of(message: Message) -> ConfigRecord:
-    """The record of an evaluate message on its windows."""
+    """The record of an evaluate message that names its splits."""
     record = message.content[SPLITS]
     assert isinstance(record, ConfigRecord)
     return record
 
 
 def evaluate_part(question: Message) -> Message | None:
-    """A joint question as an evaluate message; None of a question for training alone."""
+    """The evaluate message within a joint message; None for a train message."""
     if not is_joint(question):
         return None
     records = dict(question.content.items())
@@ -65,17 +65,17 @@ def evaluate_part(question: Message) -> Message | None:
 
 
 def joint_reply(question: Message, evaluation: Message, train: Callable[[], Message]) -> Message:
-    """The reply to a joint question.
+    """The reply to a joint message.
 
     Args:
-        question: the joint one.
+        question: the joint message.
         evaluation: the reply to its `evaluate_part`.
-        train: makes the reply of the training; its errors leave the evaluation unchanged.
+        train: trains and makes the train reply; if it fails, the evaluation alone is returned.
     """
     found = {_EVALUATED: evaluation.content[METRICS]}
     try:
         trained = train()
-    except OWN_ERRORS:  # the training is asked for once more by itself, and says why then
+    except OWN_ERRORS:  # training is requested again on its own, and then reports the error
         return Message(RecordDict(found), reply_to=question)
     return Message(RecordDict({**trained.content, **found}), reply_to=question)
 

@@ -1,4 +1,4 @@
-"""The order in which clients are sent to work: largest first, for short waits for the last one.
+"""Order in which clients are started: largest first, so that the last one does not end late.
 
 Longest processing time first keeps the time of an exchange within 4/3 − 1/(3 m) of the best possible on m
 workers (Graham 1969, theorem 2).
@@ -6,20 +6,20 @@ workers (Graham 1969, theorem 2).
 
 from collections.abc import Mapping
 
-_WORTH_S = 1.0  # from which cost of the largest client on a pause between two waves costs next to nothing
+_WORTH_S = 1.0  # cost of the largest client above which a pause between two waves is negligible
 _HALVINGS = 2
 
 
 def largest_first(costs_s: Mapping[int, float]) -> list[int]:
-    """Clients by falling cost in seconds, equal ones in ascending order."""
+    """Clients by descending cost in seconds, with ties in ascending order."""
     return sorted(costs_s, key=lambda client: (-costs_s[client], client))
 
 
 def waves(costs_s: Mapping[int, float]) -> list[list[int]]:
-    """Clients in waves for an engine without order among messages given at once.
+    """Clients in waves, for an engine that does not keep the order of messages pushed together.
 
-    The first wave holds clients with more than half of the largest cost, the second those above a quarter,
-    the third the rest: within a wave any order will do. One wave, if all cost about the same or little.
+    The first wave holds clients above half of the largest cost, the second those above a quarter, the third
+    the rest; the order within a wave matters little. A single wave if costs are similar or small.
 
     Args:
         costs_s: client → its expected seconds.

@@ -1,9 +1,9 @@
-"""Exchanges with nodes that leave, return, or lose their question.
+"""Nodes that leave, return, or lose their message during an exchange.
 
-Flower's SuperLink answers in its own name for a node with an overdue heartbeat (a minute at most). It cannot
-detect a node's lost question: for example one pulled by a SuperNode unable to send the reply. A node works on
-one message after another, so an answer to a second question without one to the first means a lost first
-question.
+Flower's SuperLink sends an error reply for a node whose heartbeat is overdue (a minute at most). It cannot
+detect that a node has lost a message, for example because its SuperNode could not send the reply. A node
+processes one message after another, so a reply to a second message without one to the first means that the
+first was lost.
 """
 
 import logging
@@ -20,21 +20,21 @@ from fedge.exchange.roll import Roll
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 1.0  # between two looks at the nodes
-_PATIENCE_S = 20.0  # before a silent node is asked again, and three times its last duration
-_FIRST_PATIENCE_S = 60.0  # the same where nothing is known of its time
+_LOOK_S = 1.0  # seconds between two checks of the nodes
+_PATIENCE_S = 20.0  # seconds, plus three times its last duration, before a silent node is asked again
+_FIRST_PATIENCE_S = 60.0  # the same if its duration is unknown
 _FACTOR = 3.0
 
 
 class Returning:
-    """Looks after the nodes of a deployment while exchanges go on.
+    """Follows the nodes of a deployment during exchanges.
 
     Attributes:
-        wait_s: waiting time of an exchange for a node lost in it.
+        wait_s: seconds for which an exchange waits for a node lost in it.
     """
 
     def __init__(self, engine: Engine, roll: Roll) -> None:
-        """Begin with the nodes of a roll."""
+        """Start with the nodes of a roll."""
         self.wait_s = 0.0
         self._gone_at: dict[int, float] = {}  # partition id → when its node was found gone
         self._engine = engine
@@ -46,11 +46,11 @@ class Returning:
         self._took_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
 
     def wait_for_none_of(self, partitions: Iterable[int]) -> None:
-        """Keep no exchange open for partitions already waited for: they may come any time."""
+        """Do not wait in exchanges for these partitions, which may return at any time."""
         self._gone_at |= dict.fromkeys(partitions, -math.inf)
 
     def answered(self, answer: Answer) -> None:
-        """Note how long an answer took."""
+        """Record how long a reply took."""
         question, reply = answer
         began = self._since.pop(question.metadata.message_id, None)
         if began is not None and not reply.has_error():
@@ -64,17 +64,16 @@ class Returning:
         again: Callable[[int], Message | None],
         gone: Callable[[], Collection[int]],
     ) -> tuple[list[Answer], list[Message], bool]:
-        """Look for returned nodes, now and then.
+        """Check from time to time for nodes that have returned.
 
         Args:
-            pending: questions without an answer, by message id.
-            again: (partition id) → question to repeat to a returned node, if its partition has failed by
-                absence, or None.
-            gone: gives the partitions failed by absence in this exchange.
+            pending: messages without a reply, by message id.
+            again: partition id → message to repeat to a returned node, or None if its partition has not
+                failed.
+            gone: returns the partitions that failed in this exchange because their node is absent.
 
         Returns:
-            Lost questions, each with an error in place of its reply; messages to send; whether to wait for an
-                absent node.
+            Error replies for lost messages; messages to send; whether to wait for an absent node.
         """
         now = time.monotonic()
         awaited = [p for p in gone() if now < self._gone_at.setdefault(p, now) + self.wait_s]
@@ -101,7 +100,7 @@ class Returning:
         return [(question, _lost(question)) for question in lost], more, bool(set(awaited) - back)
 
     def _ask_the_silent(self, pending: Mapping[str, Message], there: set[int], now: float) -> None:
-        """Say hello to nodes with overdue answers."""
+        """Send a hello to nodes with overdue replies."""
         for key, question in pending.items():
             began = self._since.setdefault(key, now)
             node = question.metadata.dst_node_id
@@ -114,5 +113,5 @@ class Returning:
 
 
 def _lost(question: Message) -> Message:
-    """An error in place of a missing reply."""
+    """An error reply in place of a missing one."""
     return Message(Error(LOST, "the node has lost the message"), reply_to=question)

@@ -1,17 +1,17 @@
-"""Roll of clients: new nodes are asked for their partition, and may come back under another id.
+"""Roll of clients: which node holds which partition, also after nodes return under other ids.
 
-A deployment's nodes come and go. A SuperNode restarted without its own key has a new node id, and gets its
-partition back once the previous id is gone. A held partition cannot be taken from its node; windows other
-than those of the start, and unknown partitions, are refused.
+Nodes of a deployment come and go. A SuperNode restarted without a key of its own has a new node id, and gets
+its partition back once the previous id is gone. A partition cannot be taken from the node that holds it.
+Windows that differ from those at the start, and unknown partitions, are refused.
 
-A node with the key of a partition holds only this one; without a key, a node keeps its first claim, and the
-first claimant holds a partition. A later claimant stays out, and the run continues without it.
+A node with the key of a partition can hold only this partition. A node without a key keeps its first claim,
+and a partition belongs to the first node that claims it; later claimants are refused, and the run continues.
 
-The number of partitions is the run's where its options say it. Otherwise it is that of most answers: no run
-begins while equally many nodes say another number.
+The number of partitions comes from the run's options, if set. Otherwise it is the number reported by most
+nodes; while two numbers are reported equally often, the run does not start.
 
-A node whose first answer is refused stays out. Where its key is that of an awaited partition, it ends the
-run in one line, or the run begins without it if it may begin without some (`guard.start-clients`).
+A node whose first reply is refused stays out. If it has the key of an expected partition, the run ends with
+an error, or starts without it if it may start without some clients (`guard.start-clients`).
 """
 
 import logging
@@ -30,7 +30,7 @@ from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 200  # characters of an answer's fault
+_LONGEST = 200  # characters of a reply's fault
 _MOST_NAMED = 10  # missing partitions named in an error
 _MOST_REASONS = 3  # refused nodes with a reported reason
 _WITHOUT = "the run has begun without its windows (guard.start-clients); start a new run with them"
@@ -38,18 +38,18 @@ _AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 
 
 
 class _BegunWithout(RunError):
-    """A client comes to a run that has begun without its windows. One line."""
+    """A client connects to a run that started without its windows. One line."""
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """Clients without which a run begins, once their time is over.
+    """Number of clients that a run needs to start, once the waiting time is over.
 
     Attributes:
-        least: how many have to be there; 0 for all.
-        is_possible: the run may begin without some, because they are elsewhere and may come later.
-        told: partition id → description of its windows, for a resumed run; None where they are not known.
-        or_none: nobody has to be there.
+        least: minimum number of clients; 0 for all.
+        is_possible: whether the run may start without some, because they may connect later.
+        told: partition id → description of its windows, for a resumed run; None if unknown.
+        or_none: whether the run may start without any client.
     """
 
     least: int = 0
@@ -59,11 +59,11 @@ class Quorum:
 
     @property
     def spares(self) -> bool:
-        """Whether the run may begin without any client at all."""
+        """Whether the run may start without some clients."""
         return self.is_possible and (self.or_none or self.least > 0)
 
     def is_met(self, there: int) -> bool:
-        """Whether so many clients are enough, once their time is over."""
+        """Whether `there` clients are enough, once the waiting time is over."""
         return self.is_possible and (self.or_none or 0 < self.least <= there)
 
 
@@ -73,11 +73,11 @@ WHOEVER = Quorum(is_possible=True, or_none=True)
 
 @dataclass(frozen=True)
 class Among:
-    """Clients expected by a run: those of a leaf server, say.
+    """The clients to find, for example those of one leaf server.
 
     Attributes:
-        partitions: these.
-        total: clients of the run.
+        partitions: their partitions.
+        total: number of clients of the run.
     """
 
     partitions: Collection[int]
@@ -85,33 +85,33 @@ class Among:
 
 
 class _Count:
-    """Number of partitions: given, or told by most nodes."""
+    """Number of partitions: given, or reported by most nodes."""
 
     def __init__(self, given: int, least: int) -> None:
-        """A given number, 0 for none; told ones below `least` do not count."""
+        """Start with a given number, or 0; reported numbers below `least` do not count."""
         self.is_given = given > 0
         self._given, self._least = given, least
         self._told: dict[int, int] = {}  # node → number
 
     def take(self, node: int, number: int) -> None:
-        """Count what a node says."""
+        """Count the number that a node reports."""
         if number >= self._least:
             self._told[node] = number
 
     @property
     def number(self) -> int:
-        """The number; of equally many the first; 0 while nobody has said."""
+        """The number, on ties the first reported; 0 while there is none."""
         most = self._most()
         return self._given if self.is_given else most[0][0] if most else 0
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is given, or more nodes say it than any other."""
+        """Whether it is given, or reported by more nodes than any other number."""
         most = self._most()
         return self.is_given or len(most) < 2 or most[0][1] > most[1][1]
 
     def _most(self) -> list[tuple[int, int]]:
-        """The two numbers of most nodes, each with how many say it."""
+        """The two numbers reported most often, each with its count."""
         return Counter(self._told.values()).most_common(2)
 
 
@@ -132,22 +132,22 @@ class Roll:
         expected: int = 0,
         quorum: Quorum = ALL,
     ) -> None:
-        """Ask nodes of an engine; all partitions have to be there, or those of `among`.
+        """Start an empty roll; complete once all partitions, or those of `among`, have a node.
 
         Args:
-            engine: reaches them.
-            question: for each.
-            among: which clients are looked for.
-            expected: their number; by default that of most answers.
-            quorum: by which clients whose first answer is refused may be missing, and others than those known
-                stay out.
+            engine: engine that runs the clients.
+            question: first question to each node.
+            among: the clients to find.
+            expected: their number; by default that reported by most nodes.
+            quorum: says whether clients with a refused first reply may be missing, and which windows are
+                known.
         """
         self._known, self._spares = quorum.told, quorum.spares
-        self._least = quorum.least if quorum.is_possible else 0  # a run has no fewer clients
+        self._least = quorum.least if quorum.is_possible else 0  # the run has at least as many clients
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
         self._count = _Count(among.total if among else expected, self._least)
-        self._heard: list[tuple[int, Message, Failure | None]] = []  # while the number is not given
+        self._heard: list[tuple[int, Message, Failure | None]] = []  # until the number is known
         self._among = among
         self._engine = engine
         self._question = question
@@ -163,17 +163,17 @@ class Roll:
 
     @property
     def expected(self) -> int:
-        """Number of partitions; 0 while nobody has said."""
+        """Number of partitions; 0 while unknown."""
         return self._count.number
 
     @property
     def is_agreed(self) -> bool:
-        """Whether the number of partitions is given, or told by more nodes than any other."""
+        """Whether the number of partitions is given, or reported by more nodes than any other."""
         return self.expected > 0 and self._count.is_sure
 
     @property
     def has_heard_all(self) -> bool:
-        """Whether the number of partitions is given, or no asked node is still to say one."""
+        """Whether the number of partitions is given, or all nodes asked have reported one."""
         return self._count.is_given or not self._pending
 
     def is_complete(self) -> bool:
@@ -181,9 +181,9 @@ class Roll:
         return self.is_agreed and len(self.node_of) >= len(self.wanted)
 
     def is_settled(self) -> bool:
-        """Whether every missing partition is that of a refused node's key, so that none is to come.
+        """Whether every missing partition belongs to the key of a refused node, so that none can arrive.
 
-        The same key is the same node, and a node is asked once.
+        The same key means the same node, and a node is asked only once.
         """
         if not (self._spares and self.is_agreed and self.out):
             return False
@@ -197,12 +197,12 @@ class Roll:
 
     @property
     def wanted(self) -> Collection[int]:
-        """The required partitions; none while nobody has said how many there are."""
+        """The required partitions; empty while their number is unknown."""
         wanted = self._among.partitions if self._among else range(self.expected)
         return wanted if self._known is None else [one for one in wanted if one in self._known]
 
     def ask(self, nodes: Iterable[int]) -> None:
-        """Say hello to nodes not asked yet."""
+        """Send a hello to nodes that were not asked yet."""
         new = [node for node in nodes if node not in self._asked]
         if new:
             self._asked.update(new)
@@ -210,7 +210,7 @@ class Roll:
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:
-        """Ask a node once more: an answering node has answered all earlier questions, or lost them."""
+        """Ask a node again; once it replies, it has processed or lost all earlier messages."""
         self._asked.discard(node)
         self.ask([node])
 
@@ -220,10 +220,10 @@ class Roll:
         return [(self._pending.pop(reply.metadata.reply_to_message_id), reply) for reply in replies]
 
     def enter(self, node: int, reply: Message) -> None:
-        """Take in a first answer before the run begins.
+        """Process a first reply before the run starts.
 
         Raises:
-            RunError: the client has failed, or its answer is impossible, and the run needs the client.
+            RunError: the client failed, or its reply is invalid, and the run needs this client.
         """
         failure = self._engine.failure_of(reply) if reply.has_error() else None
         if failure is not None and failure.kind == NODE_GONE:
@@ -245,7 +245,7 @@ class Roll:
             self._take_in(*heard)
 
     def _take_in(self, node: int, reply: Message, failure: Failure | None) -> None:
-        """Take in a first answer by the present number of partitions."""
+        """Process a first reply, given the current number of partitions."""
         try:
             hello = self._entering(node, reply, failure)
         except _BegunWithout as error:  # the run needs it nowhere
@@ -255,14 +255,14 @@ class Roll:
         except RunError as error:
             self._keep_out(node, str(error))
             return
-        for other, why in self.out.items():  # came before the number of partitions was known
+        for other, why in self.out.items():  # arrived before the number of partitions was known
             if _is_needed(self, other):
                 raise RunError(why)
         self.hellos[hello.partition_id] = hello
         self.bind(hello.partition_id, node)
 
     def _entering(self, node: int, reply: Message, failure: Failure | None) -> Hello:
-        """The answer of an admitted node, or RunError."""
+        """The reply of a node if it is admitted; else RunError."""
         if failure is not None:
             raise RunError(f"a client failed at its first call: {failure}")
         hello = _read(reply)
@@ -308,7 +308,7 @@ class Roll:
         self._partition_of[node] = partition
 
     def leave_out(self, odd: Mapping[int, str]) -> None:
-        """Refuse nodes that have entered: partition id → reason."""
+        """Refuse nodes that had been admitted: partition id → reason."""
         for partition, why in odd.items():
             node = self.node_of.pop(partition)
             del self.hellos[partition]
@@ -332,7 +332,7 @@ class Roll:
     def go_without(self) -> None:
         """Treat partitions without a node as those of absent nodes.
 
-        Where clients own windows, one of which nothing is known stays out for good.
+        If clients own their windows, a client whose windows are unknown is excluded for good.
         """
         self._heard.clear()
         own = self._known is not None or any(hello.told is not None for hello in self.hellos.values())
@@ -349,7 +349,7 @@ class Roll:
         return [partition for partition, node in self.node_of.items() if node == _AWAY + partition]
 
     def come_back(self, node: int, reply: Message) -> None:
-        """Process the first answer of a node arriving during the run, or report its refusal."""
+        """Process the first reply of a node that connects during the run, or report its refusal."""
         if reply.has_error():
             failure = self._engine.failure_of(reply)
             if failure.kind == NODE_GONE:
@@ -368,7 +368,7 @@ class Roll:
         self._waiting.setdefault(hello.partition_id, []).append(node)
 
     def _wrong(self, node: int, hello: Hello) -> str:
-        """Reason against a node in the place of another, empty if there is none."""
+        """Reason why a node cannot replace another; empty if it can."""
         if wrong := _not_its_own(self, node, hello.partition_id):
             return wrong
         holder = self.node_of.get(hello.partition_id)
@@ -389,11 +389,11 @@ class Roll:
         """Give partitions of absent nodes to waiting ones.
 
         Args:
-            there: the present nodes.
-            say: is told of each.
+            there: connected nodes.
+            say: called with a message for each.
 
         Returns:
-            Partition id → the node before.
+            Partition id → its previous node.
         """
         alive, before = set(there), {}
         for partition, nodes in list(self._waiting.items()):
@@ -414,7 +414,7 @@ def said_of(out: Mapping[int, str]) -> str:
 
 
 def _not_its_own(roll: Roll, node: int, partition: int) -> str:
-    """Why a partition is not a node's to claim; empty if admitted."""
+    """Reason why a node may not claim a partition; empty if it may."""
     own = roll._engine.partition_of_key(node)
     if own is not None and own != partition:
         return f"its key is that of partition {own}"
@@ -423,7 +423,7 @@ def _not_its_own(roll: Roll, node: int, partition: int) -> str:
 
 
 def _number_said(roll: Roll, node: int, reply: Message) -> int:
-    """Number of partitions by a node's account; 0 where its answer is none, or of another's partition."""
+    """Number of partitions that a node reports; 0 if its reply is invalid, or claims another's partition."""
     try:
         hello = read_hello(reply)
     except Exception:  # a client can send anything here
@@ -432,12 +432,12 @@ def _number_said(roll: Roll, node: int, reply: Message) -> int:
 
 
 def _is_needed(roll: Roll, node: int) -> bool:
-    """Whether a node has the key of an awaited partition, without which the run cannot begin."""
+    """Whether a node has the key of an expected partition, without which the run cannot start."""
     return roll._count.is_sure and not roll._spares and roll._engine.partition_of_key(node) in roll.wanted
 
 
 def _is_rightful(engine: Engine, node: int, holder: int) -> bool:
-    """Whether a node has a key of a partition, and its present holder has none."""
+    """Whether a node has a key for a partition, and the current holder has none."""
     return engine.partition_of_key(node) is not None and engine.partition_of_key(holder) is None
 
 
@@ -451,7 +451,7 @@ def _read(reply: Message) -> Hello:
 
 
 def _whose(reply: Message) -> str:
-    """Owner of a first answer, by its own account."""
+    """Client that a first reply claims to be from."""
     try:
         partition = config_of(reply)["partition_id"]
     except Exception:  # a client can send anything here

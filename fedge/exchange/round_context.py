@@ -1,4 +1,4 @@
-"""Round context in every train and evaluate message: where the run stands."""
+"""Round context, in every train and evaluate message: seed, round, data and limits."""
 
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
@@ -25,10 +25,10 @@ VERSION = "version"  # among the metrics of a reply: of its starting model
 
 @dataclass(frozen=True)
 class RoundContext:
-    """Context of a round for a client beyond its configuration.
+    """Facts of a round for a client, beyond its configuration.
 
     Attributes:
-        seed: root of all random streams of the run.
+        seed: seed of the run.
         global_round: 1, 2, …
         leaf_round: counted through the whole run, 1, 2, …
         data_folder: the run's client data; empty if clients own their data, or find it elsewhere.
@@ -36,14 +36,15 @@ class RoundContext:
         server: the server's process, as in `fedge.process.identity.process_name`; a client in another process
             sends its log to `log_path`.
         timeout_s: seconds allowed to the client.
-        line: kind of line. All but the leaf's own model leave no trace at the client, and the
-            personal one draws from streams of its own. A probe trains as in global round 1.
-        windows: `fedge.engine.ray_objects.take` finds the clients' data by them; empty for data in files.
-        mean, std: of each channel, for the scaling of clients' own data; empty for no scaling.
-        options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
-        local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
-        kernel: of the steps of all clients (`fedge.training.kernels`); empty if determined by the options.
-        most_windows: a client's training windows in a probe, at equal distances; 0 for all.
+        line: kind of line. Only the leaf's own model changes a client's memory; the personal one draws from
+            separate random streams. A probe trains as in global round 1.
+        windows: key of the clients' data for `fedge.engine.ray_objects.take`; empty for data in files.
+        mean, std: mean and standard deviation of each channel, to scale clients' own data; empty for no
+            scaling.
+        options: options of the run, as JSON, if clients have others; see `fedge.exchange.content`.
+        local_steps: steps of every client in a leaf round, in place of epochs; 0 for epochs.
+        kernel: kernel of all clients' steps (`fedge.training.kernels`); empty if the options determine it.
+        most_windows: number of evenly spaced training windows to use in a probe; 0 for all.
     """
 
     seed: int
@@ -63,12 +64,12 @@ class RoundContext:
     kernel: str = ""
 
     def stream_of(self, who: int) -> tuple[int, ...]:
-        """Where, beside seed and purpose, the random streams of a client (or leaf) stand."""
+        """Coordinates of the random streams of a client (or leaf), beside seed and purpose."""
         return (self.leaf_round, who, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
 
     @property
     def round_of_steps(self) -> int:
-        """The global round of the step size."""
+        """The global round that determines the learning rate."""
         return 1 if self.line == PROBE else self.global_round
 
     def to_record(self) -> ConfigRecord:
@@ -83,7 +84,7 @@ class RoundContext:
 
     @property
     def version(self) -> int:
-        """Of the models in the message: the round of sending, as stated in replies."""
+        """Version of the models in the message: the round of sending, which replies repeat."""
         return self.leaf_round
 
     @staticmethod
@@ -98,14 +99,14 @@ class RoundContext:
 
 _ALWAYS = tuple(
     name for name in RoundContext.__dataclass_fields__ if name not in (*_NUMBERS, *_SELDOM)
-)  # as many fields as there are, looked up in each of thousands of messages
+)  # computed once, as thousands of messages are read
 
 
 def is_of_version(reply: Message, question: Message) -> bool:
-    """Whether a reply started from the question's model.
+    """Whether a reply started from the model of its message.
 
-    Where neither says, as at a first call, there is no other model; a reply without metrics says nothing at
-    all and is refused by its reader.
+    If neither has a version, as in a hello, there is no model. A reply without metrics has no version, and
+    its reader refuses it.
     """
     metrics = entries(reply.content).get(METRICS)
     if not isinstance(metrics, MetricRecord):
@@ -115,12 +116,12 @@ def is_of_version(reply: Message, question: Message) -> bool:
 
 
 def asked_version(message: Message) -> int:
-    """The version of a train or evaluate message's models; the rest of its round context is not read."""
+    """Version of the models in a train or evaluate message, without reading its whole round context."""
     version: int = entries(config_of(message))["leaf_round"]
     return version
 
 
 def asking_server(message: Message) -> str:
-    """The server's process of a train or evaluate message; the rest of its round context is not read."""
+    """Server process of a train or evaluate message, without reading its whole round context."""
     server: str = entries(config_of(message))["server"]
     return server

@@ -1,12 +1,12 @@
-"""The one boundary for replies, with one schema: an invalid reply loses only itself.
+"""Validation of replies, in one place; an invalid reply loses only itself.
 
-A reply is read, checked whole and only then a Python object; nothing is read before, and nothing needs a
-second check. Types, sizes, finite numbers and ranges; and facts better known to the leaf than the client: the
-steps for a number of windows, non-negative variances, the range of counters, consistent counts of windows.
-Every error in reading a reply counts against its client.
+A reply is read and checked completely before it becomes a Python object, so later code need not check again.
+Checked are types, sizes, finite numbers and ranges, and facts that the leaf knows: the number of steps for a
+number of windows, non-negative variances, the range of counters, consistent counts of windows. Any error in
+reading a reply counts as the client's failure.
 
-How large a number may be: an entry of a model at most √(max / 2²⁰) of its dtype (1.8e16 for float32), so a
-million of its squares still have a finite sum. Beyond, a finite model makes the leaf's arithmetic infinite.
+The largest allowed entry of a model is √(max / 2²⁰) of its dtype (1.8e16 for float32), so that the sum of a
+million squares is finite. A larger one, though finite, would overflow the leaf's arithmetic.
 """
 
 import math
@@ -31,8 +31,8 @@ from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.training.passes import windows_seen
 
-_LARGEST_LOSS = 1e39  # no mean loss of float32 numbers is larger
-LATE_S = 30.0  # tolerance for a client's work beyond its time
+_LARGEST_LOSS = 1e39  # largest possible mean of float32 losses
+LATE_S = 30.0  # tolerance for a client's work beyond its timeout
 _SUMMABLE = 2**20
 MOST_STEPS = 2**31
 
@@ -49,22 +49,22 @@ class ReplyRejected(ValueError):
 
 @dataclass(frozen=True)
 class TrainTask:
-    """Training asked of a client, and the leaf's knowledge of it.
+    """Training requested from a client, with all that the leaf knows about it.
 
     Attributes:
-        model: as sent: the required entries, shapes and dtypes of a reply.
-        samples: the client's dealt training windows; fewer may have been used, not more.
-        epochs: passes over them.
-        local_steps: in place of epochs; 0 for epochs.
-        batch_size: windows per step; the last of an epoch may be smaller.
+        model: the model as sent, which determines entries, shapes and dtypes of the reply.
+        samples: number of training windows dealt to the client, the most that it can have used.
+        epochs: passes over the windows.
+        local_steps: number of steps in place of epochs; 0 for epochs.
+        batch_size: windows per step; the last batch of an epoch may be smaller.
         timeout_s: seconds allowed to the client.
-        variances: non-negative entries of the model (BatchNorm's running variances), each as often as a step
-            uses it.
+        variances: entries that must not be negative (BatchNorm's running variances), repeated if a step uses
+            one several times.
         says_clipped: whether the client must report clipping of its update.
-        least_loss: the smallest possible.
-        form: of its algorithm's arrays; None for the model alone, trained for as many steps as options say.
-        keeps: whether a kept memory is required.
-        carries: whether the memory goes to the server, in place of a file.
+        least_loss: the smallest possible loss.
+        form: form of its algorithm's arrays; None for the model alone, trained as the options say.
+        keeps: whether the client must store a memory.
+        carries: whether the reply carries the memory.
     """
 
     model: State
@@ -81,24 +81,24 @@ class TrainTask:
     local_steps: int = 0
 
     def steps(self, samples: int) -> int:
-        """The optimiser steps for a number of windows: epochs × ⌈n / batch⌉, or as asked."""
+        """Number of optimiser steps for a number of windows: `local_steps`, or epochs × ⌈n / batch⌉."""
         return self.local_steps or self.epochs * -(-samples // self.batch_size)
 
     def seen(self, samples: int) -> int:
-        """Windows passing through the model, with repetition."""
+        """Number of windows passed through the model, counting repetitions."""
         return windows_seen(samples, self.batch_size, self.epochs, self.local_steps)
 
 
 def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -> TrainReply:
-    """A client's answer to a train message.
+    """Read and check a client's reply to a train message.
 
     Args:
-        message: the answer.
-        task: of the question.
-        folder: where the client may have put its model as a file; None: nowhere.
+        message: the reply.
+        task: the training that was requested.
+        folder: folder in which the client may have put its model; None if models are not sent as files.
 
     Raises:
-        ReplyRejected: not an answer to the question.
+        ReplyRejected: the reply is not valid for the request.
     """
 
     def read() -> TrainReply:
@@ -116,17 +116,17 @@ def admit_evaluations(
     classes: int,
     task: Task = CLASSIFICATION,
 ) -> EvaluateReply:
-    """A client's answer to an evaluate message.
+    """Read and check a client's reply to an evaluate message.
 
     Args:
-        message: the answer.
-        roles: the models for the client's evaluation.
-        windows: split → windows of the client.
-        classes: of the data, as many as a model has outputs.
-        task: of the run.
+        message: the reply.
+        roles: roles of the models to evaluate.
+        windows: split → number of windows of the client.
+        classes: number of classes, which is the model's number of outputs.
+        task: task of the run.
 
     Raises:
-        ReplyRejected: not an answer to the question.
+        ReplyRejected: the reply is not valid for the request.
     """
 
     def read() -> EvaluateReply:
@@ -140,7 +140,7 @@ def admit_evaluations(
 def check_evaluate_reply(
     evaluations: EvaluateReply, roles: Collection[str], windows: Mapping[str, int], classes: int, task: Task
 ) -> None:
-    """Raise ReplyRejected unless evaluations answer the question; arguments as of `admit_evaluations`."""
+    """Raise ReplyRejected unless evaluations are as requested; arguments as for `admit_evaluations`."""
     check_evaluations(evaluations, roles, windows)
     for (role, split), evaluation in evaluations.items():
         where = f"{role} model, {split} windows"
@@ -161,7 +161,7 @@ def _admitted(read: Callable[[], _Read]) -> _Read:
 
 
 def check_train(reply: TrainReply, task: TrainTask) -> None:
-    """Raise ReplyRejected unless a train reply answers its leaf's question."""
+    """Raise ReplyRejected unless a train reply is valid for the requested training."""
     if type(reply.samples) is not int or not 0 < reply.samples <= task.samples:
         raise ReplyRejected(
             "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
@@ -189,17 +189,17 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
 
 
 def least_told(least: float, form: ReplyForm | None) -> float:
-    """The least mean training loss allowed to a client: any number is an algorithm's of a user's own.
+    """Smallest mean training loss allowed; a user's algorithm may report any number.
 
     Args:
-        least: of the task.
-        form: of the algorithm's arrays; None for the model alone.
+        least: smallest loss of the task.
+        form: form of the algorithm's arrays; None for the model alone.
     """
     return least if form is None or form.plain else -_LARGEST_LOSS
 
 
 def check_loss(loss: float, least: float = 0.0) -> None:
-    """Raise ReplyRejected unless a mean training loss is finite, and no smaller than can be."""
+    """Raise ReplyRejected unless a mean training loss is finite and at least `least`."""
     if not _is_number(loss) or loss in (math.inf, -math.inf):
         raise ReplyRejected("loss not finite", shown(loss))
     if not max(least, -_LARGEST_LOSS) <= loss <= _LARGEST_LOSS:
@@ -207,14 +207,14 @@ def check_loss(loss: float, least: float = 0.0) -> None:
 
 
 def _steps_of_algorithm(reply: TrainReply) -> int:
-    """The steps of a reply, any number for an algorithm."""
+    """Number of steps in a reply, which an algorithm may choose."""
     if type(reply.steps) is not int or not 1 <= reply.steps <= MOST_STEPS:
         raise ReplyRejected("steps out of range", f"{shown(reply.steps)}, but 1 to {MOST_STEPS} are possible")
     return reply.steps
 
 
 def _check_beside(reply: TrainReply, task: TrainTask) -> None:
-    """Raise ReplyRejected unless the arrays beside the model are the algorithm's."""
+    """Raise ReplyRejected unless the arrays beside the model have the algorithm's form."""
     weight = reply.weight
     if weight is not None and (task.form is None or task.form.plain or not 0 < weight <= reply.samples):
         raise ReplyRejected("weight out of range", f"{shown(weight)} of {reply.samples} windows")
@@ -230,7 +230,7 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
 
 
 def _check_range(name: str, array: np.ndarray, task: TrainTask) -> None:
-    """Raise ReplyRejected unless numbers beside the model are of the algorithm's declared form."""
+    """Raise ReplyRejected unless numbers beside the model are in the algorithm's declared range."""
     assert task.form is not None
     head, _, inner = name.partition("/")
     least, most = task.form.within.get(head, (-math.inf, math.inf))
@@ -264,18 +264,18 @@ def check_values(
 ) -> None:
     """Raise ReplyRejected unless all values of a state are possible after `steps` steps from a model.
 
-    A whole number beside a variance counts the calls of its layer: each step can raise it by one for each
-    time that the variance is named, and none can lower it. Any other one is of a layer of the user's own,
-    which may count windows or point into a ring of them: from 0 (or the sent number, if less) to the sent
-    number plus the windows seen.
+    An integer entry beside a variance counts the calls of its layer: a step can raise it by one for each time
+    that the variance is named, and nothing can lower it. Any other integer belongs to a user's own layer,
+    which may count windows or point into a ring buffer: it lies between 0 (or the sent number, if less) and
+    the sent number plus the number of windows seen.
 
     Args:
-        state: with the entries, shapes and dtypes of `model`.
-        model: from which the steps were taken.
-        variances: non-negative entries of the whole model, each as often as a step uses it; those that the
-            state lacks are passed over.
-        steps: taken.
-        windows: seen, with repetition; None: one a step.
+        state: a state with the entries, shapes and dtypes of `model`.
+        model: the starting model.
+        variances: entries of the whole model that must not be negative, repeated if a step uses one several
+            times; those missing in the state are skipped.
+        steps: number of steps taken.
+        windows: number of windows seen, counting repetitions; None for one per step.
     """
     calls = Counter(name.rpartition(".")[0] for name in variances)  # of layers
     seen = steps if windows is None else windows
@@ -304,12 +304,12 @@ def check_sizes(state: State) -> None:
 
 @cache
 def _largest(dtype: np.dtype) -> float:
-    """How large a number of a dtype may be."""
+    """Largest allowed number of a dtype."""
     return math.sqrt(float(np.finfo(dtype).max) / _SUMMABLE)
 
 
 def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:
-    """Whether whole numbers have risen by at most `most`, and fallen no further than to 0 if at all."""
+    """Whether integers rose by at most `most`; with `may_fall`, they may fall, but not below 0."""
     risen = part.astype(np.float64) - sent
     least = -np.maximum(sent.astype(np.float64), 0) if may_fall else 0
     return bool(((risen >= least) & (risen <= most)).all())
@@ -318,8 +318,8 @@ def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) ->
 def _check_size(name: str, part: np.ndarray) -> None:
     """Raise ReplyRejected unless a flat part of an entry is finite and small enough to be squared and summed.
 
-    The sum of squares decides at the speed of memory for nearly all; only if the sum is too large, each
-    number is examined.
+    The sum of squares, computed at memory speed, decides nearly always; only if it is too large, each number
+    is examined.
     """
     limit = _largest(part.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -328,17 +328,17 @@ def _check_size(name: str, part: np.ndarray) -> None:
         if not np.isfinite(part).all():
             raise ReplyRejected("not finite", f"entry {name!r}")
         largest = float(np.abs(part).max()) if part.size else 0.0
-    if part.dtype != np.float16 and largest > limit:  # a finite float16 is small for everybody else
+    if part.dtype != np.float16 and largest > limit:  # any finite float16 is small for the leaf's arithmetic
         raise ReplyRejected("too large", f"entry {name!r}: {largest:.4g}")
 
 
 def check_evaluations(evaluations: EvaluateReply, roles: Iterable[str], windows: Mapping[str, int]) -> None:
-    """Raise ReplyRejected unless an evaluate reply answers the question.
+    """Raise ReplyRejected unless an evaluate reply is as requested.
 
     Args:
-        evaluations: (model role, split) → evaluation, its sums of the task's form.
-        roles: the models for the client's evaluation.
-        windows: split → windows of the client.
+        evaluations: (model role, split) → evaluation, with sums in the task's form.
+        roles: roles of the models to evaluate.
+        windows: split → number of windows of the client.
     """
     wanted = {(role, split) for role in roles for split in windows}
     if evaluations.keys() != wanted:
@@ -358,9 +358,9 @@ def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: 
 
     Args:
         moments: the description, or None.
-        where: in words.
-        asked: whether requested.
-        classes: of the data.
+        where: its place, for the message.
+        asked: whether it was requested.
+        classes: number of classes.
     """
     if (moments is not None) != asked:
         raise ReplyRejected("other entries", f"{where}: a description is missing, or was not requested")
@@ -373,15 +373,15 @@ def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: 
 
 
 def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
-    """Raise ReplyRejected unless windows' gains over the own model are possible.
+    """Raise ReplyRejected unless the gains over the own model are possible.
 
-    Of N windows, the square of a sum is at most N times the sum of squares (Cauchy and Schwarz). Of right and
-    wrong they are counts: with `a` windows right in the own model, b of them wrong in another one, and c
-    right in the other only, b ≤ a, c ≤ N − a, and c − b is its count right beyond a.
+    For N windows, the square of a sum is at most N times the sum of squares (Cauchy-Schwarz). For accuracy,
+    gains are counts: if the own model is right on `a` windows, b of these are wrong in the other model, and c
+    are right only in the other, then b ≤ a, c ≤ N − a, and the other model is right on a + c − b windows.
 
     Args:
-        on_val: model role → evaluation on validation windows, as `check_evaluations` lets through.
-        own: role of the own model; without a question about it, no comparison is possible.
+        on_val: model role → evaluation on validation windows, after `check_evaluations`.
+        own: role of the own model; if it was not evaluated, no comparison is possible.
     """
     for role, evaluation in on_val.items():
         pair = evaluation.differences
@@ -402,7 +402,7 @@ def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
 def _check_counts(
     role: str, own: str, pair: tuple[float, float], right_own: int, right_this: int, windows: int
 ) -> None:
-    """Raise ReplyRejected unless differences of right and wrong are consistent counts."""
+    """Raise ReplyRejected unless gains in accuracy are consistent counts."""
     only_own, only_this = counts_of(pair)
     fits = 0 <= only_own <= right_own and 0 <= only_this <= windows - right_own
     if (
@@ -417,19 +417,19 @@ def _check_counts(
 
 
 def check_evaluated_loss(loss: float, where: str, least: float = 0.0) -> None:
-    """Raise ReplyRejected unless a mean loss can be one: at least the task's least, or of a diverged model.
+    """Raise ReplyRejected unless a mean loss is at least `least`, or that of a diverged model.
 
     Args:
-        loss: infinite or NaN where the model has diverged; noted, and the evaluation counts.
-        where: for the message.
-        least: the smallest possible.
+        loss: infinite or NaN if the model has diverged; that is recorded, and the evaluation counts.
+        where: its place, for the message.
+        least: smallest possible loss.
     """
     if _is_number(loss) and loss != math.inf and not max(least, -_LARGEST_LOSS) <= loss <= _LARGEST_LOSS:
         raise ReplyRejected("loss out of range", f"{where}: {shown(loss)}, but a loss is {least:g} or more")
 
 
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
-    """Words on the losses of a reply: a diverged model is still evaluated."""
+    """Descriptions of the losses in a reply that are not finite, from diverged models."""
     return [
         f"{role} model, {split} windows" for (role, split), loss in losses.items() if not math.isfinite(loss)
     ]

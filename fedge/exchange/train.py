@@ -1,4 +1,4 @@
-"""Train: a leaf's model goes to a client for one leaf round, and comes back trained."""
+"""Train messages: a leaf's model is sent to a client for one leaf round, and returns trained."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -69,22 +69,22 @@ LEAVING: Leaving = {
 
 @dataclass(frozen=True)
 class TrainReply:
-    """One client's leaf round.
+    """A client's result of one leaf round.
 
     Attributes:
         state: the trained model.
-        samples: training windows, the averaging weight.
+        samples: number of training windows, the averaging weight.
         steps: optimiser steps taken (K); with the model they give SCAFFOLD's Δc_i.
         loss: mean training loss over windows and epochs.
         seconds: time the client took.
         uplink_bytes: size of the arrays in the reply.
         clipped: whether the client had to clip its update; None if not reported.
-        version: of the starting model, as in the question.
-        weight: in the leaf's means; None for its windows.
+        version: version of the starting model, as in the message.
+        weight: weight in the leaf's means; None for `samples`.
         extra: arrays beside the model, packed.
-        kept: the kept version of its memory; None without one.
-        lost: reason for a new start of its memory, in its words; empty without one.
-        memory: its new version, packed, if carried by replies; None else.
+        kept: stored version of its memory; None without one.
+        lost: the client's reason why its memory started over; empty if it did not.
+        memory: new version of its memory, packed, if replies carry it; else None.
     """
 
     state: State
@@ -103,12 +103,12 @@ class TrainReply:
 
     @property
     def mean_weight(self) -> float:
-        """Its weight in the leaf's means."""
+        """Weight in the leaf's means."""
         return float(self.samples) if self.weight is None else self.weight
 
 
 def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
-    """Ask clients to train a model unchanged, without control variates; the messages share their content."""
+    """Messages that ask clients to train a model, without control variates; they share their content."""
     content = RecordDict({ARRAYS: model, CONFIG: round_context.to_record()})
     return [Message(content, node_id, TRAIN) for node_id in node_ids]
 
@@ -126,20 +126,20 @@ def train_reply(
     lost: str = "",
     memory: State | None = None,
 ) -> Message:
-    """Answer a train message; a model received as a file returns as one.
+    """The reply to a train message; a model received as a file is returned as one.
 
     Args:
-        message: the question.
-        result: of the training.
-        samples: training windows.
-        seconds: taken by the client.
+        message: the train message.
+        result: result of the training.
+        samples: number of training windows.
+        seconds: time that the client took.
         clipped: whether it clipped its update, if requested.
-        work: gives its times, once all else is done.
-        weight: in means; None for its windows.
+        work: returns the client's times; called last.
+        weight: weight in means; None for `samples`.
         extra: arrays beside the model, packed.
-        kept: the kept version of its memory.
-        lost: reason for a new start of its memory; empty without one.
-        memory: its new version, packed, where the server keeps its file.
+        kept: stored version of its memory.
+        lost: reason why its memory started over; empty if it did not.
+        memory: new version of its memory, packed, if the server stores it.
     """
     values = {
         VERSION: asked_version(message),
@@ -174,7 +174,7 @@ def train_reply(
 
 
 def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
-    """Read a client's answer to a train message; its model may lie in `folder`, where there is one."""
+    """Read a client's reply to a train message; the model may be a file in `folder`."""
     metrics = metrics_of(reply)
     state, extra = replied_state(reply, folder), read_extra(reply)
     version = whole_metric(metrics, VERSION)
@@ -196,7 +196,7 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
 
 
 def _flag(metrics: Metrics, name: str) -> bool | None:
-    """A 0 or 1 among metrics as a truth value, or None without this name."""
+    """A metric of 0 or 1 as a bool, or None if there is none of this name."""
     if name not in metrics:
         return None
     value = whole_metric(metrics, name)
@@ -206,6 +206,6 @@ def _flag(metrics: Metrics, name: str) -> bool | None:
 
 
 def clip_norm_of(message: Message) -> float | None:
-    """The clipping norm of a leaf's privacy wrapper, or None."""
+    """The clipping norm sent by a leaf's privacy wrapper, or None."""
     value = entries(config_of(message)).get(KEY_CLIPPING_NORM)
     return None if value is None else float(value)

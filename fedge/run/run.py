@@ -165,7 +165,7 @@ class _Surroundings:
 def _carry_out(
     grid: Engine, around: _Surroundings, engine: str, federation: Mapping[str, Any], owns_process: bool
 ) -> Outcome:
-    """Carry out the run under the stall watchdog, unless it is complete; arguments as of `run`."""
+    """Carry out the run under the stall watchdog, unless it is complete; arguments as for `run`."""
     config, opened, prepared = around.config, around.opened, around.prepared
     if opened.resumption is not None and opened.resumption.is_complete(config):
         return _nothing_to_do(opened.resumption, config, around.console)

@@ -84,7 +84,7 @@ class Snapshots:
             self.write(global_round, table)
 
     def write(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
-        """Start writing the checkpoint of a global round and removing old ones; arguments as of `after`."""
+        """Start writing the checkpoint of a global round and removing old ones; arguments as for `after`."""
         facts = {
             "strategy": self._strategy.facts(),
             "remarks": self._remarks.facts(),

@@ -189,7 +189,7 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
 
     Args:
         told: result of `packed_evaluations`.
-        task: of the run.
+        task: task of the run.
         outputs: of its models.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What servers request from leaf rounds beside models: probes, updates, folds, dispersion."""
+"""Requests of servers for leaf rounds, beside models: probes, updates, folds, dispersion."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -192,7 +192,7 @@ class _Made:
     """Evidence made up for servers of a tier.
 
     Attributes:
-        config: of the run.
+        config: configuration of the run.
         state: a model of the run's kind.
         names: its trainable entries, in layer order.
         clients: below each child (S).
