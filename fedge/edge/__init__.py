@@ -1,9 +1,9 @@
-"""Leaf servers as processes of their own: the cloud's orders, and their answers.
+"""Leaf servers in separate processes: orders from the cloud, and answers.
 
-`port` is the cloud's side of a global round and `dispatch` of one exchange; `host` is a leaf server's side of
-its link, `at_work` its work in one run, `together` that of several in one process. `away` and `region` are
-the same of regions that are processes, too. `store` puts a leaf server's own state on its disk. Inner room:
-`packets` has the messages between them, over `fedge.link`.
+At the cloud, `port` handles a global round and `dispatch` one exchange. At a leaf server, `host` answers
+orders, `at_work` executes those of a run, and `together` serves several leaves in one process. `away` (cloud)
+and `region` do the same for regions in their own process. `store` keeps a leaf server's state on disk. Inner
+room: `packets` has the messages, which are sent over `fedge.link`.
 
 Imports only from below: `rounds` and rooms below it.
 """

@@ -1,11 +1,10 @@
-"""The one boundary for answers of leaf servers: a false answer means a failed leaf.
+"""Validation of leaf servers' answers, in one place; an invalid answer counts as a failed leaf.
 
-As replies of clients (`fedge.exchange.schema`), one floor up: an answer is checked completely before any use.
-Its facts are the requested ones and no others; rows are of the leaf's own clients, one each; numbers are
-finite and in range; texts are short and printable; models and control variates have the entries, shapes and
-dtypes of the leaf's. And facts known better here: how far counters and the drift of two-level SCAFFOLD can
-have gone in one leaf round, how many windows a client has, how many replies a leaf needs before its model may
-move.
+Like replies of clients (`fedge.exchange.schema`), an answer is checked completely before use. It has exactly
+the requested facts, one row for each of the leaf's own clients, finite numbers in range, short printable
+texts, and models and control variates with the leaf's entries, shapes and dtypes. Facts that the cloud knows
+are checked, too: how far counters and the drift of two-level SCAFFOLD can grow in one leaf round, how many
+windows a client has, and how many replies a leaf needs to change its model.
 """
 
 import math
@@ -139,7 +138,7 @@ class Schema:
     def leaf_round(
         self, leaf: Leaf, line: str, told_counted: Any, told_moved: Any, told_book: Any
     ) -> tuple[int, bool]:
-        """How many replies of a leaf round count, and whether its model has moved; FactError if impossible.
+        """Number of accepted replies of a leaf round, and whether its model changed; FactError if impossible.
 
         Args:
             leaf: that trained.
@@ -179,7 +178,7 @@ class Schema:
         self._check_summaries(states, leaf, asked.updates)
 
     def check_model(self, model: State, leaf: Leaf, start: State, rounds: int = 1) -> None:
-        """Raise unless a model can have come of `start` in so many leaf rounds, or a mean of such models."""
+        """Raise unless a model, or a mean of models, is possible after so many leaf rounds from `start`."""
         schema.check_form(model, start)
         train, most = self.run.config.train, max(leaf.train_samples.values(), default=0)
         asked = schema.TrainTask(
@@ -191,7 +190,7 @@ class Schema:
         schema.check_values(model, start, leaf.variances, rounds * steps, windows=rounds * seen)
 
     def _check_summaries(self, states: Mapping[str, State], leaf: Leaf, updates: Updates | None) -> None:
-        """Raise unless summaries of updates have the form of the cloud's own."""
+        """Raise unless summaries of updates have the expected form."""
         sizes = None if updates is None else updates.sizes()
         for name, state in states.items():
             if not name.startswith(orders.SUMMARY):
@@ -218,7 +217,7 @@ class Schema:
             self._check_drift(facts["drift"], leaf, counted, moved, global_round)
 
     def _check_drift(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
-        """Raise where Γ has grown by more than replies of one leaf round can give, or grown without any."""
+        """Raise if Γ grew by more than one leaf round allows, or without accepted replies."""
         assert leaf.drift is not None
         length, before = finite_number(told, 0.0, math.inf, "drift"), leaf.drift.length
         settings = local_training(self.run.config.train, global_round, self.local_steps)
@@ -287,7 +286,7 @@ class Schema:
         return found
 
     def _book(self, told: Any, clients: Collection[int], least_loss: float = 0.0) -> Mapping[str, Any]:
-        """A leaf server's book of one order, looked through: rows of `clients` alone, losses from a least."""
+        """A leaf server's record of one order, checked: rows only of `clients`, losses at least a minimum."""
         book, guard = mapping(told, "book"), self.run.config.guard
         only(book, _BOOK)
         for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
@@ -313,7 +312,7 @@ class Schema:
         return book
 
     def most_bytes(self, order: Packet, model: State, clients: int) -> tuple[int, int]:
-        """Bytes allowed for the head of an answer, and its arrays: more are not read.
+        """Largest size in bytes of an answer's head, and of its arrays; larger ones are not read.
 
         Args:
             order: answered.
@@ -331,7 +330,7 @@ class Schema:
 
 
 def words_told(answer: Packet) -> str:
-    """Why an order could not be carried out, as a leaf server says: one printable line."""
+    """A leaf server's reason why an order failed: one printable line."""
     words = answer.facts.get("words", "no reason given")
     return printable(words[:_LONGEST] if isinstance(words, str) else shown(words))[:_LONGEST]
 
@@ -370,13 +369,13 @@ def check_like(state: State, like: State) -> None:
 
 
 def _refuse_trained(book: Mapping[str, Any]) -> None:
-    """Raise if a book reports training for an order without training for the leaf."""
+    """Raise if a record reports training for an order that did not ask the leaf to train."""
     if any(book[name] for name in ("train_loss", "train_seconds", "asked", "kept_model", "answered")):
         raise FactError("book", "training that was not requested")
 
 
 def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None:
-    """Raise unless clients are among the asked ones, each once."""
+    """Raise unless all clients were asked, and each occurs once."""
     _refuse_others(named, clients, what)
     if len(set(named)) != len(named):
         raise FactError(what, "one client twice")

@@ -1,8 +1,8 @@
-"""The one reader of orders at a leaf server: a cloud's orders are checked before anything is done.
+"""Validation of the cloud's orders at a leaf server, before any of them is executed.
 
-A false cloud can make a leaf server's own work worthless, also by its models; but it can neither execute code
-without the leaf server's user's consent (`fedge.run.preparation.foreign_parts`), nor write outside the leaf
-server's folder, nor use more memory than a run of this model needs. An invalid order is refused in one line.
+A malicious cloud can spoil a leaf server's results, but it cannot execute code without the consent of the
+leaf server's user (`fedge.run.preparation.foreign_parts`), write outside the leaf server's folder, or use
+more memory than a run of this model needs. An invalid order is refused in one line.
 """
 
 import logging
@@ -106,7 +106,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
 
 
 def _check_options(config: Mapping[str, Any]) -> None:
-    """Raise unless options are as Flower hands them over: texts, numbers and truths by name."""
+    """Raise unless options have the form of Flower's run config: texts, numbers and bools by name."""
     if len(config) > _MOST_OPTIONS:
         raise FactError("config", f"{len(config)} options")
     for key, value in config.items():
@@ -230,7 +230,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
 
 
 def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
-    """Name of the state of a leaf part's memory, if there is to be one; of the form of the leaf's own."""
+    """Name of the state with a leaf part's memory, if required; checked for the leaf's form."""
     own = {} if leaf.algorithm is None else leaf.algorithm.states()
     for name, like in own.items():
         check_like(states[name], like)
@@ -238,7 +238,7 @@ def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
 
 
 def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
-    """Fact of the clients' versions in an order to probe or evaluate, if any; looked through."""
+    """Fact with the clients' versions in an order to probe or evaluate, if any; checked."""
     if leaf.algorithm is None or ALGORITHM not in packet.facts:
         return set()
     check_memories(packet.facts[ALGORITHM], leaf, any_round=True)

@@ -1,8 +1,8 @@
-"""A leaf server in one run: orders of the cloud, carried out by its own clients.
+"""A leaf server in one run: executes orders of the cloud with its own clients.
 
-The classes for leaf rounds of all leaves in one process (`fedge.rounds`) are used here for one leaf, so a
-model has the same bits. Between orders, the only state needed by the cloud is the clients' control variates,
-kept on the leaf server's disk (`fedge.edge.store`).
+It uses the same classes as leaf rounds within one process (`fedge.rounds`), for one leaf, so models have the
+same bits. Between orders, only the clients' control variates are kept, on the leaf server's disk
+(`fedge.edge.store`).
 """
 
 import time
@@ -61,7 +61,7 @@ class AtWork:
     """A leaf server in one run."""
 
     def __init__(self, site: Site) -> None:
-        """Begin with no control variates; the first order names its starting version."""
+        """Start without control variates; the first order names its starting version."""
         self.site = site
         leaf, config = site.make_leaf(site.model), site.task.config
         leaf.keep_states(site.facilities.shared.keep)
@@ -73,7 +73,7 @@ class AtWork:
         self._controls: tuple[int, Controls] = (0, {})
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
-        """Carry out one order, in a book of its own."""
+        """Execute one order, with a separate record."""
         check_order(packet, self._leaf)
         self._transport.begin_round(int(packet.facts["global_round"]))
         self.site.facilities.clients.watch(_noting(note))
@@ -88,7 +88,7 @@ class AtWork:
         return self._transport.book
 
     def _train(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
-        """Let the leaf, or a fork of it, train for a leaf round."""
+        """Let the leaf, or its fork, train for a leaf round."""
         facts, leaf_round = packet.facts, int(packet.facts["leaf_round"])
         leaf = self._leaf_of(packet)
         start, book = leaf.model, self._book
@@ -112,7 +112,7 @@ class AtWork:
         return told | {"folds": self._kept_folds(leaf_round)}, states
 
     def _leaf_of(self, packet: Packet) -> Leaf:
-        """The leaf, or a fork of it, by the order."""
+        """The leaf, or its fork, as the order says."""
         facts, states = packet.facts, packet.states
         version = int(facts["version"])
         if self._controls[0] != version:
@@ -128,13 +128,13 @@ class AtWork:
         return leaf
 
     def _remember(self, packet: Packet) -> None:
-        """Give the leaf of probes and evaluations the state of its clients' algorithm, as an order has it."""
+        """Set the state of the clients' algorithm from an order, for probes and evaluations."""
         if self._leaf.algorithm is not None and ALGORITHM in packet.facts:
             memory = packet.states.get(ALGORITHM, self._leaf.algorithm.memory)
             self._leaf.algorithm.restore(memory, packet.facts[ALGORITHM])
 
     def _kept_folds(self, leaf_round: int) -> list[list[Any]]:
-        """Keep clients' models without each other, if the cloud asks for them; return client, name."""
+        """Store leave-one-out models if the cloud requests them; returns (client, name) pairs."""
         folds = self._book.folds.get(self._index)
         if folds is None:
             return []
@@ -145,7 +145,7 @@ class AtWork:
         return [[client, names[id(model)]] for client, model in folds.items()]
 
     def _probe(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
-        """Let the leaf train a model for comparison only."""
+        """Let the leaf train a model, for comparison only."""
         facts, start = packet.facts, packet.states[orders.MODEL]
         self._remember(packet)
         receiver = self._receiver(packet, start)
@@ -177,7 +177,7 @@ class AtWork:
         return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}
 
     def _models(self, packet: Packet, named: Mapping[str, list[str]]) -> dict[str, State]:
-        """Role → model, of the order or of those kept here."""
+        """Role → model, from the order or stored here."""
         return {
             role: self.site.kept.fold(name) if where == orders.HERE else packet.states[name]
             for role, (where, name) in named.items()

@@ -1,18 +1,18 @@
-"""Regions in processes of their own, as the cloud sees them: rounds that they carry out by themselves.
+"""Regions in separate processes, at the cloud: leaf rounds that a region runs on its own.
 
-A process that is all leaf servers below a region can be the region, too (`fedge.edge.region`). It then gets
-one order for all leaf rounds of a round of the server above. A plain region with several rounds takes their
-means itself, and one model comes back for all of its leaves. From one with one round of several leaf rounds,
-the leaves' models come back: parts of the mean above, which is rounded once. Their sum in float64 would not
-do: sums in another order differ in the last bit, which decides where a mean lies exactly between two numbers
-of float32, and that is not rare: weights are whole numbers of windows.
+A process that runs all leaf servers below a region can run the region, too (`fedge.edge.region`). It then
+gets one order for all leaf rounds in a round of its parent. A plain region with several rounds takes the
+means itself, and returns one model for all its leaves. A region with one round of several leaf rounds returns
+its leaves' models, because they are parts of the parent's mean, which is rounded only once. Their float64 sum
+would not suffice: a different order of summation changes the last bit, which decides the rounding when a mean
+lies exactly between two float32 numbers, and this is not rare, because weights are whole numbers of windows.
 
-Otherwise each leaf round is ordered from its leaf servers, and the cloud's process takes the mean: where the
-region has one round of one leaf round, where servers of its tier or below group, have a rule or leave a
-choice, where SCAFFOLD corrects leaves towards the region, and in rounds in which something trains beside the
-leaves' models or is wanted of them.
+In all other cases each leaf round is ordered from the leaf servers, and the cloud's process takes the mean:
+if the region has one round of one leaf round; if servers of its tier or below group, have a rule or give a
+choice; if SCAFFOLD corrects leaves towards the region; and in rounds in which other models are trained or
+further information is requested.
 
-Models have the same bits either way. What is told of every leaf round is told at once, after the last.
+Models have the same bits either way. A region reports on all its leaf rounds at once, after the last.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +36,7 @@ from fedge.states.averaging import State
 
 @dataclass
 class RegionSpan:
-    """Leaf rounds that a region carries out on its own.
+    """Leaf rounds that a region runs on its own.
 
     Attributes:
         region: which.
@@ -56,12 +56,12 @@ class RegionSpan:
 
     @property
     def speaker(self) -> int:
-        """Leaf on whose link the process is asked."""
+        """Leaf whose link is used to reach the process."""
         return self.leaves[0].index
 
     @property
     def rounds(self) -> int:
-        """How many leaf rounds."""
+        """Number of leaf rounds."""
         return self.last - self.first + 1
 
     @property
@@ -89,7 +89,7 @@ class RegionSpan:
         return {"path": path, "first": self.first, "last": self.last, "leaves": leaves}, states
 
     def take_in(self, leaf_round: int, transport: Transport) -> int:
-        """Take what was told of a leaf round into the book; how many replies count in it.
+        """Add the report on a leaf round to the record; returns the number of accepted replies.
 
         Without an answer that counts its leaves keep their models.
         """
@@ -106,7 +106,7 @@ class RegionSpan:
         return counted
 
     def move(self, keep: Callable[[State], State]) -> dict[int, int]:
-        """Move the region and its leaves to the results of its process; their versions by leaf.
+        """Update the region and its leaves from its process's answer; returns their versions by leaf.
 
         Args:
             keep: stores large states in files or in memory.
@@ -127,7 +127,7 @@ class RegionSpan:
 
 
 class RegionsAway:
-    """Regions of a run, and which of them are at work by themselves."""
+    """Regions of a run, and which of them run leaf rounds on their own."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class RegionsAway:
         own_layers: Collection[str],
         is_one_process: Callable[[Sequence[int]], bool],
     ) -> None:
-        """Know them.
+        """Store the regions.
 
         Args:
             config: configuration of the run.
@@ -151,7 +151,7 @@ class RegionsAway:
         self._spans: list[RegionSpan] = []
 
     def begin(self, leaf_round: int, wanted: Requests) -> list[RegionSpan]:
-        """Spans that begin with a leaf round; those that are over are forgotten.
+        """Spans that start with a leaf round; finished ones are dropped.
 
         Args:
             leaf_round: counted over the run.
@@ -169,7 +169,7 @@ class RegionsAway:
         return begun
 
     def _can_work_alone(self, region: Region, wanted: Requests) -> bool:
-        """Whether nothing but its leaves' models is asked of a region, and it is a process of its own."""
+        """Whether only the leaves' models are requested from a region, and it has its own process."""
         leaves = region.leaves
         is_asked = wanted.dispersion or any(
             leaf.index in wanted.alone or wanted.updates_of(leaf.index) is not None for leaf in leaves
@@ -183,15 +183,15 @@ class RegionsAway:
 
     @property
     def spans(self) -> Sequence[RegionSpan]:
-        """Under way in the present leaf round."""
+        """Spans in progress in the current leaf round."""
         return self._spans
 
     def span_of(self, leaf: Leaf) -> RegionSpan | None:
-        """The span in which a leaf trains; None where its leaf rounds are ordered one by one."""
+        """The span in which a leaf trains; None if its leaf rounds are ordered one by one."""
         return next((span for span in self._spans if leaf in span.leaves), None)
 
     def has_combined(self, region: Region) -> bool:
-        """Whether a region has its rounds' model from its own process, or from that of one above."""
+        """Whether a region's model comes from its own process, or from that of a region above."""
         return any(
             span.region.path == region.path[: len(span.region.path)]
             for span in self._spans
@@ -200,7 +200,7 @@ class RegionsAway:
 
 
 def _is_plain(region: Region, config: Config) -> bool:
-    """Whether a region takes means alone, and has several rounds, or one of several leaf rounds."""
+    """Whether a region only takes means, and has several leaf rounds per round of its parent."""
     meets = config.meeting_tiers & set(range(len(region.path), config.hierarchy.tiers - 1))
     below: list[Server] = [*region.leaves, *all_regions([region])]
     sends = any(server.sending is not None for server in below)
@@ -213,5 +213,5 @@ def _is_plain(region: Region, config: Config) -> bool:
 
 
 def _are_equal(one: State, other: State) -> bool:
-    """Whether two models are one, or have the same numbers, as after a resume."""
+    """Whether two models are the same object, or have equal numbers, as after a resume."""
     return one is other or all(np.array_equal(array, other[name]) for name, array in one.items())

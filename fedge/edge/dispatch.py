@@ -1,9 +1,10 @@
-"""Orders to leaf servers, all at once, and the answers that count.
+"""Sends orders to all leaf servers at once, and collects their valid answers.
 
-Leaf servers of one process get theirs in one packet and answer in one (`fedge.edge.packets.bundles`); each
-answer is judged on its own. The cloud waits for an absent leaf server for `guard.start-timeout`, and asks
-again after its return. One that stays away loses only itself: its clients have failed (contract C12). The
-same for an invalid answer (`fedge.edge.answers`), and for a failed order, unless its first.
+Leaf servers of one process get their orders in one packet and answer in one (`fedge.edge.packets.bundles`);
+each answer is checked on its own. The cloud waits for an absent leaf server for `guard.start-timeout`, and
+asks again after its return. If it stays away, its clients have failed, and other leaves are unaffected
+(contract C12). The same holds for an invalid answer (`fedge.edge.answers`), and for a failed order after the
+first.
 """
 
 import logging
@@ -65,7 +66,7 @@ class Dispatch:
     """Orders given through a gate."""
 
     def __init__(self, gate: LeafGate, facts: RunFacts, around: Around, schema: Schema) -> None:
-        """Stand ready; leaf servers are told of the run when the first order finds them.
+        """Store the arguments; a leaf server learns of the run with its first order.
 
         Args:
             gate: leaf servers are attached to it.
@@ -81,14 +82,14 @@ class Dispatch:
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     def order(self, kind: str, facts: Mapping[str, Any], states: Mapping[str, Any]) -> Packet:
-        """An order of the run's present global round."""
+        """An order in the current global round."""
         where = {"run": self._facts.run, "global_round": self._transport.book.global_round}
         return Packet(kind, {**facts, **where}, states)
 
     def ask(
         self, given: Mapping[int, Order], read: Callable[[int, Packet], _Read], phase: str = ""
     ) -> dict[int, _Read]:
-        """Give orders to leaf servers, all at once; return the accepted answers, in order.
+        """Send orders to leaf servers, all at once; return the accepted answers, in order.
 
         Args:
             given: leaf → order.
@@ -133,7 +134,7 @@ class Dispatch:
         return found
 
     def _by_link(self, given: Mapping[int, Order]) -> dict[int, dict[int, Order]]:
-        """Leaf on whose link a packet goes → the orders in it, by leaf."""
+        """Leaf whose link is used → the orders sent over it, by leaf."""
         spans = {leaf: {leaf: order} for leaf, order in given.items() if order.span is not None}
         processes = self._gate.processes(sorted(given.keys() - spans.keys()), orders.SUBTREE)
         return spans | {leaves[0]: {leaf: given[leaf] for leaf in leaves} for leaves in processes}
@@ -141,7 +142,7 @@ class Dispatch:
     def _answers(
         self, link: int, sent: Mapping[int, Order], future: "Future[Packet]"
     ) -> Mapping[int, "Packet | LeafGone | AnswerRejected"]:
-        """Leaf → its answer in what came back on a link, or why there is none."""
+        """Leaf → its answer in a packet received over a link, or the reason why there is none."""
         try:
             answer = future.result()
             if len(sent) == 1:
@@ -159,7 +160,7 @@ class Dispatch:
     def _note_carried_out(
         self, leaf: int, span: RegionSpan | None, answer: Packet, times: ExchangeTimes, ended: float
     ) -> None:
-        """Take the times, and of a leaf server the failures, that an accepted answer tells."""
+        """Record the times, and for a leaf server the failures, from an accepted answer."""
         if span is not None:  # failures are told round by round
             self._at_work |= {below.index for below in span.leaves}
             for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
@@ -180,7 +181,7 @@ class Dispatch:
             self._transport.note_failure(client, Failure(kind, detail))
 
     def _follow(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
-        """Wait until all have ended; viewers of the run see how far they are."""
+        """Wait until all have ended, and show progress."""
         left = set(running.values())
         while left:
             _, left = wait(left, _LOOK_S)
@@ -191,7 +192,7 @@ class Dispatch:
             refuse_stalled()
 
     def _ask(self, link: int, sent: Mapping[int, Order], on_note: OnNote) -> Packet:
-        """Send what goes on one link; describe the run first to a leaf server without knowledge of it."""
+        """Send orders over one link, after a description of the run if the leaf server does not know it."""
         packets = {leaf: order.packet for leaf, order in sent.items()}
         run = {"run": self._facts.run}
         packet = packets[link] if len(sent) == 1 else bundled(orders.BUNDLE, packets, run)
@@ -251,5 +252,5 @@ class Dispatch:
         raise RunError(f"leaf server {leaf} cannot continue: {words}; its log has more")
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)

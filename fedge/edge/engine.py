@@ -1,8 +1,8 @@
-"""Leaf servers as an engine of a run: the gate knows the present ones, and clients are never sent anything.
+"""Leaf servers as the engine of a run: the gate tracks connected ones; clients get no messages directly.
 
-To `fedge.exchange.finding.find_clients` every client of an attached leaf server has answered its first call;
-where clients own their windows, once their leaf server has passed on their descriptions. All other work of
-clients is ordered from their leaf server (`fedge.edge.port`).
+For `fedge.exchange.finding.find_clients`, every client of a connected leaf server has answered hello; if
+clients own their windows, once the leaf server has passed on their descriptions. All other work of clients is
+ordered from their leaf server (`fedge.edge.port`).
 """
 
 import logging
@@ -46,7 +46,7 @@ _RAISED = 2  # Flower's code of an exception at a client
 
 
 def kernels_told(packet: Packet | None) -> tuple[str, ...] | None:
-    """Native kernels usable by a leaf server's clients, by its own account; None if not reported."""
+    """Native kernels that a leaf server's clients can use, as it reports; None if not reported."""
     said = None if packet is None else packet.facts.get(orders.KERNELS)
     return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
 
@@ -65,7 +65,7 @@ class EdgeEngine:
         owners: Mapping[str, Any] | None = None,
         resume_words: str = "",
     ) -> None:
-        """Stand ready.
+        """Store the arguments.
 
         Args:
             gate: leaf servers attach to the engine.
@@ -88,16 +88,16 @@ class EdgeEngine:
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
-        """Factory of the port through which leaf servers get their orders."""
+        """Make the port for sending orders to leaf servers."""
         self._port = EdgeLeaves(self._gate, facts, around)
         return self._port
 
     def do_without(self, clients: Collection[int]) -> None:
-        """Stop waiting for leaf servers of clients that did not come; they may come any time."""
+        """Stop waiting for the leaf servers of absent clients, which may still connect later."""
         self._gate.do_without({self._leaf_of[client] for client in clients})
 
     def dismiss(self, reason: str = "") -> None:
-        """Tell all present leaf servers the end of the run, all at once, and release the threads.
+        """Notify all connected leaf servers of the end of the run, and release the threads.
 
         The run has ended: one that answers anything else is named in the log, and one that is gone is gone.
 
@@ -112,7 +112,7 @@ class EdgeEngine:
         self.close()
 
     def _tell_over(self, leaf: int, over: Packet) -> str:
-        """Tell one leaf server the end of the run; gives what is odd about its answer."""
+        """Notify one leaf server of the end of the run; returns the fault of its answer, if any."""
         try:
             answer = self._gate.ask(leaf, over, _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
             if answer.kind == orders.DONE:
@@ -126,19 +126,19 @@ class EdgeEngine:
             return printable(words_of(error))
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._port is not None:
             self._port.close()
 
     @property
     def grid(self) -> Grid:
-        """There is none: leaf servers have their own."""
+        """Not available: leaf servers have their own grids."""
         raise NotImplementedError("clients are reached through their leaf servers")
 
     @property
     def worker_ids(self) -> Sequence[int]:
-        """Workers are elsewhere."""
+        """Empty: workers are in other processes."""
         return ()
 
     @staticmethod
@@ -147,13 +147,13 @@ class EdgeEngine:
         return None
 
     def get_node_ids(self) -> Iterable[int]:
-        """A node for each client of attached leaf servers."""
+        """A node for each client of connected leaf servers."""
         self._began = time.monotonic() if self._began is None else self._began
         there = self._gate.hellos()
         return [client + 1 for client, leaf in enumerate(self._leaf_of) if leaf in there]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Answer a first call in the client's place; returns the messages' ids."""
+        """Answer hello messages in place of the clients; returns the messages' ids."""
         ids = []
         for message in messages:
             message_id = str(next(self._numbers))
@@ -168,7 +168,7 @@ class EdgeEngine:
         return ids
 
     def _answer(self, message: Message, told: WindowsReport | None, kernels: tuple[str, ...] | None) -> None:
-        """Answer a first call."""
+        """Answer a hello message."""
         client, clients = message.metadata.dst_node_id - 1, len(self._leaf_of)
         hello = Hello(client, clients, told=told, device="", kernels=kernels)
         self._replies[message.metadata.message_id] = hello_reply(hello, message)
@@ -187,7 +187,7 @@ class EdgeEngine:
             )
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The answers."""
+        """The answers to hello messages."""
         for key, message in list(self._waiting.items()):
             client = message.metadata.dst_node_id - 1
             if (asked := self._asked[self._leaf_of[client]]).done():
@@ -196,7 +196,7 @@ class EdgeEngine:
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
     def _take_told(self, message: Message, client: int, asked: "Future[Packet]") -> None:
-        """Answer a first call with a leaf server's message, or with the reason of its failure."""
+        """Answer a hello message from a leaf server's packet, or with the reason of its failure."""
         leaf, why = self._leaf_of[client], ""
         try:
             answer = asked.result()
@@ -217,32 +217,32 @@ class EdgeEngine:
 
     @property
     def _may_be_away(self) -> bool:
-        """Whether the run may begin without some owners; each leaf server then tells of those that came."""
+        """Whether the run may start without some owners; each leaf server then reports those present."""
         owners = self._owners
         return owners is not None and from_run_config(owners["config"]).guard.start_clients > 0
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for one poll, at most so many seconds."""
+        """Wait for one polling interval, at most `timeout_s` seconds."""
         time.sleep(min(_POLL_S, timeout_s))
 
     def give_up_late(self, limit_s: float) -> None:
         """Do nothing: leaf servers give up their own clients after as many seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Why a client failed."""
+        """Reason why a client failed."""
         return raised(reason_of(reply))
 
     def refuse_stopped(self) -> None:
-        """The wait for an absent leaf server happens with a question to it."""
+        """Do nothing: an absent leaf server is noticed when it gets an order."""
 
     def look_elsewhere(self) -> Elsewhere:
-        """Leaf servers tell nothing of their processes."""
+        """Empty: leaf servers do not report on their processes."""
         return Elsewhere()
 
     def spans_machines(self) -> bool:
-        """Leaf servers may be anywhere."""
+        """True: leaf servers may be on any machine."""
         return True
 
     def hand_out(self, data_folder: Path) -> str:
-        """Leaf servers have the windows of their clients."""
+        """Empty: leaf servers have their clients' windows."""
         return ""

@@ -1,6 +1,6 @@
-"""A leaf server's side of its link: orders of the cloud come in, answers go back.
+"""A leaf server's end of the link: receives the cloud's orders, and sends answers.
 
-A run's own orders are carried out by `fedge.edge.at_work`.
+Orders within a run are executed by `fedge.edge.at_work`.
 """
 
 import logging
@@ -43,7 +43,7 @@ class LeafHost:
     def __init__(
         self, opening: Opening, telling: Telling | None = None, together: Together | None = None
     ) -> None:
-        """Be ready for a run.
+        """Start without a run.
 
         Args:
             opening: opens it.
@@ -59,11 +59,11 @@ class LeafHost:
 
     @property
     def end_said(self) -> str:
-        """Words on the end of the newest run."""
+        """Description of how the latest run ended."""
         return f"no round of the run could be finished: {self.refused}" if self.refused else "the run is over"
 
     def hello(self) -> Packet:
-        """Say which versions this is, and which kernels of the native step its process can use."""
+        """Hello of this leaf server: versions, and kernels of the native step that its process can use."""
         facts = {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())}
         return Packet(
             HELLO, facts if self._together is None else {**facts, orders.SUBTREE: self._together.name}
@@ -74,7 +74,7 @@ class LeafHost:
         logger.info("the cloud is there: %s", shown(dict(packet.facts)))
 
     def answer(self, packet: Packet, note: Note) -> Packet:
-        """Carry out an order; its errors are reported."""
+        """Execute an order; errors are reported to the cloud."""
         try:
             with self.lock:
                 return self._answer(packet, note)
@@ -82,7 +82,7 @@ class LeafHost:
             return failed_order(packet.kind, error)
 
     def _answer(self, packet: Packet, note: Note) -> Packet:
-        """Carry out an order."""
+        """Execute an order."""
         if packet.kind == OVER:
             reason = packet.facts.get(orders.REASON, "")
             self.refused = printable(reason[: orders.LONGEST_REASON]) if isinstance(reason, str) else ""
@@ -106,7 +106,7 @@ class LeafHost:
         return self._run[1].carry_out(packet, note)
 
     def in_run(self, facts: Mapping[str, Any]) -> AtWork:
-        """The leaf server in a run, begun unless it is in that."""
+        """The leaf server for a run, started if necessary."""
         if self._run is None or self._run[0]["run"] != facts["run"]:
             return self._begin(facts)
         return self._run[1]
@@ -120,7 +120,7 @@ class LeafHost:
         return count * arrays, count * head
 
     def keep(self, state: State) -> State:
-        """A state of an order where this run's large ones lie."""
+        """A state of an order, stored as this run stores large states."""
         return state if self._run is None else self._run[1].site.facilities.shared.keep(state)
 
     def _tell(self, facts: Mapping[str, Any]) -> Packet:
@@ -135,14 +135,14 @@ class LeafHost:
         return Packet(orders.DONE, {"told": told, orders.KERNELS: " ".join(kernels)})
 
     def _begin(self, facts: Mapping[str, Any]) -> AtWork:
-        """Open a run, in place of the one before."""
+        """Open a run, in place of the previous one."""
         self.close()
         at_work = AtWork(self._opening(facts))
         self._run = facts, at_work
         return at_work
 
     def close(self) -> None:
-        """Let the clients go."""
+        """Release the clients."""
         run, self._run = self._run, None  # gone, whatever its end raises: the next run can begin
         if run is not None:
             run[1].site.close()

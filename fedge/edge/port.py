@@ -1,8 +1,8 @@
-"""The cloud's side of separate leaf servers: a `fedge.rounds.port.LeafPort`.
+"""The cloud's connection to separate leaf servers: a `fedge.rounds.port.LeafPort`.
 
-An order goes to all leaf servers at once (`fedge.edge.dispatch`); each lets its clients work and answers with
-its model. One that comes back after a loss starts from the order's states; nothing is lost or counted twice.
-A leaf without an answer that counts keeps its model (contract C12).
+An order goes to all leaf servers at once (`fedge.edge.dispatch`); each runs its clients and answers with its
+model. A restarted leaf server starts from the states in the order, so nothing is lost or counted twice. A
+leaf without a valid answer keeps its model (contract C12).
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class EdgeLeaves:
     """Leaf servers behind a gate."""
 
     def __init__(self, gate: LeafGate, facts: RunFacts, around: Around) -> None:
-        """Stand ready; leaf servers are told of the run when the first order finds them."""
+        """Store the arguments; a leaf server learns of the run with its first order."""
         self._facts = facts
         self._leaves = list(around.leaves)
         self._transport = around.transport
@@ -54,7 +54,7 @@ class EdgeLeaves:
     # --- questions --------------------------------------------------------------------------------
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
-        """Let leaf servers train a line for a leaf round; regions that begin to work alone, for many."""
+        """Let leaf servers train a line for a leaf round, or regions on their own for several."""
         book, is_own = self._transport.book, training.line == LEAF
         begun = {span.speaker: span for span in self._away.begin(leaf_round, book.wanted)} if is_own else {}
         there = [leaf for leaf in training.leaves if not is_own or self._away.span_of(leaf) is None]
@@ -91,11 +91,11 @@ class EdgeLeaves:
         return counted
 
     def has_combined(self, region: Region) -> bool:
-        """Whether a region whose round ends has carried it out in a process of its own."""
+        """Whether a region ran the round that ends now in its own process."""
         return self._away.has_combined(region)
 
     def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
-        """Training asked of one leaf server, against which its answer is checked."""
+        """Training requested from one leaf server, for checking its answer."""
         book, is_own = self._transport.book, training.line == LEAF
         wanted = book.wanted if is_own else Requests()
         updates, alone = wanted.updates_of(leaf.index), leaf.index in wanted.alone
@@ -124,7 +124,7 @@ class EdgeLeaves:
         return self._dispatch.order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
 
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
-        """Move a leaf, or a fork, to its server's result; return how many replies count."""
+        """Update a leaf, or a fork, from its server's answer; return the number of accepted replies."""
         facts, book, index = answer.facts, self._transport.book, leaf.index
         if leaf is self._leaves[index]:
             leaf.put_round_states(orders.with_told(answer.states), facts["leaf"])
@@ -236,7 +236,7 @@ class EdgeLeaves:
         self._in_checkpoints = [dict(self._versions)]
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
         self._dispatch.close()
 
 
@@ -255,7 +255,7 @@ def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
 
 
 def _take_summaries(receivers: Sequence[Receiver], leaf: int, answer: Packet) -> None:
-    """Pass on the summaries of clients' updates in a leaf's answer."""
+    """Pass the summaries of clients' updates in a leaf's answer to the receivers."""
     for client, summaries in sorted(orders.summaries_of(answer.states).items()) if receivers else ():
         for receiver in receivers:
             receiver.take(client, leaf, summaries)

@@ -1,4 +1,4 @@
-"""Progress of clients behind leaf servers, by these servers' notes."""
+"""Progress of clients behind leaf servers, from notes that these servers send."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class Progress:
         rounds: Mapping[int, tuple[int, int]],
         servers: Mapping[int, int] | None = None,
     ) -> None:
-        """Begin where nobody has told anything.
+        """Start without reports.
 
         Args:
             clients: leaf server → its clients at work, and those of others that are asked on its link.
@@ -68,7 +68,7 @@ class Progress:
             note_progress()
 
     def standing(self) -> Standing:
-        """Its progress."""
+        """Current progress."""
         asked, back, failed = (
             frozenset(client for members in of.values() for client in members)
             for of in (self._clients, self._back, self._failed)
@@ -80,14 +80,14 @@ class MergedNotes:
     """Notes of the leaf servers of one process, as one note."""
 
     def __init__(self, note: Note) -> None:
-        """Tell it by `note`."""
+        """Send merged notes by `note`."""
         self._note = note
         self._where: dict[str, int] = {}
         self._of: dict[int, Mapping[str, Any]] = {}
         self._lock = threading.Lock()
 
     def begin(self, leaf_round: int) -> None:
-        """Forget what was told before a leaf round, and name the round from now on."""
+        """Start a leaf round: forget earlier notes, and report this round from now on."""
         with self._lock:
             self._where, self._of = {"leaf_round": leaf_round}, {}
 

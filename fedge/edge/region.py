@@ -1,11 +1,11 @@
-"""A region that is one process with all leaf servers below it: its rounds, carried out where they are.
+"""A region in one process with all leaf servers below it: runs the region's rounds there.
 
-To its leaf servers the region is what the cloud is otherwise: it gives each its order of a leaf round, all at
-once, takes their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does
-in the cloud's process. So models have the same bits. Where the region has one round of several leaf rounds,
-its leaves' models go up in place of their mean (`fedge.edge.away`). The state that leaf servers keep on disk
-has versions by leaf round; that of the order's start stays until the next order, so a repeated one has the
-same start.
+The region acts as the cloud for its leaf servers: it orders a leaf round from all of them at once, takes
+their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does in the
+cloud's process. So models have the same bits. With one round of several leaf rounds, the leaves' models are
+returned in place of their mean (`fedge.edge.away`). Leaf servers keep versions of their state on disk by leaf
+round; the version at an order's start is kept until the next order, so that a repeated order has the same
+start.
 """
 
 import time
@@ -30,7 +30,7 @@ class RegionAtWork:
     """A region in one run, over the leaf servers of its process."""
 
     def __init__(self, config: Config, leaves: Mapping[int, AtWork]) -> None:
-        """Stand over leaf servers, by their numbers, that know the run."""
+        """Start over leaf servers, by number, that know the run."""
         self._config, self._leaf_servers = config, leaves
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
@@ -76,7 +76,7 @@ class RegionAtWork:
     def _begun(
         self, row: Sequence[Any], states: Mapping[str, State], where: tuple[Any, Any, Any]
     ) -> tuple[Leaf, tuple[int, list[int]]]:
-        """A leaf as the order has it, with the version that it starts from and those to be kept.
+        """A leaf as in the order, with its starting version and the versions to keep.
 
         Args:
             row: of the order: the leaf's number, its facts, both.
@@ -96,7 +96,7 @@ class RegionAtWork:
         return leaf, (version, list(needed))
 
     def _take(self, leaf: Leaf, answer: Packet) -> None:
-        """Move a leaf to its server's result, as the cloud does."""
+        """Update a leaf from its server's answer, as the cloud does."""
         leaf.put_round_states(orders.with_told(answer.states), answer.facts["leaf"])
         if answer.facts["moved"]:
             leaf.models.trained(LEAF, answer.states[orders.MODEL])
@@ -138,7 +138,7 @@ def _answer(
     versions: Mapping[int, int],
     told: Sequence[Sequence[tuple[list[Any], float]]],
 ) -> Packet:
-    """The answer to an order; moments of calls count from now backwards."""
+    """The answer to an order; times of calls are relative to now."""
     now = time.monotonic()
     rounds = [
         [[*row[:-1], orders.delayed_book(row[-1], now - at)] for row, at in of_round] for of_round in told

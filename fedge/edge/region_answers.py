@@ -1,8 +1,8 @@
-"""Answers of regions that carry out their rounds by themselves, checked as those of leaf servers are.
+"""Validation of answers from regions that run their rounds in their own process.
 
-Every leaf round of every leaf passes the checks of a leaf server's answer; then what is kept of the last:
-versions that follow from who has moved, states of the leaves' form, and models that so many steps can make:
-the region's, or those of the leaves that have moved.
+Every leaf round of every leaf passes the checks of a leaf server's answer. Then the final state is checked:
+the leaves' versions must agree with the leaf rounds that changed their models, states must have the leaves'
+form, and the models (the region's, or those of changed leaves) must be possible after this number of steps.
 """
 
 from collections.abc import Collection, Mapping
@@ -67,7 +67,7 @@ def _of_each(told: Any, span: RegionSpan, width: int, what: str) -> list[list[An
 def _check_states(
     checks: Schema, states: Mapping[str, State], span: RegionSpan, moved: Collection[int]
 ) -> None:
-    """Raise unless there are the region's model, or its moved leaves', and its leaves' states; all can be."""
+    """Raise unless the region's model (or its changed leaves') and leaves' states are possible."""
     brings_leaves = span.region.brings_leaves
     left = states.keys() - (set() if brings_leaves else {orders.MODEL})
     for leaf in span.leaves:

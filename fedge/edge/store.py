@@ -1,9 +1,9 @@
 """Files of a leaf server between orders: its clients' control variates, and folds.
 
-Control variates c_i are kept as versions: version n is their state after leaf round n. An order names its
+Control variates c_i are stored in versions: version n is their state after leaf round n. An order names its
 starting version, so a repeated order (after a broken link, a killed process, a cloud resumed from a
-checkpoint) has the same start, and no work counts twice. Versions stay as long as a checkpoint of the cloud
-names them. Beside each lies its checksum: a flipped bit would be another model, and nobody would notice.
+checkpoint) has the same start, and no work counts twice. Versions are kept while a checkpoint of the cloud
+names them. Each has a checksum, because a flipped bit would change the model unnoticed.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,20 +24,20 @@ class KeptStates:
     """The states of one run at one leaf server."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep them in a folder, which may have some from before."""
+        """Use a folder, which may contain states of an earlier process."""
         self._controls, self._folds = folder / _CONTROLS, folder / _FOLDS
         for each in (self._controls, self._folds):
             each.mkdir(parents=True, exist_ok=True)
 
     def write_controls(self, version: int, controls: Controls) -> None:
-        """Store control variates after leaf round `version`, beyond the life of this process."""
+        """Store control variates after leaf round `version` on disk."""
         path = self._controls / f"{version}{_END}"
         joined = Joined({str(client): own for client, own in sorted(controls.items())})
         ticket = write_state(path, joined, durably=True)
         write_bytes(path.with_suffix(_CHECKSUM), ticket.checksum.encode())
 
     def read_controls(self, version: int) -> Controls:
-        """Control variates as they were after leaf round `version`; 0 is before the first.
+        """Control variates after leaf round `version`; 0 is before the first.
 
         Raises:
             FileNotFoundError: they are not here, or damaged.
@@ -61,7 +61,7 @@ class KeptStates:
         return controls
 
     def forget_controls(self, but: Collection[int]) -> None:
-        """Remove all versions but some."""
+        """Remove all versions except some."""
         for path in self._controls.glob(f"*{_END}"):
             if path.stem.isdecimal() and int(path.stem) not in but:
                 path.unlink(missing_ok=True)

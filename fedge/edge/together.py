@@ -1,8 +1,8 @@
-"""Leaf servers of one process, and orders to several of them at once.
+"""Several leaf servers in one process, and orders to them in bundles.
 
-A bundle (`fedge.edge.packets.bundles`) is one order for each: all are carried out at the same time, each as
-if it had come alone, and one that fails fails alone. A process that is a region carries out the region's
-rounds (`fedge.edge.region`).
+A bundle (`fedge.edge.packets.bundles`) has one order for each. All are executed in parallel, each as if it
+had come alone, and a failed order does not affect the others. A process that also runs a region executes the
+region's rounds (`fedge.edge.region`).
 """
 
 import time
@@ -24,38 +24,38 @@ from fedge.link.frames import Packet
 
 
 class Host(Protocol):
-    """Leaf server of this process, as `fedge.edge.host.LeafHost` is one."""
+    """Interface of a leaf server in this process, such as `fedge.edge.host.LeafHost`."""
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """One order at a time."""
+        """Lock: one order is executed at a time."""
 
     def in_run(self, facts: Mapping[str, Any]) -> AtWork:
-        """The leaf server in a run, begun unless it is in that."""
+        """The leaf server for a run, started if necessary."""
 
 
 class Together:
-    """Leaf servers of one process, which can be the regions over them, too.
+    """Leaf servers of one process, which can also run the regions above them.
 
     Attributes:
         name: of the process.
     """
 
     def __init__(self) -> None:
-        """Be empty."""
+        """Start without leaf servers."""
         self.name = uuid.uuid4().hex
         self._hosts: dict[int, Host] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of leaf servers."""
         return len(self._hosts)
 
     def take(self, leaf: int, host: Host) -> None:
-        """Take a leaf server in."""
+        """Add a leaf server."""
         self._hosts[leaf] = host
 
     def carry_out(self, packet: Packet, note: Note, facts: Mapping[str, Any]) -> Packet:
-        """Carry out an order to several; meanwhile no other order reaches these leaf servers.
+        """Execute a bundle; meanwhile these leaf servers accept no other order.
 
         Args:
             packet: the order.
@@ -78,7 +78,7 @@ class Together:
             return RegionAtWork(config, at_work).carry_out(packet, note)
 
     def _each(self, parts: Mapping[int, Packet], note: Note, facts: Mapping[str, Any]) -> Packet:
-        """Answers of leaf servers to an order each, as a bundle; moments of calls count from its end."""
+        """Answers of leaf servers to one order each, as a bundle; times of calls are relative to its end."""
         notes = MergedNotes(note)
 
         def answer(leaf: int) -> tuple[Packet, float]:
@@ -98,7 +98,7 @@ class Together:
 
 
 def _delayed(answer: Packet, by_s: float) -> Packet:
-    """An answer that goes over the link some seconds after it was made."""
+    """An answer sent some seconds after it was made, with its times adjusted."""
     if "book" not in answer.facts:
         return answer
     book = orders.delayed_book(answer.facts["book"], by_s)

@@ -158,7 +158,7 @@ class _Patience:
         self._last_sign = self._progressed = time.monotonic()
 
     def end_silence(self) -> None:
-        """Begin to wait anew for the next sign of life."""
+        """Restart the wait for the next sign of life."""
         self._last_sign = time.monotonic()
 
     def note(self, found: Packet) -> None:

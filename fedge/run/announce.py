@@ -169,7 +169,7 @@ class Announcer:
         self._note(self._gpu_options_in_vain(devices))
 
     def _gpu_options_in_vain(self, devices: Mapping[str, int]) -> list[str]:
-        """Notes on GPU options without effect on these devices, or with this number of threads."""
+        """Notes on GPU options that have no effect on these devices, or with this number of threads."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
             if train.precision in (FLOAT32, ROUNDED):  # whether ROUNDED has an effect depends on the kernel
@@ -264,7 +264,7 @@ class Announcer:
         self._tracking.start(self._recorder.manifest)
 
     def accounted(self, result: RoundResult) -> RoundResult:
-        """A global round with the privacy spent so far, where it is counted."""
+        """A global round with the privacy spent so far, if it is counted."""
         if self._account is None:
             return result
         result = replace(result, epsilon_spent=self._account.spent(result.releases))

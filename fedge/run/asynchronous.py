@@ -261,7 +261,7 @@ class AsynchronousSteps(Steps):
     def _above(
         self, who: Population, leaves: Sequence[DeviceServer], facts: ModelFacts, groups: ClockGroups | None
     ) -> Above | None:
-        """The servers above the leaves; None where a single leaf has none."""
+        """The servers above the leaves; None for a single leaf."""
         windows = np.zeros((who.leaves, len(who.leaf_of)))
         for device, count in who.windows.items():
             windows[who.leaf_of[device], device] = count
@@ -411,7 +411,7 @@ def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]
 def algorithms_of(
     plan: RunPlan, who: Population, model: State, trainable: Sequence[str]
 ) -> ClockAlgorithms | None:
-    """The leaves' sides of their clients' algorithm; None where options say all.
+    """State of the clients' algorithm at each leaf; None if the options are the whole algorithm.
 
     Args:
         plan: of the run.
@@ -428,7 +428,7 @@ def algorithms_of(
 
 
 def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure) -> list[Path]:
-    """Let versions of memories that a checkpoint needs stay; their files."""
+    """Keep the versions of memories that a checkpoint needs; returns their files."""
     if keeper is None or procedure.algorithms is None:
         return []
     read, _ = versions_in_use(procedure.under_way)
@@ -438,7 +438,7 @@ def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Pro
 def sweep_memories(
     keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure, is_over: bool = False
 ) -> None:
-    """Remove versions of memories that nobody needs: neither a checkpoint, nor a job under way.
+    """Remove versions of memories that neither a checkpoint nor a running job needs.
 
     When the run is over, nobody takes in what jobs under way make.
     """

@@ -205,7 +205,7 @@ def with_local_steps(config: Config, steps: int) -> Config:
 
 
 def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
-    """Speeds of clients as devices; None where rounds take real time only."""
+    """Speeds of clients as devices; None if rounds are not timed by devices."""
     if not config.devices.time_rounds:
         return None
     from fedge.devices.pace import pace_of  # slow import, needed by few runs
@@ -216,7 +216,7 @@ def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
 
 
 def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State) -> CommonTest | None:
-    """Evaluation on the common test set; None where `evaluate.common` is empty.
+    """Evaluation on the common test set; None if `evaluate.common` is empty.
 
     Args:
         plan: the run's plan.
@@ -330,7 +330,7 @@ def make_leaves(
 
 
 def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
-    """Factory of the leaf's side of the clients' algorithm; it gives None where the algorithm has none."""
+    """Factory of the clients' algorithm's state at a leaf; None for algorithms without any."""
     form = plan.form
     if form is None:
         return lambda state, trainable: None

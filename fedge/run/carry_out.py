@@ -346,7 +346,7 @@ class Steps:
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
     def _memories_of(self, form: ReplyForm | None) -> MemoriesElsewhere | None:
-        """Memories of clients on other machines; None where clients keep none."""
+        """Memories of clients on other machines; None if clients keep none."""
         if form is None or not form.keeps:
             return None
         run = f"{self._plan.folder.name} {self._recorder.manifest['started']}"
@@ -445,7 +445,7 @@ def decided(
 
 
 def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None:
-    """Keeper of the versions of clients' memories; None where they keep none."""
+    """Keeper of the versions of clients' memories; None if clients keep none."""
     if isinstance(plan.memories, MemoriesElsewhere):
         return plan.memories
     if plan.form is None or not plan.form.keeps:
@@ -461,7 +461,7 @@ def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
 
 
 def _number_of_clients(config: Config, found: Resumption | None, manifest: Mapping[str, Any]) -> int:
-    """Number of clients by options, federation, or the run to resume; 0 for what most nodes say."""
+    """Number of clients by options, federation, or the run to resume; 0 to use what most nodes report."""
     if isinstance(config.clients, int):
         return config.clients
     if simulated := int(manifest["federation"].get("num-supernodes", 0)):

@@ -95,7 +95,7 @@ def shared(offers: Iterable[KernelOffer], wanted: str) -> list[str]:
 
 
 def _why_pytorch(train: TrainConfig, devices: Collection[str]) -> str:
-    """Reason for which options or devices need PyTorch; empty where they do not."""
+    """Reason why options or devices need PyTorch; empty if they do not."""
     if train.device == "cuda" or (devices and CPU not in devices):
         return "clients train on a GPU"
     if train.processes > 1:
@@ -112,7 +112,7 @@ def _why_pytorch(train: TrainConfig, devices: Collection[str]) -> str:
 
 
 def _nowhere(train: TrainConfig, words: str) -> Kernel:
-    """PyTorch, with the reason, where no kernel is common to all."""
+    """PyTorch, with the reason, if no kernel is common to all."""
     if train.kernel == NATIVE:
         raise ConfigError(
             f"train.kernel native needs a kernel common to all processes, but there is none: {words}; "
@@ -122,7 +122,7 @@ def _nowhere(train: TrainConfig, words: str) -> Kernel:
 
 
 def _words(offers: Iterable[KernelOffer], wanted: str) -> str:
-    """Best kernel and processes of each offer, in words; empty where all offers agree."""
+    """Best kernel and processes of each offer, in words; empty if all offers agree."""
     by_best: dict[str, Counter[str]] = {}
     for offer in offers:
         best = next(iter(shared([offer], wanted)), "none")

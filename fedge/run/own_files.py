@@ -35,7 +35,7 @@ def with_own_files(config: Config, own: str) -> Config:
 
 
 def _names_files(config: Config) -> bool:
-    """Whether `data.path` names a file, which would be opened here."""
+    """Whether `data.path` names a file, which would be opened on this machine."""
     path = config.data.path
     paths = files_of(path) if SCENARIOS.has(config.scenario, FILES) else [path]
     return any(each not in DATASETS.names and not DATASETS.is_code(each) for each in paths)

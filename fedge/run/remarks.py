@@ -53,7 +53,7 @@ class Remarks:
         self.on_privacy = ""
 
     def observe(self, result: RoundResult) -> None:
-        """Take in one global round."""
+        """Record one global round."""
         decisions = [gate.decision for gate in result.gates]
         self._accepted += decisions.count("accepted")
         self._rejected += decisions.count("rejected")

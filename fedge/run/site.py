@@ -93,7 +93,7 @@ class Dealing:
             return dealt
 
     def let_go(self, run: str) -> None:
-        """Release the deal of a run; its windows are removed with the last release."""
+        """Release the deal of a run; its windows are removed at the last release."""
         with self._lock:
             dealt, holders = self._made.pop(run)
             if holders > 1:

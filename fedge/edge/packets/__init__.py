@@ -1,4 +1,4 @@
-"""Packets between cloud and leaf servers: what each holds, and checks of what another machine tells.
+"""Packets between cloud and leaf servers: their content, and checks of received content.
 
 A part of the room `fedge.edge`, with the same imports allowed.
 """

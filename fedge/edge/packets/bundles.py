@@ -1,7 +1,7 @@
-"""Packets of several leaf servers of one process as one packet: a bundle of orders, or of their answers.
+"""Bundles: the orders to several leaf servers of one process, or their answers, in one packet.
 
-A model that is the same object for several leaves goes over the link once (`fedge.link.frames`): down, the
-mean of a region or the model of a group; up, each leaf's own.
+A model shared by several leaves, such as the mean of a region or the model of a group, is sent once
+(`fedge.link.frames`).
 """
 
 from collections.abc import Collection, Mapping

@@ -51,7 +51,7 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
 
 
 def truth(value: Any, what: str) -> bool:
-    """A truth."""
+    """A bool."""
     if type(value) is not bool:
         raise FactError(what, shown(value))
     return value
@@ -66,7 +66,7 @@ def values(value: Any, what: str, most: int | None = None) -> list[Any]:
 
 
 def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]:
-    """At most so many lists of `width` values each."""
+    """At most `most` lists of `width` values each."""
     if not isinstance(value, list) or (most is not None and len(value) > most):
         raise FactError(what, f"no list of at most {most} rows: {shown(value)}")
     if not all(isinstance(row, list | tuple) and len(row) == width for row in value):
@@ -75,7 +75,7 @@ def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]
 
 
 def only(facts: Mapping[str, Any], wanted: Collection[str], optional: Collection[str] = ()) -> None:
-    """Raise unless facts are the wanted ones; optional ones and the question's number may be among them."""
+    """Raise unless facts are the required ones; optional ones and the message's number are allowed."""
     other = (facts.keys() ^ set(wanted)) - {NUMBER, *optional}
     if other:
         raise FactError("facts", ", ".join(sorted(map(shown, other))[:3]))
@@ -83,7 +83,7 @@ def only(facts: Mapping[str, Any], wanted: Collection[str], optional: Collection
 
 @contextmanager
 def refusing(refusal: Callable[[str], Exception]) -> Iterator[None]:
-    """Checks of a packet: any exception of theirs becomes a refusal of the packet, made from its words.
+    """Context for checks of a packet: any exception becomes a refusal with its message.
 
     Any, because another machine can put anything into a packet.
     """

@@ -1,6 +1,6 @@
-"""Versions of clients' memories in packets, looked through: a memory itself stays at its leaf server.
+"""Checks of the versions of clients' memories in packets; a memory itself stays at its leaf server.
 
-Reported are a client, the leaf round of its version, a checksum and a number of bytes.
+A version is reported as client, leaf round, checksum and number of bytes.
 """
 
 from typing import Any

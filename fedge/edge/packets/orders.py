@@ -1,14 +1,14 @@
 """Packets between cloud and leaf servers: states of leaves, books of rounds, evaluations.
 
-Where clients own their windows the cloud asks first for descriptions (`TELL`). The cloud sends the start of a
-leaf round: the leaf's model, its control c_j and the part sent to its clients, its strategy's state. The
-leaf's new model comes back with the same. Models of clients and their control variates c_i stay at the leaf
-server; the cloud gets a summary of a client's update if it groups leaves by updates
+If clients own their windows, the cloud first asks for descriptions (`TELL`). The cloud sends the state from
+which a leaf round starts: the leaf's model, its control variate c_j and the one for its clients, and its
+strategy's state. The answer has the same after the round. Models of clients and their control variates c_i
+stay at the leaf server; the cloud gets a summary of each client's update if it groups leaves by updates
 (`fedge.clustering.likeness.sketch`), and the numbers for its tables.
 
-A region that is a process of its own, with all leaf servers below it, gets one order for all of its rounds in
-one of the server above: its model and the leaves' states go down once, its model, or its leaves', and their
-states come back. All other orders to leaf servers of one process are one bundle, as are their answers.
+A region in its own process, with all leaf servers below it, gets one order for all its rounds in a round of
+its parent: its model and the leaves' states are sent once, and its model (or its leaves') and their states
+are returned. All other orders to leaf servers of one process are sent in a bundle, as are their answers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class KeptThere(Mapping[str, np.ndarray]):
 
 
 def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
-    """A leaf server's book of one order, as JSON; times count from `now` backwards."""
+    """A leaf server's record of one order, as JSON; times are relative to `now`."""
     return {
         "train_loss": list(book.train_loss.items()),
         "train_seconds": list(book.train_seconds.items()),
@@ -82,7 +82,7 @@ def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
 
 
 def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
-    """Take a leaf server's book into the round's; times and failures are taken elsewhere."""
+    """Add a leaf server's record to the round's; times and failures are added elsewhere."""
     book.train_loss |= {int(client): float(loss) for client, loss in told["train_loss"]}
     for client, times in told["asked"]:
         book.note_asked(int(client), int(times))
@@ -110,12 +110,12 @@ def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: flo
 
 
 def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
-    """Client → reason of its failure, from a leaf server's book."""
+    """Client → reason of its failure, from a leaf server's record."""
     return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
 
 
 def delayed_book(told: Mapping[str, Any], by_s: float) -> dict[str, Any]:
-    """A leaf server's book (`packed_book`) that was packed some seconds before it counts."""
+    """A leaf server's record (`packed_book`) that was packed some seconds ago, with its times adjusted."""
     calls = told["calls"]
     return {**told, "calls": _moved(np.array(calls, np.float64), -by_s).tolist() if calls else []}
 
@@ -215,7 +215,7 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
 
 
 def _array(values: Any, like: np.ndarray) -> np.ndarray:
-    """A list of numbers as a flat array with size and dtype of another."""
+    """A list of numbers as a flat array with the size and dtype of another array."""
     kinds: set[type] = {int} if like.dtype == np.int64 else {int, float}
     if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != like.size:
         raise FactError("evaluated", f"{shown(values)} must be {like.size} numbers")

@@ -1,4 +1,4 @@
-"""Turns of a leaf's clients (`fedge.leaf.turns`) as cloud and leaf server tell them, checked."""
+"""Checks of the training history of a leaf's clients (`fedge.leaf.turns`) in packets."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

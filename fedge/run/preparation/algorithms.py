@@ -78,7 +78,7 @@ def refuse_unread(config: Config) -> None:
 
 
 def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None) -> "ReplyForm | None":
-    """Form of the clients' replies, found by a trial of their algorithm; None where the options determine it.
+    """Form of the clients' replies, found by a trial of their algorithm; None if the options determine it.
 
     Args:
         config: the run's configuration.

@@ -1,4 +1,4 @@
-"""Custom code named by a run folder or a cloud, refused unless this user has trusted it."""
+"""Custom code named by a run folder or a cloud, refused unless this user trusts it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mappi
 
 
 def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) -> None:
-    """Raise ConfigError for a model that is no PyTorch network, before it is called."""
+    """Raise ConfigError for a model that is not a PyTorch network, before it is called."""
     if register is MODELS and not has_run:
         from fedge.training.networks.own_models import refuse_no_network  # PyTorch, which few runs need here
 

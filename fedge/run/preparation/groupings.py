@@ -1,6 +1,6 @@
-"""Groupings and signals, tried on generated models of leaves before the run starts.
+"""Trials of groupings and signals on generated models of leaves, before the run starts.
 
-A grouping or signal of the user's that fails is refused; a signal of entries that clients keep is told of.
+A user's part that fails is refused; a signal that depends on nothing that clients send gets a note.
 Shape letter: S leaf servers, or other children of a server with groups.
 """
 
@@ -31,7 +31,7 @@ _CLASSES = 2  # if nobody says how many
 
 
 def tries_grouping(config: Config) -> bool:
-    """Whether a run has a grouping or signal of the user's that made-up evidence is enough for."""
+    """Whether a run has a user's grouping or signal that can be tried on made-up evidence."""
     cluster = config.cluster
     if not cluster.enabled:
         return False
@@ -127,7 +127,7 @@ def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
 
 
 def _try_part(config: Config, made: "_Made") -> None:
-    """Group in two steps, and for a class again with an object made anew in between, as after a stop.
+    """Group in two steps; for a class, again with a new object in between, as after a restart.
 
     Raises:
         ConfigError: the method fails, or its answers follow from more than what it is given and keeps.
@@ -208,7 +208,7 @@ class _Made:
     moving: Collection[str] | None = None
 
     def evidence(self, global_round: int) -> Evidence:
-        """Evidence of a round: children have trained models from one start, each another way."""
+        """Evidence of a round in which children trained from one start, each differently."""
         rng, needs, count = np.random.default_rng(global_round), _needs(self.config), len(self.clients)
         moving = self.state if self.moving is None else self.moving
         models = [
@@ -229,7 +229,7 @@ class _Made:
         )
 
     def answered(self, evidence: Evidence, roles: Collection[str] = ()) -> Evidence:
-        """Evidence with the answers of a few clients of each child, on the models that are asked about."""
+        """Evidence with the answers of a few clients of each child, for the models in the questions."""
         count = len(self.clients)
         if "cross-losses" in _needs(self.config):
             roles = {*roles, *map(leaf_role, range(count))}
@@ -251,7 +251,7 @@ class _Made:
 
 
 def _moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """An entry of a model after some training; whole numbers stay."""
+    """An entry of a model after some training; integers are unchanged."""
     if array.dtype.kind != "f":
         return array
     return (array + 0.01 * rng.standard_normal(array.shape)).astype(array.dtype)

@@ -169,7 +169,7 @@ def _refuse_timing_that_cannot_be(config: Config) -> None:
 
 
 def _refuse_leaf_strategy_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for a leaf strategy that cannot be made, or keys sent to clients that none reads."""
+    """Raise ConfigError for a leaf strategy that cannot be made, or that sends clients keys they do not read."""
     is_own = RULES.is_own(config.leaf.strategy)
     if is_own or config.leaf.strategy_args:
         # slow import of Flower, deferred past cheap checks
@@ -396,7 +396,7 @@ def _refuse_task_of_other_data(config: Config, shape: DataShape, windows: "Windo
 
 
 def _fits_any_data(train: TrainConfig, shape: DataShape) -> bool:
-    """Whether a network needs no trial: one of Fedge's at its defaults, for classes, drawn and sent whole."""
+    """Whether a network needs no trial: a built-in one with defaults, for classes, drawn and sent whole."""
     is_built_in = not MODELS.is_own(train.model) and not train.model_args
     is_drawn = not train.start and train.exchange == "all"
     return is_built_in and is_drawn and is_default_task(train) and not shape.tokens

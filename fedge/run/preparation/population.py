@@ -92,7 +92,7 @@ _SHOWN = 4  # names in a remark
 
 
 def _alike(names: Iterable[str]) -> list[str]:
-    """Names that are not the only one of their form without case, spaces and coding of characters."""
+    """Names that differ from others only in case, spaces or Unicode form."""
     plain = {name: "".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names}
     times = Counter(plain.values())
     return [name for name, form in plain.items() if times[form] > 1]

@@ -45,7 +45,7 @@ class Handover(Generic[_T]):
         return self._values.pop()
 
     def look(self) -> _T:
-        """The value, left for its taker; IndexError if it was taken before."""
+        """The value, without taking it; IndexError if it was taken before."""
         return self._values[-1]
 
 
@@ -157,7 +157,7 @@ def deal_data(
 
 
 def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:
-    """Number of clients that the data imply where nobody has chosen one; `there` where they imply none.
+    """Number of clients that the data imply if none was chosen; `there` if they imply none.
 
     Raises:
         ConfigError: the data cannot be loaded.

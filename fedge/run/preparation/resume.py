@@ -187,7 +187,7 @@ def open_resumption(folder: Path) -> Resumption:
 
 
 def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
-    """A line if the run's manifest has other options than its checkpoint, whose are used."""
+    """A line if the options of the run's manifest differ from those of its checkpoint, which are used."""
     now, then = manifest.get("config", {}), checkpoint.facts["run"]["config"]
     changed = [
         key for key in sorted((now.keys() | then.keys()) - CHANGEABLE) if now.get(key) != then.get(key)
@@ -358,7 +358,7 @@ def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
 def config_differences(
     before: Mapping[str, Any], config: Config, changeable: Collection[str] = CHANGEABLE
 ) -> list[str]:
-    """Text "key is X, was Y" of each option that differs from a manifest's and must not."""
+    """Text "key is X, was Y" for each option that must not differ from the manifest's but does."""
     defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [
