@@ -88,7 +88,7 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     if not isinstance(reply, Message):
         raise ClientError(f"the client returned {type(reply).__name__} instead of a reply")
     if reply.metadata.reply_to_message_id != message.metadata.message_id:
-        raise ClientError("the client returned a message that is no reply to the one it was sent")
+        raise ClientError("the client returned a message that does not reply to the one it was sent")
     return reply
 
 

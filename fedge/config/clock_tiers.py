@@ -35,14 +35,14 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
     for name, said in asynchrony.of_tiers.items():
         if hierarchy.tiers < 3:
             raise ConfigError(
-                f"{_KEY} must be of tiers between cloud and leaves, but has {shown(name)} without a deeper "
+                f"{_KEY} must name tiers between cloud and leaves, but names {shown(name)} without a deeper "
                 f"hierarchy.tree; leave it out, or set a tree"
             )
         tiers = hierarchy.tiers_said(name, _KEY)
         if 0 in tiers:
             raise ConfigError(
-                f"{_KEY} must be of tiers between cloud and leaves, but has {shown(name)}, whose own are "
-                f"asynchrony.cloud-rule, cloud-every, …; set those"
+                f"{_KEY} must name tiers between cloud and leaves, but names {shown(name)}, whose options "
+                f"are asynchrony.cloud-rule, cloud-every, …; set those"
             )
         for tier in tiers:
             found[tier] = _changed(asynchrony, name, said, known)

@@ -40,7 +40,7 @@ def check_keys(keys: list[str]) -> None:
     known = list(options())
     for key in keys:
         if key in _GONE:
-            raise ConfigError(f"{key} is no configuration key any more, because {_GONE[key]}; leave it out")
+            raise ConfigError(f"{key} is no longer a configuration key, because {_GONE[key]}; leave it out")
         if key not in known and _table_of(key) is None:
             raise ConfigError(
                 f"{key} is not a configuration key"
@@ -142,7 +142,7 @@ def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
                 inner = inner.setdefault(word, {})
                 if not isinstance(inner, dict):
                     raise ConfigError(
-                        f"{key} must be in a table, but {word} is {shown(inner)}; leave out one"
+                        f"{key} must be in a table, but {word} is {shown(inner)}; remove one of them"
                     )
             inner[last] = value
             folded[table] = _as_json(arguments, key, value)

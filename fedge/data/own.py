@@ -152,7 +152,7 @@ class WindowsReport:
 def _count(value: Any) -> int:
     """A whole number of at least 0, or raise ValueError."""
     if type(value) is not int or value < 0:
-        raise ValueError(f"{shown(value)} is no count")
+        raise ValueError(f"{shown(value)} is not a count")
     return value
 
 

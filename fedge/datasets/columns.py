@@ -58,7 +58,7 @@ def refuse_unknown_columns(frame: Any, others: Sequence[Any], channels: Sequence
     twice = [name for name in named if named.count(name) > 1]
     if twice:
         raise HharError(
-            f"columns: must be named for one thing each, {twice[0]!r} is named twice; leave out one"
+            f"columns: must be named for one thing each, {twice[0]!r} is named twice; remove one of them"
         )
     if not len(frame):
         raise HharError("frame: must have rows, has none; give one with a row per sample")

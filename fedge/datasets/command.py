@@ -44,7 +44,7 @@ def add_datasets(commands: Any) -> None:
 def _add_download(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="data set")
     parser.add_argument("--to", type=Path, help="folder for its files (default: data/raw/NAME)")
-    parser.add_argument("--url", default="", help="another https address of its file, as of a mirror")
+    parser.add_argument("--url", default="", help="another https address of its file, such as a mirror's")
     parser.add_argument("--sha256", default="", help="required checksum of the file")
     parser.add_argument("--no-unpack", action="store_true", help="do not unpack archives")
     parser.set_defaults(command=_one_line(_download))

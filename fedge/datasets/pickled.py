@@ -99,13 +99,13 @@ class _Reader(pickle._Unpickler):
     def _build(self) -> None:
         """Carry out BUILD, for stand-ins only: other objects would take any attribute."""
         if len(self.stack) < 2 or not isinstance(self.stack[-2], _Kept):
-            raise pickle.UnpicklingError("it has a state for what is no array")
+            raise pickle.UnpicklingError("it has a state for something other than an array")
         super().load_build()  # type: ignore[misc]
 
     def _refuse_keys(self, pairs: Sequence[Any]) -> None:
         """Raise for keys of a dictionary that are no text or numbers: others may take years to hash."""
         if not all(isinstance(key, str | bytes | int | float) for key in pairs[::2]):
-            raise pickle.UnpicklingError("it has a key that is no text")
+            raise pickle.UnpicklingError("it has a key that is not text")
 
     def _set_item(self) -> None:
         """Carry out SETITEM."""

@@ -200,7 +200,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
         truth(facts[name], name)
     without = values(facts["without"], "without")
     if any(type(each) is not int or each not in leaf.clients for each in without):
-        raise FactError("without", f"{shown(without)} are no clients of this leaf")
+        raise FactError("without", f"{shown(without)} are not clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
     for each in values(facts["needed"], "needed", _MOST_KEPT):
         whole_number(each, 0, _MOST_ROUNDS, "needed")

@@ -204,7 +204,7 @@ class EdgeEngine:
             if not why:
                 told = mapping(answer.facts["told"], "told").get(str(client))
                 if told is None and self._may_be_away:
-                    logger.warning("client %d has not come to leaf server %d", client, leaf)
+                    logger.warning("client %d has not connected to leaf server %d", client, leaf)
                     return
                 self._answer(
                     message, WindowsReport.of_text(text(told, _MOST_TOLD, "told")), kernels_told(answer)

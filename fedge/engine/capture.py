@@ -45,7 +45,7 @@ def _ended_at(reply: Message) -> int:
     try:
         return read_end_capture(reply)
     except Exception as error:  # a client can put anything into a message
-        logger.warning("a reply to the end of a capture is none: %s", printable(words_of(error)))
+        logger.warning("a reply to the end of a capture is malformed: %s", printable(words_of(error)))
         return 0
 
 

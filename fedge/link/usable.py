@@ -140,7 +140,7 @@ def refuse_unusable_node_key(path: Path) -> None:
             f"{path} must be a private key of a node, but: {told(error, 'copy it again')}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{path} must be an elliptic curve key, but is none; create it with fedge certs")
+        raise ConfigError(f"{path} must be an elliptic curve key, but is not; create it with fedge certs")
 
 
 def _names_of(one: x509.Certificate) -> list[str]:

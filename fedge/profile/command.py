@@ -178,7 +178,7 @@ def _read_capture(path: Path) -> Capture | None:
     try:
         return read_capture(path)
     except (OSError, ValueError) as error:
-        print(f"note: {path.name} is no whole capture and left out: {error}")
+        print(f"note: {path.name} is incomplete and left out: {error}")
         return None
 
 

@@ -59,8 +59,8 @@ def refuse_no_rights(folder: Path) -> None:
         if os.path.exists(place) and not os.access(place, wanted):
             rights = "readable and writable" if place.is_dir() else "readable"
             raise OddFileError(
-                f"a run must be {rights} for this user to go on, but {short(place)} is not; change its "
-                f"rights (chmod, chown), or go on as its owner"
+                f"a run must be {rights} for this user to continue, but {short(place)} is not; change its "
+                f"rights (chmod, chown), or continue as its owner"
             )
 
 

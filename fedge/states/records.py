@@ -204,7 +204,7 @@ def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecor
 def _as_told(array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """An array, of the dtype and shape that were told before."""
     if array.dtype != dtype or array.shape != shape:
-        raise ValueError("an array is another than its record says")
+        raise ValueError("an array differs from its record")
     return array
 
 

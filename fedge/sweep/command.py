@@ -305,7 +305,7 @@ def _refuse_search_elsewhere(options: argparse.Namespace) -> None:
         )
     if options.launcher != "local":
         raise ConfigError(
-            f"[search] needs --launcher local, because each batch waits for the one before, but it is "
+            f"[search] needs --launcher local, because each batch waits for the previous one, but it is "
             f"{options.launcher}; remove --launcher"
         )
     if options.only is not None:

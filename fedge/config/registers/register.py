@@ -200,7 +200,7 @@ class Register:
         if name in self._given:
             return self._given[name]
         entry = self.entry(name)
-        assert entry.code, f"{self.option}={name} stands for no code"
+        assert entry.code, f"{self.option}={name} does not name any code"
         module, _, path = entry.code.partition(":")
         if not self.is_own(name):
             return getattr(import_module(module), path)

@@ -74,8 +74,8 @@ def asked_again(
         )
     if not alike(first, second):
         raise ConfigError(
-            f"{what} must answer alike from the same start, so that a seed determines the run, but answered "
-            f"differently the second time; {hint}"
+            f"{what} must give the same result from the same start, so that a seed determines the run, but "
+            f"gave another the second time; {hint}"
         )
     return first
 

@@ -134,7 +134,7 @@ def _said(path: Path, device: Any, read: Callable[[Any], Any], each: Any) -> Any
 def _positive(value: Any) -> float:
     """A number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{shown(value)} is no number above 0")
+        raise ValueError(f"{shown(value)} is not a number above 0")
     return float(value)
 
 
@@ -205,4 +205,4 @@ def _meaning(word: str) -> dict[str, bool]:
         return known[word]
     if word.endswith("%"):
         return {}
-    raise ValueError(f"{shown(word)} is no state that FLASH knows")
+    raise ValueError(f"{shown(word)} is not a state of FLASH")

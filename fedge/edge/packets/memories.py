@@ -34,7 +34,7 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
         whole_number(size, 0, MOST_BYTES, "memories")
         text(checksum, _CHECKSUM, "memories")
         if len(checksum) != _CHECKSUM or not set(checksum) <= _DIGITS:
-            raise FactError("memories", f"{shown(checksum)} is no checksum")
+            raise FactError("memories", f"{shown(checksum)} is not a checksum")
         before = leaf.algorithm.kept.get(own[client])
         if not any_round and Kept(leaf_round, checksum, size) != before and leaf_round != new:
             raise FactError("memories", f"of leaf round {leaf_round}")

@@ -93,7 +93,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         raise ConfigError(f"options must be at most {_DEEPEST} tables deep, but {prefix} is deeper; fix it")
     for key, value in table.items():
         if not isinstance(key, str):
-            raise ConfigError(f"options must be named by text, but {shown(key)} is none; write it in quotes")
+            raise ConfigError(f"options must be named by text, but {shown(key)} is not; write it in quotes")
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:

@@ -316,7 +316,9 @@ def combine(
         return model
     seen = from_record(combined)
     if lost := sorted(set(seen) - set(mean)):
-        raise ValueError(f"{type(strategy).__name__} returned {lost[0]!r}, which is no entry of the model")
+        raise ValueError(
+            f"{type(strategy).__name__} returned {lost[0]!r}, which is not an entry of the model"
+        )
     if start is not None:
         seen = {n: start[n] + update for n, update in seen.items()}
     return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}

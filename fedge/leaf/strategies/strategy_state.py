@@ -251,7 +251,7 @@ def _refuse_json(name: str, value: Any) -> None:
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{name!r} is not finite, or none of JSON") from error
+        raise ValueError(f"{name!r} is not finite, or cannot be written as JSON") from error
     if len(text) > _LONGEST:
         raise ValueError(f"{name!r} is longer than {_LONGEST} characters")
 

@@ -169,7 +169,7 @@ def _refuse_timing_that_cannot_be(config: Config) -> None:
 
 
 def _refuse_leaf_strategy_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for a leaf strategy that cannot be made, or that sends clients keys they do not read."""
+    """Raise ConfigError for a leaf strategy that cannot be made, or that sends keys clients do not read."""
     is_own = RULES.is_own(config.leaf.strategy)
     if is_own or config.leaf.strategy_args:
         # slow import of Flower, deferred past cheap checks
@@ -437,8 +437,8 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
     unfit = [*variance_names(model, shape.input_shape, shape.tokens), *own_norms]
     if config.privacy.kind != "off" and unfit:
         raise ConfigError(
-            f"privacy.kind {config.privacy.kind} needs a model without running variances, as of BatchNorm, "
-            f"which do not tolerate noise, but {name} has {unfit[0]}; use LayerNorm or GroupNorm"
+            f"privacy.kind {config.privacy.kind} needs a model without running variances, such as "
+            f"BatchNorm's, which do not tolerate noise, but {name} has {unfit[0]}; use LayerNorm or GroupNorm"
         )
     fixed = [each for each, parameter in model.named_parameters() if not parameter.requires_grad]
     if config.privacy.kind != "off" and train.exchange == "all" and fixed:

@@ -49,7 +49,7 @@ def test_there_is_a_cloud_above_several_leaves_or_a_region():
 @pytest.mark.parametrize(
     ("tiers", "words"),
     [
-        ('{"cloud": {"every": 2}}', r"whose own are asynchrony\.cloud-rule"),
+        ('{"cloud": {"every": 2}}', r"whose options are asynchrony\.cloud-rule"),
         ('{"leaf": {"every": 2}}', r"asynchrony\.tiers must name tiers of servers over servers"),
         ('{"region-1": 3}', r"asynchrony\.tiers\.region-1 must be a table of rule, rule-args"),
         ('{"region-1": {"evry": 2}}', r"has 'evry'; did you mean every\?"),

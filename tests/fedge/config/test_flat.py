@@ -287,7 +287,7 @@ def test_a_key_without_its_section_and_one_that_resembles_nothing():
 def test_an_option_that_is_gone_is_said_to_be(value):
     """The nearest of today's keys would be no help."""
     with pytest.raises(
-        ConfigError, match=r"^cluster\.test is no configuration key any more, .*leave it out$"
+        ConfigError, match=r"^cluster\.test is no longer a configuration key, .*leave it out$"
     ):
         from_run_config({"cluster.test": value})
 

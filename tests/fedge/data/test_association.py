@@ -245,7 +245,7 @@ def in_places(clients, places, rng):
 
 def test_one_of_its_own_memory_or_in_other_places_is_refused():
     """A seed says all; numbers of places are the run's."""
-    with pytest.raises(ConfigError, match=r"hierarchy\.association .* must answer alike from the same start"):
+    with pytest.raises(ConfigError, match=r"hierarchy\.association .* must give the same result"):
         deal(f"{__name__}:by_turns")
     with pytest.raises(ConfigError, match="must return the leaf of each"):
         deal(f"{__name__}:in_places")

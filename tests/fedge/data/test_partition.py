@@ -596,7 +596,7 @@ def by_memory(windows, clients_per_leaf, rng, turns=[]):  # noqa: B006
 
 @pytest.mark.parametrize("function", [by_chance, by_global_stream, by_memory])
 def test_a_deal_that_does_not_follow_from_the_seed_is_refused(function):
-    with pytest.raises(ConfigError, match=r"partition\.kind .* must (answer alike|follow from the seed)"):
+    with pytest.raises(ConfigError, match=r"partition\.kind .* must (give the same|follow from the seed)"):
         dealt_by(function)
 
 

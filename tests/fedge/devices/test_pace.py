@@ -66,7 +66,7 @@ def test_edges_below_regions_may_be_others_than_those_below_the_cloud():
     ("tiers", "words"),
     [
         ({"region": {"rule": "fedavg"}}, r"region must have delay-s, megabytes-s, but has 'rule'"),
-        ({"cloud": {"delay-s": 1.0}}, r"whose own are asynchrony\.cloud-rule"),
+        ({"cloud": {"delay-s": 1.0}}, r"whose options are asynchrony\.cloud-rule"),
     ],
 )
 def test_edges_of_rounds_that_are_only_timed_have_no_rules(tiers, words):

@@ -185,7 +185,7 @@ def control_matches(strategy, grid):
         ("exit-3", "exception", "SystemExit(3): the client tried to end its process"),
         ("none", "exception", "the client returned NoneType instead of a reply"),
         ("number", "exception", "the client returned int instead of a reply"),
-        ("other-message", "exception", "a message that is no reply to the one it was sent"),
+        ("other-message", "exception", "a message that does not reply to the one it was sent"),
         ("out-of-memory", "exception", "Unable to allocate"),
         ("empty", "rejected: not readable", "KeyError"),
         ("nan", "rejected: not finite", "entry 'hidden.weight'"),

@@ -270,7 +270,7 @@ def test_a_part_without_draws_is_taken(option, monkeypatch):
 @pytest.mark.parametrize(("option", "source"), EACH)
 def test_draws_that_no_seed_says_are_refused(option, source, monkeypatch):
     monkeypatch.setattr(f"{__name__}.drawn", CHANCE[source])
-    with pytest.raises(ConfigError, match=r"must (follow from the seed|answer alike)") as caught:
+    with pytest.raises(ConfigError, match=r"must (follow from the seed|give the same result)") as caught:
         ASKED[option][2](_config(option))
     assert "\n" not in str(caught.value)
     assert option.removesuffix("s") in str(caught.value)

@@ -88,11 +88,11 @@ def test_a_pickle_of_more_than_plain_data_is_not_loaded(tmp_path, what, capsys):
     ("kind", "what", "words"),
     [
         ("fedscale-capacity", {1: {"computation": 3.0}}, "device 1, must have .*KeyError: 'communication'"),
-        ("fedscale-capacity", {1: {"computation": -3.0, "communication": 1}}, "no number above 0"),
+        ("fedscale-capacity", {1: {"computation": -3.0, "communication": 1}}, "not a number above 0"),
         ("fedscale-capacity", [1], "must hold a dictionary of devices"),
         ("fedscale-behaviour", {1: {"active": [1], "inactive": [], "finish_time": 9}}, "device 1.*shorter"),
         ("flash-timers", {"g": {"isSuccess": True}}, "device 'g'.*trace_start"),
-        ("flash-states", {"g": {"messages": "2020-01-02 00:00:00\tasleep"}}, "'asleep' is no state"),
+        ("flash-states", {"g": {"messages": "2020-01-02 00:00:00\tasleep"}}, "'asleep' is not a state"),
         ("flash-states", {"g": {"messages": "soon\tWifi"}}, "device 'g'.*isoformat"),
     ],
 )

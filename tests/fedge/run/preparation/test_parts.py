@@ -259,7 +259,7 @@ def test_a_model_that_does_not_fit_the_data_is_refused(changes, shape, message):
         ("nothing", ""),
         ("raises", "KeyError: 'train_metrics' .*my_parts.py, line"),
         ("nan", "FloatingPointError: entry 'layers.1.weight' of what it makes of 2 replies is not finite"),
-        ("other", "ValueError: Rule returned 'other', which is no entry of the model"),
+        ("other", "ValueError: Rule returned 'other', which is not an entry of the model"),
         ("table", "ValueError: aggregate_train of Rule must return a pair"),
     ],
 )
