@@ -398,7 +398,6 @@ ELSEWHERE = (
         "fedge/trackers/tracker.py": "fedge/trackers/test_tracking.py",
         # a client's algorithm, as methods and whole runs show it
         "fedge/algorithm/algorithm.py": "fedge/methods/test_witness.py",
-        "fedge/algorithm/client.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/descent.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/leaf_part.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/making.py": "runs/methods/test_algorithms.py",

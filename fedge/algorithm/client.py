@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
 from fedge.states.named import Memory, read_only
@@ -21,7 +21,7 @@ from fedge.training.local import TrainResult, one_pass
 from fedge.training.networks.models import head_names, layer_names
 from fedge.training.networks.module_state import load_state
 from fedge.training.networks.own_models import OwnDraws
-from fedge.training.settings import LocalTraining
+from fedge.training.settings import LocalTraining, with_changed
 
 Plain = Callable[[State, LocalTraining, "torch.Generator", "State | None"], TrainResult]
 """(start, settings, order of windows, correction) → Fedge's own local training, by whatever computes it."""
@@ -173,12 +173,14 @@ class Client:
             **changed: settings of local training to change: epochs, lr, momentum, weight_decay, …
 
         Raises:
-            ValueError: an unknown name, or a value that is not allowed.
+            TypeError, ValueError: an unknown name, or a value that is not allowed.
             FloatingPointError: a loss or a weight is not finite.
         """
         start = self.received if start is None else start
-        settings = self._changed(steps, changed)
-        pulls: list[Any] = [pull] if pull and isinstance(pull[0], (int, float)) else list(pull)
+        if not isinstance(start, Mapping):
+            raise TypeError(f"start must be a model's entries, name → array, but is {shown(start)}")
+        settings, only = self._changed(steps, changed), _names(only)
+        pulls = self._pulls(pull)
         if len(pulls) == 1 and pulls[0][1] is start and not settings.prox_mu:  # FedProx, by the option
             settings, pulls = replace(settings, prox_mu=pulls[0][0]), []
         changes = Changes(pulls, correction, only, loss, penalty, after)
@@ -195,8 +197,33 @@ class Client:
     def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
         """Settings with the method's changes; epochs set by the method override `train.local-steps`."""
         if steps is None and "epochs" not in changed:
-            return replace(self.settings, **changed) if changed else self.settings
-        return replace(self.settings, **{"steps": steps or 0, **changed})
+            return with_changed(self.settings, changed) if changed else self.settings
+        found = with_changed(self.settings, {"steps": 0 if steps is None else steps, **changed})
+        if steps is not None and not found.steps:
+            raise ValueError(f"steps must be at least 1, got {steps}; None for epochs")
+        return found
+
+    def _pulls(self, pull: Any) -> list[Any]:
+        """Pulls as pairs, from one or several.
+
+        Raises:
+            TypeError: it is neither.
+            ValueError: weights have a name that the model lacks.
+        """
+        given = list(pull) if isinstance(pull, Iterable) and not isinstance(pull, Mapping) else [pull]
+        pulls = [tuple(given)] if given and not isinstance(given[0], (tuple, list)) else given
+        for each in pulls:
+            if len(each) != 2 or np.ndim(each[0]) or not isinstance(each[1], Mapping):
+                raise TypeError(
+                    f"pull must be (strength, weights), or several of them, but is or has {shown(each)}"
+                )
+            unknown = [name for name in each[1] if name not in self.received]
+            if unknown:
+                raise ValueError(
+                    f"pull must name entries of the model, but has {shown(unknown[0])}"
+                    f"{nearest(str(unknown[0]), list(self.received))}"
+                )
+        return [(float(strength), weights) for strength, weights in pulls]
 
     def trainer(self, start: State, *, only: Sequence[str] | None = None, **changed: Any) -> Trainer:
         """A separate network to train step by step, for methods with several networks.
@@ -208,8 +235,8 @@ class Client:
         """
         network = self.network_with(start).train()
         draws = None if self.draws is None else OwnDraws(self.draws)
-        with frozen_but(network, only):
-            made = Trainer(network, replace(self.settings, **changed), Changes(), draws)
+        with frozen_but(network, _names(only)):
+            made = Trainer(network, with_changed(self.settings, changed), Changes(), draws)
         self._trainers.append(made)
         return made
 
@@ -247,6 +274,19 @@ class Client:
     def features(self, network: nn.Module) -> Features:
         """Recorder of the inputs to a network's head, from now on."""
         return Features(network)
+
+
+def _names(only: Any) -> list[str] | None:
+    """Names of entries, from any iterable of them; None for all.
+
+    Raises:
+        TypeError: it is a single text, whose letters would be names.
+    """
+    if only is None:
+        return None
+    if isinstance(only, str) or not isinstance(only, Iterable):
+        raise TypeError(f"only must be a list of names, as client.head, but is {shown(only)}")
+    return list(only)
 
 
 class Features:

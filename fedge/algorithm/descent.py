@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedge.config.registers.option import shown
 from fedge.states.averaging import State
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.local import one_pass, pass_loss
@@ -131,11 +132,13 @@ class Trainer(Sgd):
             loss = super().loss(x, y)
         else:
             with self.drawing():
-                loss = changes.loss(self.model, x, y)
+                loss = _scalar("loss", changes.loss(self.model, x, y))
+            if not loss.requires_grad:
+                raise TypeError("loss must be computed from the network's weights, but has no gradient")
         if changes.penalty is None:
             return loss
         with self.drawing():
-            return loss + changes.penalty(self.model, x, y)
+            return loss + _scalar("penalty", changes.penalty(self.model, x, y))
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Gradients corrected as in `Sgd`, then with the pulls added."""
@@ -144,6 +147,20 @@ class Trainer(Sgd):
             for i, target in zip(here, targets, strict=True):
                 found[i] = found[i] + strength * (self.weights[i] - target)
         return tuple(found)
+
+
+def _scalar(what: str, found: object) -> Tensor:
+    """Value of a method's own loss or penalty on a batch; a plain number is a constant.
+
+    Raises:
+        TypeError: it is no single number.
+    """
+    if isinstance(found, (int, float, np.generic)):
+        found = torch.tensor(float(found))
+    if not isinstance(found, Tensor) or found.numel() != 1:
+        has = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else shown(found)
+        raise TypeError(f"{what} must answer one number for a batch, as a mean does, but answers {has}")
+    return found.reshape(()) if found.ndim else found
 
 
 def _copied(value: np.ndarray | Tensor, like: Tensor) -> Tensor:

@@ -149,6 +149,7 @@ def _number(loss: object) -> float:
     Raises:
         TypeError: the loss is not a number.
     """
+    loss = loss.detach() if isinstance(loss, Tensor) else loss
     try:
         return float(loss)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
@@ -161,6 +162,8 @@ def _travelling(sent: Sent, received: State) -> State:
     differing = sorted(set(state) ^ set(received))
     if differing:
         raise ValueError(f"train must return the model's entries, but differs in {differing[0]!r}")
+    if isinstance(sent.only, str):
+        raise TypeError(f"only must be a list of names, as client.head, but is {shown(sent.only)}")
     only = set(received) if sent.only is None else set(sent.only)
     unknown = sorted(only - set(received))
     if unknown or not only:

@@ -8,6 +8,7 @@ servers.
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -201,6 +202,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
             found = asked_twice(GROUPINGS, name, lambda: code(lent, config, before, **arguments))
         grouping = _as_grouping(name, found, len(evidence.weights))
         if is_own:
+            grouping = _with_usable_models(name, grouping, evidence)
             _refuse_other_models(name, grouping, "pool" in needs(config), config.fixed_count or 0)
         return grouping
 
@@ -234,6 +236,8 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
         with GROUPINGS.carried_out(name, NotComparable):
             found = part.group(evidence.read_only())
         grouping = _as_grouping(name, found, len(evidence.weights))
+        if GROUPINGS.is_own(name):
+            grouping = _with_usable_models(name, grouping, evidence)
         _refuse_other_models(name, grouping, "pool" in needs, config.fixed_count or 0)
         return grouping
 
@@ -252,13 +256,16 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
     return GroupingMethod(group, lambda _: needs, part.compares, by_time=True, ask=asks)
 
 
-def _of_family(name: str, family: Family, leaves: int) -> Grouping:
-    """A family of models as a grouping; labels are the largest membership.
+def _of_family(name: str, family: Family, leaves: int, kept: Mapping[str, Any] | None = None) -> Grouping:
+    """A family of models as a grouping, with the method's state; labels are the largest membership.
 
     Raises:
         ConfigError: memberships are none of all leaves.
     """
-    shares = np.asarray(family.memberships, dtype=np.float64)
+    try:
+        shares = np.asarray(family.memberships, dtype=np.float64)
+    except (TypeError, ValueError):  # of rows of several lengths, or no numbers
+        shares = np.zeros(0)
     if shares.ndim != 2 or len(shares) != leaves or not shares.shape[1]:
         what = f"of shape {shares.shape}"
     elif not np.isfinite(shares).all() or (shares < 0).any():
@@ -270,7 +277,9 @@ def _of_family(name: str, family: Family, leaves: int) -> Grouping:
     else:
         labels = number_by_first_appearance(shares.argmax(axis=1))
         models = None if family.models is None else list(family.models)
-        found = Grouping(labels, family.similarity, family.facts, models=models, memberships=shares)
+        found = Grouping(
+            labels, family.similarity, family.facts, kept=kept, models=models, memberships=shares
+        )
         return _usable(name, found, leaves)
     raise ConfigError(
         f"cluster.method {name} must return memberships (S, K) of {leaves} leaves, rows that sum to 1, but "
@@ -286,12 +295,24 @@ def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
     """
     if isinstance(found, Family):
         return _of_family(name, found, leaves)
-    grouping = found if isinstance(found, Grouping) else Grouping(np.asarray(found), None)
-    labels = np.asarray(grouping.labels)
+    if isinstance(found, Grouping) and found.memberships is not None and GROUPINGS.is_own(name):
+        mixed = Family(found.memberships, found.models, found.similarity, found.facts)
+        return _of_family(name, mixed, leaves, found.kept)
+    grouping = found if isinstance(found, Grouping) else Grouping(found, None)
+    try:
+        labels = np.asarray(grouping.labels)
+    except ValueError:  # of lists of several lengths
+        labels = np.zeros(0)
     if labels.shape != (leaves,) or not np.issubdtype(labels.dtype, np.integer):
         raise ConfigError(
             f"cluster.method {name} must return a whole number for each of {leaves} leaves, but returned "
             f"{shown(found)}; fix it"
+        )
+    if labels.min() < 0:
+        raise ConfigError(
+            f"cluster.method {name} must return labels of 0 or more, because leaves with one label are one "
+            f"cluster, also those that a method counts as noise by -1, but returned {shown(found)}; give "
+            f"each leaf without a group a label of its own"
         )
     return _usable(name, replace(grouping, labels=number_by_first_appearance(labels)), leaves)
 
@@ -312,9 +333,84 @@ def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
         )
     _refuse_what_json_lacks(name, "facts", grouping.facts)
     _refuse_what_json_lacks(name, "kept", grouping.kept)
-    if GROUPINGS.is_own(name):  # others read theirs as it comes back
-        _refuse_what_json_changes(name, grouping.kept or {})
-    return replace(grouping, similarity=similarity)
+    if not GROUPINGS.is_own(name):
+        return replace(grouping, similarity=similarity)
+    if similarity is not None and not np.isfinite(similarity).all():
+        raise ConfigError(
+            f"cluster.method {name} must return a similarity of finite numbers, or None, but returned "
+            f"{shown(grouping.similarity)}; fix it"
+        )
+    taken = sorted(OF_THE_STEP & set(grouping.facts or {}))
+    if taken:
+        raise ConfigError(
+            f"cluster.method {name} must return facts under names of its own, because clusters.jsonl says "
+            f"{shown(taken[0])} of every step itself, but returned {shown(grouping.facts[taken[0]])}; "
+            f"rename it"
+        )
+    _refuse_what_json_changes(name, grouping.kept or {})  # built-in methods read theirs as it comes back
+    return replace(grouping, similarity=similarity, facts=_without_nan(dict(grouping.facts or {})))
+
+
+OF_THE_STEP = frozenset(
+    {
+        *("round", "signal", "tau", "labels", "similarity", "common_start", "method", "memberships"),
+        *("compared", "skipped", "events", "candidate", "agreed", "cross_loss", "exchange_bytes", "probe"),
+        *("server", "server_round", "models_without_leaves", "too_few_for_rule", "rule_failed"),
+    }
+)
+"""Keys of a line of clusters.jsonl said of every step, or by the cloud."""
+
+
+def _without_nan(value: Any) -> Any:
+    """Facts with null for numbers that are not finite, which JSON lacks."""
+    if isinstance(value, Mapping):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_usable_models(name: str, grouping: Grouping, evidence: Evidence) -> Grouping:
+    """A grouping whose models are arrays of names, shapes and types of the leaves' models.
+
+    Raises:
+        ConfigError: one has other names or shapes, or is not finite.
+    """
+    if grouping.models is None:
+        return grouping
+    like = evidence.models[0]
+    return replace(grouping, models=[_model_like(name, model, like) for model in grouping.models])
+
+
+def _model_like(name: str, model: Any, like: State) -> State:
+    """A model of a user's method in the form of a leaf's; arrays of PyTorch and other precisions are cast.
+
+    Raises:
+        ConfigError: as of `_with_usable_models`.
+    """
+    wrong = ""
+    if not isinstance(model, Mapping):
+        wrong = shown(model)
+    elif differing := sorted(set(map(str, model)) ^ set(like)):
+        wrong = f"one that differs in {shown(differing[0])}"
+    else:
+        arrays = {key: _host_array(model[key]) for key in like}
+        for key, array in arrays.items():
+            if array.shape != like[key].shape or array.dtype.kind not in "fiub":
+                wrong = wrong or f"{key!r} of shape {array.shape}, not {like[key].shape}"
+            elif not np.isfinite(array).all():
+                wrong = wrong or f"{key!r} with values that are not finite"
+        if not wrong:
+            return {key: array.astype(like[key].dtype, copy=False) for key, array in arrays.items()}
+    raise ConfigError(
+        f"cluster.method {name} must return models with the entries of the leaves' models, name → array, but "
+        f"returned {wrong}; fix it"
+    )
+
+
+def _host_array(value: Any) -> np.ndarray:
+    """An array of anything; a tensor's is copied to the host."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
 def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: int) -> None:
@@ -327,6 +423,12 @@ def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: i
         count: of these.
     """
     takes = grouping.takes
+    if not has_pool and grouping.models is not None and grouping.memberships is None:
+        raise ConfigError(
+            f'cluster.method {name} must need "pool" to return models of the cloud\'s own, or memberships to '
+            f"mix them, but returned {quantity(len(grouping.models), 'model')} without; return a "
+            f"fedge.clustering.Family, or leave models out"
+        )
     if not has_pool and takes is None:
         return
     if not has_pool:

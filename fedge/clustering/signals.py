@@ -61,7 +61,10 @@ def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
         ConfigError: another type or shape, values not finite or not symmetric.
     """
     with suppress(TypeError, ValueError):
-        matrix = np.asarray(found, dtype=np.float64)
+        matrix = np.asarray(found)
+        if matrix.dtype.kind == "c":  # NumPy would drop the imaginary part with no more than a warning
+            raise TypeError
+        matrix = matrix.astype(np.float64)
         if matrix.shape == (size, size) and np.isfinite(matrix).all() and np.allclose(matrix, matrix.T):
             return matrix
     raise ConfigError(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedge.config.registers.option import nearest, shown
+from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
@@ -52,6 +56,42 @@ class LocalTraining:
     def passes(self, windows: int) -> list[int]:
         """Steps in each pass over a number of windows, see `fedge.training.passes`."""
         return steps_of_passes(windows, self.batch_size, self.epochs, self.steps)
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
+
+
+def with_changed(settings: LocalTraining, changed: Mapping[str, Any]) -> LocalTraining:
+    """Settings with some changed by a method's own code, by name.
+
+    Another optimiser is PyTorch's, because native steps are those of SGD, and begins without the arguments of
+    the run's.
+
+    Raises:
+        TypeError: a name is no setting's, or a value of another kind.
+        ValueError: a value is out of range.
+    """
+    defaults = {field.name: field.default for field in fields(LocalTraining)}
+    values = {name: _plain(value) for name, value in changed.items()}
+    for name, value in values.items():
+        if name not in defaults:
+            near = nearest(name, list(defaults)) or f"; it has {', '.join(defaults)}"
+            raise TypeError(f"local training has no setting {shown(name)}{near}")
+        kind: type = {"task": Task}.get(name, type(defaults[name]))
+        fits = type(value) in ((int, float) if kind is float else (kind,)) or (
+            kind not in _KINDS and isinstance(value, kind)
+        )
+        if name != "augment" and not fits:
+            raise TypeError(f"{name} must be {_KINDS.get(kind, f'a {kind.__name__}')}, but is {shown(value)}")
+    if values.get("optimizer", settings.optimizer) != settings.optimizer:
+        OPTIMIZERS.entry(values["optimizer"])
+        values = {"optimizer_args": (), "kernel": "torch", **values}
+    return replace(settings, **values)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's or PyTorch's as one of Python's; anything else as it is."""
+    return value.item() if isinstance(value, (np.generic, Tensor)) and np.ndim(value) == 0 else value
 
 
 def optimizer_arguments(config: TrainConfig) -> tuple[tuple[str, Any], ...]:

@@ -1,16 +1,29 @@
 """Code of the user's that groups leaves: what it may return, and what is said when it fails."""
 
+import json
+
 import numpy as np
 import pytest
+import torch
 
+from fedge.cloud.step import CloudStep
 from fedge.clustering import CloudPart
 from fedge.clustering.likeness.evidence import Evidence, NotComparable
-from fedge.clustering.registry import NEEDS, Family, Grouping, cloud_model_count, method_named, sent_for
+from fedge.clustering.registry import (
+    NEEDS,
+    OF_THE_STEP,
+    Family,
+    Grouping,
+    cloud_model_count,
+    method_named,
+    sent_for,
+)
 from fedge.clustering.signals import similarity_of
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.traits import BY_THRESHOLD_ONLY
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.records.recorder import _cluster_entry
 
 MODELS = [{"head": np.full((2, 2), float(leaf), np.float32)} for leaf in range(3)]
 
@@ -96,8 +109,8 @@ def test_a_matrix_of_numbers_of_any_kind_is_a_signal():
 
 @pytest.mark.parametrize(
     "returned",
-    [None, [[1.0]], np.full((3, 3), np.nan), [["a"] * 3] * 3, np.arange(9.0).reshape(3, 3)],
-    ids=["nothing", "too small", "not a number", "text", "not symmetric"],
+    [None, [[1.0]], np.full((3, 3), np.nan), [["a"] * 3] * 3, np.arange(9.0).reshape(3, 3), np.eye(3) * 1j],
+    ids=["nothing", "too small", "not a number", "text", "not symmetric", "complex"],
 )
 def test_what_is_no_comparison_is_refused_by_name(returned):
     with pytest.raises(ConfigError, match=r"cluster\.signal .* must return a symmetric \(3, 3\) matrix"):
@@ -196,3 +209,62 @@ def test_models_of_the_clouds_are_counted_in_options():
     assert grouped(method, count="2").takes.tolist() == [0, 1, 1]
     with pytest.raises(ConfigError, match=r"cluster\.count must be the number of the cloud's models"):
         grouped(method)
+
+
+@pytest.mark.parametrize(
+    ("returned", "telling"),
+    [
+        (-np.ones(3, dtype=np.int64), "labels of 0 or more"),
+        ([0, 0, -1], "labels of 0 or more"),  # noise, as a density-based method says it
+        ([[0, 1], [2]], "a whole number for each"),
+        (([0, 1, 1], np.eye(3)), "a whole number for each"),
+        (Grouping([[0, 1], [2]], None), "a whole number for each"),
+        (Grouping(np.arange(3), np.full((3, 3), np.nan)), "similarity of finite numbers"),
+        (Grouping(np.arange(3), None, memberships=np.ones((3, 2))), "rows that sum to 1"),
+        (Family([[1], [0, 1], [1]]), "rows that sum to 1"),
+        (Grouping(np.arange(3), None, models=MODELS), "return a fedge.clustering.Family"),
+        *(
+            (Grouping(np.arange(3), None, {key: 1}), f"names of its own.*'{key}'")
+            for key in sorted(OF_THE_STEP)
+        ),
+        *(
+            (Family(np.eye(3), models=[*MODELS[:2], wrong]), "models with the entries")
+            for wrong in (
+                None,
+                {},
+                {"head": np.zeros(3)},
+                {"head": np.full((2, 2), np.nan)},
+                {"head": np.full((2, 2), "a")},
+                {"hed": np.zeros((2, 2))},
+                {"head": np.zeros((2, 2)), "more": np.zeros(1)},
+            )
+        ),
+    ],
+)
+def test_no_answer_is_taken_for_another(returned, telling):
+    """Each of them would become some grouping in silence, or end the run later without a name."""
+    with pytest.raises(ConfigError, match=rf"^cluster\.method .*{telling}[^\n]*$"):
+        grouped(lambda evidence, config, before: returned)
+
+
+@pytest.mark.parametrize("cast", [np.float64, torch.tensor, lambda a: torch.tensor(a, requires_grad=True)])
+def test_a_familys_models_are_cast_to_the_leaves(cast):
+    models = [{"head": cast(model["head"] * 0.5)} for model in MODELS]
+    found = grouped(lambda evidence, config, before: Family(np.eye(3), models=models)).models
+    assert all(type(m["head"]) is np.ndarray and m["head"].dtype == np.float32 for m in found)
+    assert all((m["head"] == 0.5 * leaf["head"]).all() for m, leaf in zip(found, MODELS, strict=True))
+
+
+def test_facts_are_json_of_any_reader():
+    facts = {"gap": float("nan"), "of": [1.0, {"most": float("inf")}]}
+    found = grouped(lambda evidence, config, before: Grouping(np.arange(3), None, facts)).facts
+    assert json.loads(json.dumps(found, allow_nan=False)) == {"gap": None, "of": [1.0, {"most": None}]}
+
+
+def test_own_facts_keep_off_what_a_line_says_itself():
+    """Of a step as it is recorded; a key added to the line belongs to `OF_THE_STEP`."""
+    step = CloudStep(
+        signal="", labels=np.arange(3), similarity=None, tau=0.0, common_start=True, offers=[],
+        method="", memberships=np.eye(3),
+    )  # fmt: skip
+    assert set(_cluster_entry(1, step)) <= OF_THE_STEP
