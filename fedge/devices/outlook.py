@@ -17,10 +17,11 @@ from fedge.devices.population.availability import FOREVER_US, Presence
 from fedge.devices.population.fleet import Fleet, quickest_s, usual_s, watts_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.timeline.clock import SECOND_US
+from hhar.quantity import quantity
 
 _MOMENTS, _SAMPLE = 32, 1000
 _NOTHING = (
-    "the model is still the initial one after {seconds:g} virtual s: {jobs} jobs ended, {updates} of them "
+    "the model is still the initial one after {seconds:g} virtual s: {jobs} ended, {updates} of them "
     "brought something; {remedy}"
 )
 
@@ -164,7 +165,9 @@ def nothing_made(procedure: Procedure) -> str | None:
         remedy = "lower asynchrony.cloud-every, asynchrony.cloud-delay-s or the buffer in cloud-rule-args"
         if procedure.above is not None and not all(server.number for server in procedure.servers):
             remedy += ", or see to leaves that made none"
-    return _NOTHING.format(seconds=seconds, jobs=ledger.total("jobs"), updates=updates, remedy=remedy)
+    return _NOTHING.format(
+        seconds=seconds, jobs=quantity(ledger.total("jobs"), "job"), updates=updates, remedy=remedy
+    )
 
 
 def _windows(fleet: Fleet, who: Population, config: Config) -> np.ndarray:

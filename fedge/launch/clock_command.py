@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedge.rounds.measurements.moment import VersionRow
 
 _WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
+_OF_WHAT_IS_OFF = ("scaffold.", "gate.", "cluster.")  # options of the run that a clock leaves out
 _MEBI = 2**20
 
 
@@ -89,6 +90,7 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
     Raises:
         ConfigError: no rule is set, or clients, configuration and rule do not fit together.
     """
+    from fedge.config.effects import options_without_effect
     from fedge.config.flat import from_run_config
     from fedge.devices.outlook import nothing_made
     from fedge.devices.timing import timed
@@ -100,6 +102,9 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
     if not config.asynchrony.is_on:
         raise ConfigError("fedge clock needs a virtual clock; add -c 'asynchrony.rule=\"fedbuff\"'")
     refuse_clock_parts_that_do_not_fit(config)
+    for line in options_without_effect(config):
+        if not line.startswith(_OF_WHAT_IS_OFF):
+            print(f"note: {line}")
     seed, _ = resolve_seed(config.seed)
     rows: list[VersionRow] = []
 

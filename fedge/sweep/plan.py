@@ -42,6 +42,13 @@ from fedge.launch.projects.project import flatten, read_config, read_toml
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
 _MOST_RUNS = 10_000  # each has a folder, and is checked before the first starts, in some milliseconds
+COLUMNS = frozenset(
+    {
+        *("run", "seed", "status", "metric", "group", "seeds", "n", "mean", "std", "low", "high"),
+        *("reference", "n_pairs", "difference", "difference_low", "difference_high"),
+    }
+)
+"""Columns of runs.csv and sweep.csv beside those named for axes and metrics."""
 _OWN_TABLES = ("sweep", "base", "grid")
 _SWEEP_KEYS = ("name", "seeds", "supernodes", "runs-dir", "keep-checkpoints")
 _ENTRY_KEYS = ("name", "config", "supernodes")
@@ -220,6 +227,11 @@ def _supernodes(value: Any) -> int:
 
 def _axis(name: str, table: Any) -> Axis:
     """[grid] or an array of tables as an axis."""
+    if name in COLUMNS:
+        raise ConfigError(
+            f"[{name}] must have another name, because the tables of a sweep have a column {name} of their "
+            f"own; write for example [[my-{name}]]"
+        )
     if name == "grid":
         return Axis(name, _grid(table))
     if not (isinstance(table, list) and table and all(isinstance(entry, Mapping) for entry in table)):

@@ -51,6 +51,11 @@ class Score:
         """The message text."""
         return self.words or self.name.replace("_", " ")
 
+    @property
+    def tail_said(self) -> str:
+        """The percentile than which a tenth do worse, in words."""
+        return "10th percentile" if self.higher_is_better else "90th percentile"
+
     def merit(self, value: float) -> float:
         """A value of this score, oriented so that more is better.
 

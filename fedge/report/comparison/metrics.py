@@ -164,7 +164,7 @@ def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
     found = {
         f"mean test {said}": of_score(first, _last(f"{test}_mean")),
         f"worst client's test {said}": of_score(first, _last(f"{test}_worst")),
-        f"10th percentile of test {said}": of_score(first, _last(f"{test}_p10")),
+        f"{first.tail_said} of test {said}": of_score(first, _last(f"{test}_p10")),
         f"std of test {said} over clients": cost(_last(f"{test}_std")),
         f"Jain index of test {said}": evenness(_last(f"{test}_jain")),
         f"mean test {said} over leaves": of_score(first, _over_leaves(test)),
@@ -188,7 +188,7 @@ def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
         f"seen users: mean {said} after fine-tuning": of_score(first, _last(f"tuned_{name}_mean")),
         f"unseen users: mean {said}": of_score(first, _last(f"{unseen}_mean")),
         f"unseen users: worst {said}": of_score(first, _last(f"{unseen}_worst")),
-        "unseen users: 10th percentile": of_score(first, _last(f"{unseen}_p10")),
+        f"unseen users: {first.tail_said}": of_score(first, _last(f"{unseen}_p10")),
         "unseen users: std over unseen clients": cost(_last(f"{unseen}_std")),
         "unseen users: Jain index": evenness(_last(f"{unseen}_jain")),
         "unseen users: mean over leaves": of_score(first, _over_leaves(unseen)),

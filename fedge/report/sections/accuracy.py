@@ -142,7 +142,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
     _finish(run, axes, f"test {run.score.said}")
     numbers = table(
         (
-            "round", "seen mean", "unseen mean", "std", "worst", "10th percentile", "Jain index",
+            "round", "seen mean", "unseen mean", "std", "worst", run.score.tail_said, "Jain index",
             *(score.said for score in run.scores[1:2]),
         ),
         rounds.select(

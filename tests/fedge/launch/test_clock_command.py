@@ -64,6 +64,14 @@ def test_what_cannot_be_is_one_line(arguments, words, capsys):
     assert words in capsys.readouterr().err
 
 
+def test_what_has_no_effect_on_the_clock_is_said_as_a_run_says_it(capsys):
+    """Not of options of what a clock leaves out, which may have an effect in the run."""
+    more = "asynchrony.deadline-s=3.0 devices.dropout=0.5 gate.min-gain=0.1 cluster.method=spectral"
+    assert main(["clock", "-c", f"{SMALL} {more}", "--devices", "12"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert [note.split("=")[0] for note in notes] == ["note: asynchrony.deadline-s"]
+
+
 def test_a_clock_on_which_no_model_is_made_says_so(capsys):
     slow = SMALL + " devices.preset-args.seconds=1000000.0"
     assert main(["clock", "-c", slow, "--devices", "12"]) == 0

@@ -11,7 +11,8 @@ from odd_names import odd_names
 
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError
-from fedge.sweep.plan import read_sweep
+from fedge.report.comparison.finals import CSV_COLUMNS
+from fedge.sweep.plan import COLUMNS, read_sweep
 
 ROOT = Path(__file__).parents[3]
 
@@ -341,3 +342,21 @@ def test_no_name_of_a_sweep_leads_out_of_its_folder(tmp_path, monkeypatch):
             run.folder.mkdir(parents=True, exist_ok=True)
     assert taken > 50
     assert all(line.isprintable() and len(line) < 1000 for line in refused)
+
+
+@pytest.mark.parametrize("column", sorted(COLUMNS))
+def test_an_axis_is_named_like_no_column_of_the_tables(read, column):
+    """Two columns of one name, of which readers of CSV keep one, or rename one in silence."""
+    text = f"""
+    [[variants]]
+    name = "a"
+    [[{column}]]
+    name = "b"
+    """
+    with pytest.raises(ConfigError, match=rf"\[{column}\] must have another name.*\[\[my-{column}\]\]"):
+        read(text)
+
+
+def test_the_columns_of_the_tables_are_known():
+    """A column added to sweep.csv or runs.csv belongs to `COLUMNS`."""
+    assert {*CSV_COLUMNS, "run", "seed", "status"} == COLUMNS
