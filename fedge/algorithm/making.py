@@ -10,6 +10,7 @@ from typing import Any
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.leaf_part import LeafPart
 from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, arguments_of, shown
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.config.registers.register import refuse_misfit
@@ -42,6 +43,9 @@ def _made(name: str, arguments: str, code: Any) -> Algorithm:
             f"leaf of {what} must be a class derived from fedge.algorithm.LeafPart, but is {shown(part)}; "
             f"see docs/own-method.md"
         )
+    refuse_misspelt(code, Algorithm, what)
+    if part is not None:
+        refuse_misspelt(part, LeafPart, f"leaf of {what}")
     given = _keywords(arguments)
     of_leaf = {key for key in given if part is not None and _takes(part, key)}
     for_client = {key: value for key, value in given.items() if _takes(code, key) or key not in of_leaf}

@@ -20,6 +20,7 @@ from fedge.clustering.likeness.evidence import Evidence, NotComparable, Question
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit, refuse_undeclared
 from fedge.config.registers.traits import BY_TIME
@@ -224,6 +225,7 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
             f"cluster.method {name} must be a function, or a class derived from fedge.clustering.CloudPart "
             f"with a method group(cloud), but is {shown(code)}; see docs/own-method.md"
         )
+    refuse_misspelt(code, CloudPart, f"cluster.method {name}")
     refuse_misfit(code, f"cluster.method {name}", "cluster.method-args", arguments, ())
     try:
         part = code(**arguments)

@@ -47,6 +47,17 @@ def options_without_effect(config: RunOptions) -> list[str]:
     return lines
 
 
+def effects_twice(config: RunOptions) -> list[str]:
+    """A line for every changed option that adds to the same of a part."""
+    train = config.train
+    if not train.prox_mu or not parts.ALGORITHMS.has(train.algorithm, traits.PROXIMAL):
+        return []
+    return [
+        f"train.prox-mu={train.prox_mu:g} is added to the proximal term of train.algorithm "
+        f"{train.algorithm}: for one of the two, set train.prox-mu=0, or train.algorithm=fedavg"
+    ]
+
+
 def _read_by(register: Register, key: str) -> Effect:
     """Condition: the chosen part reads the option; a user's part may read any."""
     section, name = register.option.split(".")

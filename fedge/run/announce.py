@@ -9,7 +9,7 @@ from functools import partial
 from fedge.callbacks.calls import Stop
 from fedge.clustering.deal_test.reach import out_of_reach
 from fedge.clustering.registry import sent_for
-from fedge.config.effects import options_without_effect
+from fedge.config.effects import effects_twice, options_without_effect
 from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.registers.traits import AFRESH
 from fedge.config.topology import known_per_leaf, sizes_of_branches
@@ -136,7 +136,7 @@ class Announcer:
         notes = [_SYNTHETIC] if source.synthetic else []
         if "cast" in facts.about:
             notes.append(f"data were cast: {facts.about['cast'][:_LONGEST]}")
-        for note in [*notes, *options_without_effect(config)]:
+        for note in [*notes, *options_without_effect(config), *effects_twice(config)]:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)
         if config.privacy.kind != "off":

@@ -171,11 +171,13 @@ def _export(options: argparse.Namespace) -> int:
     if options.onnx is None and options.torchscript is None:
         raise ConfigError("fedge export must be told what to write: --onnx FILE or --torchscript FILE")
     models, choice = _chosen(options)
+    from fedge.inference.card import NUMBERS
     from fedge.inference.export import write_onnx, write_torchscript
 
     classifier = models.classifier(choice)
     for write, path in ((write_onnx, options.onnx), (write_torchscript, options.torchscript)):
         if path is not None:
             off = write(classifier, models.card, path)
-            print(f"{path} (probabilities within {off:.1g} of the model's)")
+            answers = "numbers" if models.card.says == NUMBERS else "probabilities"
+            print(f"{path} ({answers} within {off:.1g} of the model's)")
     return 0

@@ -47,6 +47,8 @@ DRAWN = "drawn again"  # a partition: redrawn until every client has windows
 
 GIVES_UP = "gives up"  # a callback: may stop a run early
 
+PROXIMAL = "has a proximal term"  # a client's algorithm: train.prox-mu is added to its own
+
 LABELS = "learns a class per example"  # a task: windows can be dealt, renamed and counted by class
 NATIVE = "has a native step"  # a task: its loss is known outside PyTorch
 SMOOTHS = "smooths labels"  # a task: its loss supports train.label-smoothing

@@ -8,11 +8,12 @@ from daily import daily
 from small_runs import carry_out, small_config
 from torch.nn.functional import cross_entropy
 
-from fedge.config.effects import EFFECTS, options_without_effect
+from fedge.config.effects import EFFECTS, effects_twice, options_without_effect
 from fedge.config.flat import from_run_config, options
 from fedge.config.registers.groupings import GATES, GROUPINGS
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, CLOUD, PARTITIONS, RULES
+from fedge.config.registers.traits import PROXIMAL
 from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
 
 TESTS = Path(__file__).parents[1]
@@ -279,6 +280,24 @@ def test_defaults_are_never_reported_and_own_parts_may_use_anything():
         'cluster.level=0.3 has no effect: it needs cluster.enabled and cluster.count "auto"',
         "privacy.epsilon=3.0 has no effect: it needs privacy.kind local",
     ]
+
+
+def test_a_term_that_is_added_twice_is_said():
+    """Of every algorithm in the register with a proximal term of its own; FedAvg's is the option itself."""
+    for name in ALGORITHMS.names:
+        config = from_run_config(
+            {
+                "train.algorithm": name,
+                "train.prox-mu": 0.1,
+                "scaffold.enabled": False,
+                "cluster.enabled": False,
+            }
+        )
+        said = effects_twice(config)
+        assert bool(said) == ALGORITHMS.has(name, PROXIMAL)
+        assert all(line.startswith("train.prox-mu=0.1 is added to the proximal term of") for line in said)
+    assert ALGORITHMS.has("fedprox", PROXIMAL)
+    assert not effects_twice(from_run_config({"train.algorithm": "fedprox", "scaffold.enabled": False}))
 
 
 def test_a_run_says_so_at_its_start(tmp_path):

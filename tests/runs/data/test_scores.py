@@ -79,4 +79,5 @@ def test_every_word_is_of_the_score(words, tmp_path):
     assert "RMSE" in said["run"]
     assert "RMSE" in said["runs"]
     assert "mean test RMSE" in said["text"]
+    assert "numbers within" in said["export"]
     assert "RMSE 0." in said["sweep"] or "RMSE 1." in said["sweep"]
