@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def _command_done(words: Sequence[str], owns_process: bool) -> int:
     options.owns_process = owns_process
     if getattr(options, "needs_room", False):
         refuse_little_room()  # before torch and SciPy are loaded
-    code = int(options.command(options))
+    with exits.signals_as_exceptions(to_the_end=True) if owns_process else nullcontext():
+        code = int(options.command(options))
     if owns_process and code == exits.COMPLETED and words[0] not in _HAVE_CODES:
         sys.stdout.flush()  # a page or table that is lost is no success
     return code

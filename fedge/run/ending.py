@@ -74,12 +74,13 @@ class Ending:
             work()
             return self.succeed(remarks)
         except BaseException as error:
-            reason = _reason(error)
-            if _says_all(error):
-                logger.error("the run failed: %s", reason)
-            else:
-                logger.error("the run failed", exc_info=error)
-            outcome = self.fail(_exit_code(error), reason)
+            with exits.uninterrupted():  # a second Ctrl-C waits until that is written and said
+                reason = _reason(error)
+                if _says_all(error):
+                    logger.error("the run failed: %s", reason)
+                else:
+                    logger.error("the run failed", exc_info=error)
+                outcome = self.fail(_exit_code(error), reason)
             if not isinstance(error, OWN_ERRORS):
                 raise
             return outcome
@@ -95,7 +96,8 @@ class Ending:
             except RecordError as error:
                 self._say(f"fedge: {error}")
                 outcome = Outcome("failed", self._recorder.folder, reason, exit_code)
-        self._tell(outcome)
+        if outcome.status == "failed":  # else all is done, and only its last lines were interrupted
+            self._tell(outcome)
         return outcome
 
     def _tell(self, outcome: Outcome) -> None:

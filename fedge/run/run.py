@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -73,28 +74,33 @@ def run(
         ConfigError: the run is refused, for a caller that prepared it, who says so as of its own refusals.
     """
     is_told_by_caller = prepared is not None
-    try:
-        prepared = prepared or prepare_config(run_config)
-        refuse_other_clock(prepared.config, grid)
-        refuse_moves_between_processes(prepared.config, grid)
-        opened = open_folder(prepared)
-    except ConfigError as error:
-        if is_told_by_caller:
-            raise
-        print(f"fedge: {error}", file=sys.stderr, flush=True)
-        return Outcome("failed", None, str(error), exits.FAILED)
-    try:
-        around = _Surroundings(prepared, opened, engine, open_terminal(opened.folder / "run.log"))
-    except OSError as error:
-        return _without_log(opened, error)
-    try:
-        return _carry_out(grid, around, engine, federation, owns_process)
-    except RecordError as error:
-        around.console.close(failed=True)
-        around.console.say(f"fedge: {error}")
-        return Outcome("failed", opened.folder, str(error), exits.FAILED)
-    finally:
-        around.close()
+    with ExitStack() as beginning:
+        try:
+            prepared = prepared or prepare_config(run_config)
+            refuse_other_clock(prepared.config, grid)
+            refuse_moves_between_processes(prepared.config, grid)
+            beginning.enter_context(exits.uninterrupted())  # a folder without a manifest would be no run's
+            opened = open_folder(prepared)
+        except ConfigError as error:
+            if is_told_by_caller:
+                raise
+            print(f"fedge: {error}", file=sys.stderr, flush=True)
+            return Outcome("failed", None, str(error), exits.FAILED)
+        try:
+            around = _Surroundings(prepared, opened, engine, open_terminal(opened.folder / "run.log"))
+        except OSError as error:
+            return _without_log(opened, error)
+        try:
+            return _carry_out(grid, around, engine, federation, owns_process, beginning.close)
+        except RecordError as error:
+            around.console.close(failed=True)
+            around.console.say(f"fedge: {error}")
+            return Outcome("failed", opened.folder, str(error), exits.FAILED)
+        finally:
+            try:
+                beginning.close()
+            finally:
+                around.close()
 
 
 def refuse_other_clock(config: Config, grid: Engine) -> None:
@@ -149,23 +155,45 @@ class _Surroundings:
 
     def close(self) -> None:
         """Clean up, close tracker and log, and write the report, however the run ended."""
-        self.clean_up()
-        _end_tracking(self.tracking, self.folder)
+        try:
+            with exits.uninterrupted():
+                self.clean_up()
+            _end_tracking(self.tracking, self.folder)
+            if self.config.report:
+                self._report()
+        finally:
+            with exits.uninterrupted():  # in a notebook, the next run would be refused by the lock
+                stop_logging_to(self._handler)
+                self.opened.lock.close()
+
+    def _report(self) -> None:
+        """Write the report, and say where it is; a signal ends this, and says what is missing."""
         command = f"fedge report {short(self.folder)}"
-        with exits.finishing(f"note: the run's report is not written yet; write it with {command}"):
-            report = report_at_end(self.folder) if self.config.report else None
+        not_yet = f"note: the run's report is not written yet; write it with {command}"
+        try:
+            with exits.finishing(not_yet):
+                report = report_at_end(self.folder)
+        except KeyboardInterrupt:
+            self.console.say(not_yet)
+            raise
         if report:
             self.console.say(f"report: {short(report)}")
-        elif self.config.report:
+        else:
             self.console.say(f"note: no report could be written, see run.log; {command}")
-        stop_logging_to(self._handler)
-        self.opened.lock.close()
 
 
 def _carry_out(
-    grid: Engine, around: _Surroundings, engine: str, federation: Mapping[str, Any], owns_process: bool
+    grid: Engine,
+    around: _Surroundings,
+    engine: str,
+    federation: Mapping[str, Any],
+    owns_process: bool,
+    has_begun: Callable[[], None],
 ) -> Outcome:
-    """Carry out the run under the stall watchdog, unless it is complete; arguments as for `run`."""
+    """Carry out the run under the stall watchdog, unless it is complete.
+
+    Arguments as for `run`, and `has_begun`, called once signals end the run like any other error.
+    """
     config, opened, prepared = around.config, around.opened, around.prepared
     if opened.resumption is not None and opened.resumption.is_complete(config):
         return _nothing_to_do(opened.resumption, config, around.console)
@@ -187,7 +215,12 @@ def _carry_out(
             plan = RunPlan(config, prepared.seed, around.folder, data_folder, around.shared, LapClock())
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
             steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
-            return ending.around(steps.carry_out, announcer.remarks)
+
+            def work() -> None:
+                has_begun()
+                steps.carry_out()
+
+            return ending.around(work, announcer.remarks)
 
 
 def _recorder(around: _Surroundings, manifest: dict[str, Any]) -> Recorder:

@@ -190,3 +190,32 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path, monkeypatch, cap
     assert capsys.readouterr().err == (
         "fedge: the working directory must be there, but: No such file or directory; cd to one that is\n"
     )
+
+
+AT_WORK = """\
+import argparse, os, signal, sys, time
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the tests may run under nohup
+    signal.signal(getattr(signal, name), signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
+from fedge import cli
+
+def command(options):
+    try:
+        os.kill(os.getpid(), getattr(signal, options.signal))
+        time.sleep(20)
+    finally:
+        print("cleaned up", flush=True)
+
+sys.argv = ["fedge", "any"]
+cli.parse_command_line = lambda *_: argparse.Namespace(command=command, signal=NAME)
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_any_command_cleans_up_after_a_signal(name, code):
+    """`fedge demo` left a run that was said to be running, with its data; others left half-made folders."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_WORK.replace("NAME", repr(name))], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (code, "cleaned up\n", "")

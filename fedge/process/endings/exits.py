@@ -1,6 +1,7 @@
 """End of a process: exit codes, signals as exceptions, and exits that nothing can delay."""
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "fa
 LEAVE_S = 15.0  # for the clean-up of a finished run
 LEAVE_STALLED_S = 3.0  # the same after a stall
 REPORT_S = 600.0  # for the report: seconds of CPU, minutes on a busy machine
+_SAME_S = 0.5  # two signals within them are one: of a terminal and a parent, of a scheduler
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # SIGHUP: the terminal was closed
 
@@ -73,32 +75,105 @@ def interruptions() -> Iterator[None]:
         raise interrupted from error
 
 
+class _Signals:
+    """Signals of this process so far, where they are raised as exceptions."""
+
+    first = 0  # the number of the first; 0 for none
+    at_s = -math.inf  # when the last one was raised
+    are_over = False  # the process ends by one: those that follow change nothing
+    leave_s: float | None = None  # seconds that the process then has to end; None: not raised here
+
+
 @contextmanager
-def signals_as_exceptions(leave_s: float = LEAVE_S) -> Iterator[None]:
+def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) -> Iterator[None]:
     """Raise Interrupted in the main thread on SIGINT, SIGTERM and SIGHUP.
 
-    The first signal also gives the process `leave_s` seconds to end, after which it is forced. Signals
-    ignored from outside (nohup) stay ignored. Has no effect outside the main thread.
+    The first signal also gives the process `leave_s` seconds to end, after which it is forced. It counts: a
+    later one of another kind raises the same exception, and one that follows at once is the same request,
+    sent twice. Signals ignored from outside (nohup) stay ignored. Has no effect outside the main thread.
+
+    Args:
+        leave_s: seconds.
+        to_the_end: the process ends after the context; if by a signal, later ones are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(signum: int, _: FrameType | None) -> None:
-        leave_within(leave_s, 128 + signum)
-        raise Interrupted(signum)
+        if _Signals.are_over or (_Signals.first and time.monotonic() - _Signals.at_s < _SAME_S):
+            return
+        number = _noted(signum)
+        _Signals.at_s = time.monotonic()
+        raise Interrupted(number)
 
     before: dict[int, Any] = {}
-    for name in _ENDING:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+    was_left_s, _Signals.leave_s = _Signals.leave_s, leave_s
+    for number in _numbers():
+        if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, interrupt)
     try:
         with interruptions():
             yield
     finally:
+        _Signals.are_over = to_the_end and _Signals.first > 0
+        if not _Signals.are_over:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _Signals.leave_s = was_left_s
+            if was_left_s is None:
+                _Signals.first, _Signals.at_s = 0, -math.inf
+
+
+def _numbers() -> list[int]:
+    """Numbers of the signals that ask the process to end, as far as this system has them."""
+    return [number for name in _ENDING if (number := getattr(signal, name, None)) is not None]
+
+
+def _noted(signum: int) -> int:
+    """The signal that counts, this one or an earlier one; from now on the process has a limit to end."""
+    if _Signals.leave_s is not None:
+        _Signals.first = _Signals.first or signum
+        leave_within(_Signals.leave_s, 128 + _Signals.first)
+    return _Signals.first or signum
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Context whose signals take effect at its end: a folder, a manifest or an end is not left half made.
+
+    For moments only. A signal that would end the process without an exception still does. Has no effect
+    outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(signum: int, _: FrameType | None) -> None:
+        held.append(_noted(signum))
+
+    before: dict[int, Any] = {}
+    for number in _numbers():
+        if callable(signal.getsignal(number)):
+            before[number] = signal.signal(number, hold)
+    try:
+        yield
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+def refuse_interrupted() -> None:
+    """Raise Interrupted in the main thread if a signal was raised before, and lost.
+
+    A library's or a user's `except:` drops it, and Python itself, in a finaliser. Without this, the run would
+    go on until it is forced to end in the middle of a step.
+    """
+    if _Signals.first and threading.current_thread() is threading.main_thread():
+        raise Interrupted(_Signals.first)
 
 
 _write_end: Callable[[int], None] | None = None

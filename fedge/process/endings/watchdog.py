@@ -16,6 +16,7 @@ from pathlib import Path
 from fedge.config.registers.failing import standing
 from fedge.config.sections.guard import GuardConfig
 from fedge.process.endings.awake import awake, keeping
+from fedge.process.endings.exits import refuse_interrupted
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +35,27 @@ def stall_limit_s(guard: GuardConfig) -> float:
 
 _last = awake()
 _stalled = ""  # reason, once the run has stalled
+_is_watching = False
 
 
 def note_progress() -> None:
-    """Record progress of the run."""
+    """Record progress of the run; Interrupted if a signal that asks it to end was lost before."""
     global _last
+    _refuse_lost_signal()
     _last = awake()
 
 
 def refuse_stalled() -> None:
-    """Raise StallError if the watchdog has found the run stalled."""
+    """Raise StallError if the watchdog has found the run stalled; Interrupted as `note_progress`."""
+    _refuse_lost_signal()
     if _stalled:
         raise StallError(_stalled)
+
+
+def _refuse_lost_signal() -> None:
+    """Raise Interrupted for a signal lost during the run; after it, trackers and report take their time."""
+    if _is_watching:
+        refuse_interrupted()
 
 
 def _reason(limit_s: float) -> str:
@@ -70,16 +80,18 @@ def watching(
             few seconds.
         start_s: additional seconds allowed before the first progress.
     """
-    global _last, _stalled
+    global _last, _stalled, _is_watching
     _last = awake() + start_s
     _stalled = ""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(limit_s, log, give_up, over), name="watchdog", daemon=True)
     with keeping():
         thread.start()
+        _is_watching = True
         try:
             yield
         finally:
+            _is_watching = False
             over.set()
             _stalled = ""
 

@@ -3,6 +3,7 @@ import io
 import json
 import sys
 
+import pytest
 from small_runs import small_config
 
 from fedge.client_app import app
@@ -101,3 +102,20 @@ def test_no_exit_within_a_run_decides_its_exit_code(tmp_path, monkeypatch):
     assert (outcome.status, outcome.exit_code) == ("failed", 4)
     assert outcome.reason.startswith("SystemExit: 0 (")
     assert f"fedge: {outcome.reason}" in shown
+
+
+def test_an_interrupted_report_leaves_the_run_whole_and_open_to_go_on(tmp_path, monkeypatch):
+    """The lock stayed, so that a notebook could not go on with its own run."""
+    terminal, config = io.StringIO(), {**small_config(tmp_path), "report": True}
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedge.run.run.report_at_end", interrupted)
+    with InProcessGrid(app, 9, config, 2) as grid, pytest.raises(KeyboardInterrupt):
+        run(grid, config, IN_PROCESS.name, {"num-supernodes": 9}, lambda _: terminal)
+    assert "note: the run's report is not written yet; write it with fedge report" in terminal.getvalue()
+    assert "failed" not in terminal.getvalue()
+    (folder,) = {path.parent for path in tmp_path.rglob("run.log")}
+    assert read_manifest(folder)["status"] == "completed"
+    assert carry_out({**config, "report": False, "resume": str(folder)})[0].status == "completed"

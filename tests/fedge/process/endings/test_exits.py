@@ -157,3 +157,105 @@ def test_interruptions():
         exits.end_on_signal(2)
     exits.end_on_signal(15)
     assert seen == [2]
+
+
+HANDLED = (
+    "import os, signal, sys, threading, time\nfrom fedge.process.endings import exits, watchdog\n"
+    "from pathlib import Path\n"
+    "def send(name):\n    os.kill(os.getpid(), getattr(signal, name)); time.sleep(0.01)\n"
+    "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'):\n"  # the tests may run under nohup
+    "    signal.signal(getattr(signal, name), signal.default_int_handler)\n"
+)
+
+
+def handled(body, to_the_end=False, after=""):
+    """Exit code and output of a process that carries out `body` where signals are exceptions."""
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    return run(
+        f"{HANDLED}try:\n    with exits.signals_as_exceptions(to_the_end={to_the_end}):\n{lines}"
+        f"except KeyboardInterrupt as error:\n    code = error.exit_code\n    {after or 'pass'}\n"
+        "    sys.exit(code)\n"
+    )
+
+
+def test_a_moment_that_must_not_be_left_half_done_is_finished_first():
+    body = (
+        "with exits.uninterrupted():\n    with exits.uninterrupted():\n        send('SIGTERM')\n"
+        "        send('SIGINT')\n        print('inner')\n    print('outer')\nprint('never')"
+    )
+    assert handled(body) == (143, "inner\nouter\n")
+
+
+def test_a_notebook_s_interruption_waits_likewise():
+    """There nothing makes signals exceptions but Python itself."""
+    body = (
+        "try:\n    with exits.uninterrupted():\n        send('SIGINT')\n        print('done')\n"
+        "except KeyboardInterrupt:\n    print('then')\n"
+    )
+    assert run(HANDLED + body) == (0, "done\nthen\n")
+
+
+def test_a_process_that_hangs_where_signals_wait_is_forced_to_end():
+    body = (
+        "with exits.signals_as_exceptions(0.2), exits.uninterrupted():\n    send('SIGTERM')\n"
+        "    time.sleep(30)\n"
+    )
+    assert run(HANDLED + body) == (143, "")
+
+
+def test_other_threads_leave_moments_alone():
+    with exits.signals_as_exceptions():
+        before, seen = signal.getsignal(signal.SIGTERM), []
+
+        def look():
+            with exits.uninterrupted():
+                seen.append(signal.getsignal(signal.SIGTERM))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    assert seen == [before]
+
+
+@pytest.mark.parametrize(("pause", "twice"), [(0.0, False), (0.7, True)])
+def test_a_signal_sent_twice_at_once_is_one_request(pause, twice):
+    """And the first counts: the exit code in the manifest is the process's."""
+    body = (
+        "try:\n    send('SIGHUP')\nexcept KeyboardInterrupt:\n"
+        f"    time.sleep({pause})\n    send('SIGTERM')\n    print('cleaned up')\n    raise"
+    )
+    assert handled(body) == (129, "" if twice else "cleaned up\n")
+
+
+def test_a_process_that_ends_by_a_signal_takes_no_second():
+    """The interpreter's own clean-up would end as a traceback, or the process as killed."""
+    after = "time.sleep(0.6); send('SIGINT'); send('SIGTERM'); print('ended')"
+    assert handled("send('SIGTERM')", to_the_end=True, after=after) == (143, "ended\n")
+
+
+@pytest.mark.parametrize(
+    "loses",
+    [
+        "try:\n    send('SIGTERM')\nexcept:\n    pass",
+        "sys.unraisablehook = lambda _: None\nclass Dropped:\n    def __del__(self):\n"
+        "        send('SIGTERM')\nDropped()",
+    ],
+    ids=["bare except", "finaliser"],
+)
+@pytest.mark.parametrize("step", ["note_progress", "refuse_stalled"])
+def test_a_signal_that_other_code_drops_ends_the_run_at_its_next_step(loses, step):
+    """It went on, and was killed in the middle of a later one, with a manifest that says running."""
+    indented = "".join(f"    {line}\n" for line in loses.splitlines())
+    body = (
+        f"with watchdog.watching(60.0, Path(os.devnull), print):\n{indented}    print('goes on')\n"
+        f"    watchdog.{step}()\n    print('never')"
+    )
+    assert handled(body) == (143, "goes on\n")
+
+
+def test_after_the_run_trackers_and_report_may_take_steps():
+    body = (
+        "try:\n    with watchdog.watching(60.0, Path(os.devnull), print):\n        send('SIGTERM')\n"
+        "finally:\n    watchdog.note_progress()\n    print('finished')"
+    )
+    assert handled(body) == (143, "finished\n")
