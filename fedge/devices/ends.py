@@ -1,4 +1,4 @@
-"""Ends of a run on the virtual clock beside time: versions, updates, bytes, joules."""
+"""Limits on a run on the virtual clock other than time: versions, updates, bytes, joules."""
 
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.state import ClockState
@@ -8,11 +8,11 @@ class Ends:
     """The limits of a run.
 
     Attributes:
-        are_set: there is one.
+        are_set: whether there is any limit.
     """
 
     def __init__(self, config: AsynchronyConfig) -> None:
-        """Take in `asynchrony.end-…`; 0 is no limit."""
+        """Read `asynchrony.end-…`; 0 is no limit."""
         self._most = {
             "end-versions": config.end_versions,
             "end-updates": config.end_updates,
@@ -22,7 +22,7 @@ class Ends:
         self.are_set = any(self._most.values())
 
     def reached(self, state: ClockState) -> str:
-        """The bounds reached by a run, in words; empty if none."""
+        """The first limit reached, as a sentence; empty if none."""
         ledger = state.ledger
         found = {
             "end-versions": state.versions,

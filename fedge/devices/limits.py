@@ -1,4 +1,4 @@
-"""Bottleneck of a run on the virtual clock: clients' training, or the server's own work."""
+"""Bottleneck of a run on the virtual clock: training by clients, or the server's own work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Limits:
-    """Where the real time of a run went.
+    """Breakdown of a run's real time.
 
     Attributes:
-        spent: part of the loop → seconds; "wait" is for clients, all others are the server's own.
-        workers: clients training at a time.
-        concurrency: devices at work at a time on the virtual clock.
+        spent: part of the loop → seconds; "wait" is waiting for clients, all others are the server's work.
+        workers: clients that can train at a time.
+        concurrency: devices working at a time on the virtual clock.
 
     >>> Limits({"wait": 8.0, "aggregate": 1.5, "record": 0.5}, 2, 60).line()
     'limited by training: the loop waited 80 % of 10 s for its 2 workers; more cores would help, up to 60'
@@ -28,19 +28,19 @@ class Limits:
 
     @property
     def waited(self) -> float:
-        """Share of the loop's time waiting for clients."""
+        """Share of the loop's time spent waiting for clients."""
         total = sum(self.spent.values())
         return self.spent.get("wait", 0.0) / total if total else 0.0
 
     @property
     def by(self) -> str:
-        """Bottleneck: "training", "concurrency" if too low for the workers, or "server"."""
+        """Bottleneck: "training", "concurrency" if too low to keep the workers busy, or "server"."""
         if self.waited < _MOSTLY:
             return "server"
         return "concurrency" if self.concurrency <= self.workers else "training"
 
     def line(self) -> str:
-        """One line for readers."""
+        """The bottleneck in one line of text."""
         total = f"{sum(self.spent.values()):.3g} s"
         if self.by == "server":
             own = {name: seconds for name, seconds in self.spent.items() if name != "wait"}

@@ -1,4 +1,4 @@
-"""Outlook on a run on the virtual clock beforehand, and advice if no model resulted."""
+"""Predictions for a run on the virtual clock before it starts, and advice if it produced no model."""
 
 import math
 from collections.abc import Sequence
@@ -27,27 +27,27 @@ _NOTHING = (
 
 
 def there_always(device: int, now_us: int) -> tuple[bool, int]:
-    """A device present at any time."""
+    """A device that is always present."""
     return True, FOREVER_US
 
 
 def jobs_expected(
     fleet: Fleet, who: Population, config: Config, model_bytes: int, presence: Presence = there_always
 ) -> int:
-    """Approximate number of jobs of a run without rounds, lost ones included.
+    """Approximate number of jobs in a run without rounds, lost ones included.
 
-    At `_MOMENTS` of the run `_SAMPLE` devices of each leaf are looked at. Idle present devices begin jobs,
-    drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as many are at work as
-    there are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of the time when the
-    device drops out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model has
-    `model_bytes` bytes, and no more of them end in a second than a leaf's shared link can carry.
+    Up to `_SAMPLE` devices of each leaf are examined at `_MOMENTS` moments. Devices for new jobs are drawn
+    evenly from those idle and present, so all wait equally long, g: device i starts a job every t_i + g, and
+    Σ t_i / (t_i + g) devices work at a time, as many as there are places (or all, if fewer). A job takes its
+    mean time t_i, or half of it if the device drops out, but no longer than the device stays or
+    `asynchrony.timeout-s`. A leaf's shared link carries a limited number of models per second.
 
     Args:
         fleet: a row per client.
-        who: devices of the run.
-        config: of the run.
-        model_bytes: of a model.
-        presence: whether a device is there, asked from the beginning on.
+        who: clients and leaves of the run.
+        config: configuration of the run.
+        model_bytes: size of a model in bytes.
+        presence: presence of devices, queried from time 0 on.
     """
     link = config.asynchrony.leaf_link_megabytes_s * 1e6
     most = link / model_bytes if link else math.inf
@@ -72,13 +72,13 @@ def jobs_expected(
 
 
 def _sample(devices: Sequence[int]) -> tuple[list[int], float]:
-    """Devices of a leaf, evenly spaced, at most `_SAMPLE`; how many each of them stands for."""
+    """At most `_SAMPLE` devices of a leaf, evenly spaced, and the number that each stands for."""
     count = min(len(devices), _SAMPLE)
     return [devices[number * len(devices) // count] for number in range(count)], len(devices) / max(1, count)
 
 
 def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
-    """Raise ConfigError for an end by joules without known power."""
+    """Raise ConfigError for a limit in joules if the devices' power is unknown."""
     if config.asynchrony.end_joules and watts_of(fleet) is None:
         raise ConfigError(
             f"asynchrony.end-joules needs the power of the devices, but devices.preset "
@@ -87,10 +87,10 @@ def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
 
 
 def _per_second(usual: np.ndarray, places: float) -> float:
-    """Jobs ending per second at `places` of devices with jobs of `usual` (N,) float64 s."""
+    """Jobs that end per second with `places` places, for devices whose jobs take `usual` (N,) float64 s."""
     if len(usual) <= places:
         return float((1 / usual).sum())
-    low, high = 0.0, float(usual.sum()) / places  # with g = Σ t_i / places at most `places` are at work
+    low, high = 0.0, float(usual.sum()) / places  # with g = Σ t_i / places, at most `places` work
     for _ in range(60):
         wait = (low + high) / 2
         low, high = (wait, high) if (usual / (usual + wait)).sum() > places else (low, wait)
@@ -98,13 +98,13 @@ def _per_second(usual: np.ndarray, places: float) -> float:
 
 
 def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:
-    """Raise ConfigError for jobs without duration, or given up before the quickest one is back.
+    """Raise ConfigError for jobs that take no time, or a time limit that even the quickest jobs miss.
 
-    Quick: one in a thousand jobs. In rounds `asynchrony.deadline-s` gives up, elsewhere
+    The quickest are one job in a thousand. The limit is `asynchrony.deadline-s` in rounds, and otherwise
     `asynchrony.timeout-s`. A model has `model_bytes` bytes.
     """
     if DURATIONS.is_own(config.devices.duration):
-        return  # nobody knows beforehand
+        return  # unknown in advance
     asynchrony, trained = config.asynchrony, sorted(who.windows)
     windows = _windows(fleet, who, config)
     usual = usual_s(fleet, windows, model_bytes)[trained]
@@ -120,7 +120,7 @@ def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes
     if link := asynchrony.leaf_link_megabytes_s * 1e6:
         fleet = replace(fleet, down=np.minimum(fleet.down, link), up=np.minimum(fleet.up, link))
     takes = quickest_s(fleet, windows, model_bytes)
-    if config.devices.partial_work:  # a step will do
+    if config.devices.partial_work:  # one step is enough
         nothing = np.zeros(len(fleet))
         ways = quickest_s(replace(fleet, per_job_s=nothing, per_window_s=nothing), nothing, model_bytes)
         takes = ways + (takes - ways) / np.maximum(1, steps_of_jobs(who.window_counts(len(fleet)), config))
@@ -133,7 +133,7 @@ def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes
 
 
 def refuse_nobody_there(who: Population, config: Config, presence: Presence) -> None:
-    """Raise ConfigError when nobody is there before the end of the run; `presence` is asked at 0 alone."""
+    """Raise ConfigError if no device is present before the run ends; `presence` is queried at 0 only."""
     end_us = round(config.num_server_rounds * config.asynchrony.evaluate_every_s * SECOND_US)
     first_us = FOREVER_US
     for device in sorted(who.windows):
@@ -150,7 +150,7 @@ def refuse_nobody_there(who: Population, config: Config, presence: Presence) -> 
 
 
 def nothing_made(procedure: Procedure) -> str | None:
-    """Advice for a run without a changed model; None after a change."""
+    """Advice for a run whose model never changed; None if it did."""
     if any(top.number for top in procedure.tops):
         return None
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6
@@ -171,5 +171,5 @@ def nothing_made(procedure: Procedure) -> str | None:
 
 
 def _windows(fleet: Fleet, who: Population, config: Config) -> np.ndarray:
-    """The windows of a job of each client, (N,) int64, with repetition; 0 for clients without training."""
+    """Windows in a job of each client, (N,) int64, with repetition; 0 for clients that never train."""
     return windows_of_jobs(who.window_counts(len(fleet)), config)

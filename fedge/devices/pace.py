@@ -10,14 +10,14 @@ from fedge.devices.population.fleet import Durations, Fleet, fleet_of, watts_of
 
 
 class DevicePace:
-    """Speeds of a fleet, as `virtual_time` asks for them: jobs take their time on the clock."""
+    """Durations of a fleet's jobs and transfers in the form that `virtual_time` needs."""
 
     def __init__(self, config: Config, seed: int, windows: np.ndarray, fleet: Fleet) -> None:
         """Store the speeds.
 
         Args:
-            config: its sections on asynchrony (links) and training are read; local steps are a number.
-            seed: root of the streams of jobs.
+            config: configuration; read for links (`asynchrony`) and training, with local steps as a number.
+            seed: root of the random streams of jobs.
             windows: (N,) int64, training windows of all clients.
             fleet: a row per client.
         """
@@ -28,7 +28,7 @@ class DevicePace:
     def job(
         self, client: int, attempt: int, down_bytes: float, up_bytes: float
     ) -> tuple[float, float | None]:
-        """Seconds, and joules, of a client's job with some bytes; the arguments as in the protocol."""
+        """Seconds and joules of a client's job with its bytes; arguments as in the protocol."""
         times = self._durations.times(client, self._windows[client], self._draws.of(client, attempt))
         down, up = self._durations.links(client)
         radio_s = times.down_s + down_bytes / down + times.up_s + up_bytes / up
@@ -38,21 +38,21 @@ class DevicePace:
         return radio_s + times.train_s, train * times.train_s + radio * radio_s
 
     def link(self, nbytes: int, tier: int) -> float:
-        """Seconds for bytes between a server of a tier and one below; none take no time."""
+        """Seconds to send bytes between a server of a tier and its child; sending none takes no time."""
         delay_s, bytes_s = self._links[tier]
         return delay_s + nbytes / bytes_s if nbytes else 0.0
 
 
 def pace_of(config: Config, seed: int, windows: np.ndarray) -> DevicePace | None:
-    """The pace of a run's devices, each of its own user; None where rounds take real time only.
+    """Pace of a run's devices, one user per device; None if rounds take real time only.
 
     Args:
-        config: of the run; local steps are a number.
-        seed: of all streams.
+        config: configuration of the run, with local steps as a number.
+        seed: root of all random streams.
         windows: (N,) int64, training windows of all clients.
 
     Raises:
-        ConfigError: the preset makes no fleet of this size.
+        ConfigError: the preset cannot make a fleet of this size.
     """
     if not config.devices.time_rounds:
         return None

@@ -1,4 +1,4 @@
-"""End of a period: clients evaluate their served models, children of the cloud are compared if due."""
+"""End of a period: clients evaluate their served models; if due, the cloud's children are compared."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ from fedge.tasks.chosen import task_of
 
 
 def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
-    """Evaluate the models of the moment; the rows of the ending period. The next one begins."""
+    """Evaluate the current models, and begin the next period; returns the rows of the one that ends."""
     world, ledger = state.world, state.ledger
     began = world.clock.began
     world.clock.lap("configure")
@@ -65,7 +65,7 @@ def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
 
 
 def _compare(state: ClockState) -> CloudStep | None:
-    """Compare the cloud's children, leaves or regions, if due; let them share models by the result."""
+    """Compare the cloud's children (leaves or regions) if due, and share models accordingly."""
     groups, above, world = state.groups, state.above, state.world
     evaluation, ledger = state.evaluated, state.ledger
     if groups is None or above is None or not groups.is_due(evaluation):
@@ -93,7 +93,7 @@ def _compare(state: ClockState) -> CloudStep | None:
 
 
 def _share_models(state: ClockState, step: CloudStep) -> CloudStep:
-    """Let the cloud's children share models as a comparison has found."""
+    """Share models between the cloud's children according to a comparison."""
     above = state.above
     assert above is not None
     if step.labels.tolist() != above.cloud.labels:
@@ -103,7 +103,7 @@ def _share_models(state: ClockState, step: CloudStep) -> CloudStep:
 
 
 def _server_rows(state: ClockState, evaluated: Mapping[int, Evaluation]) -> list[ServerResult]:
-    """Rows of all servers of a tree with regions; of leaves under one cloud the tables of leaves have all."""
+    """Rows of all servers of a tree with regions; empty otherwise, as the leaves' tables say all."""
     above = state.above
     if above is None or len(above.parents) < 2:
         return []
@@ -112,7 +112,7 @@ def _server_rows(state: ClockState, evaluated: Mapping[int, Evaluation]) -> list
 
 
 def moment(state: ClockState) -> VersionRow:
-    """The row of this moment, without accuracies."""
+    """The row of the current moment, without accuracies."""
     ledger, now_us, jobs = state.ledger, state.clock.now_us, state.jobs.values()
     at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
     at_work += sum(job.busy_us for line in state.lines for job in line.waiting)
@@ -149,10 +149,10 @@ def moment(state: ClockState) -> VersionRow:
 
 
 def releases(state: ClockState) -> int:
-    """Releases of the device with the most, for counting privacy; 0 without privacy.
+    """Largest number of releases by one device, for privacy accounting; 0 without privacy.
 
-    If the leaf adds the noise, those of its buffers. If the device adds noise, all updates that it has begun
-    to send count, used, lost on their way or not.
+    If the leaf adds the noise, releases are those of its buffers. If devices add it, every update counts that
+    a device began to send, whether used or lost.
     """
     if state.world.config.privacy.kind == "local":
         begun = state.ledger.counts["uploads"].copy()
@@ -163,5 +163,5 @@ def releases(state: ClockState) -> int:
 
 
 def _share(part_us: float, whole_us: int) -> float:
-    """One time over another; 0 at the beginning."""
+    """Ratio of one time to another; 0 at the beginning."""
     return part_us / whole_us if whole_us else 0.0

@@ -1,4 +1,4 @@
-"""Jobs as they are planned: each job's duration and fate are known at its start."""
+"""Planning of jobs: duration and fate of a job are known when it starts."""
 
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -22,11 +22,11 @@ from fedge.training.passes import steps_of_passes, windows_seen
 
 
 def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
-    """Windows passing through the model in a job of each client, (N,) int64; 0 for clients without training.
+    """Windows that a job of each client passes through the model, (N,) int64; 0 for clients that never train.
 
     Args:
         windows: (N,) int64, training windows of all clients.
-        config: its section on training is read.
+        config: configuration; its section on training is read.
     """
     train = config.train
     assert isinstance(train.local_steps, int), "a number by now, see fedge.run.asynchronous"
@@ -40,11 +40,11 @@ def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
 
 
 def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
-    """Optimiser steps in a job of each client, (N,) int64; 0 for clients without training.
+    """Optimiser steps in a job of each client, (N,) int64; 0 for clients that never train.
 
     Args:
         windows: (N,) int64, training windows of all clients.
-        config: its section on training is read.
+        config: configuration; its section on training is read.
     """
     train = config.train
     assert isinstance(train.local_steps, int), "a number by now, see fedge.run.asynchronous"
@@ -53,17 +53,17 @@ def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
 
 
 def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps: int) -> tuple[int, int]:
-    """Steps of a job in time, and the end of its training, followed by the usual upload.
+    """Steps that a shortened job completes, and when its training ends; the usual upload follows.
 
-    Steps take equally long. (0, 0) where not even one ends in time.
+    All steps take equally long. (0, 0) if there is no time for one.
 
     Args:
-        there_us, trained_us, back_us: virtual microseconds after which the model is there, is trained, and
-            would be back.
-        most_us: for its return, less than `back_us`.
-        steps: of the whole job.
+        there_us, trained_us, back_us: virtual microseconds from the start until the model has
+            arrived, has been trained, and would be back.
+        most_us: virtual microseconds allowed until it is back, less than `back_us`.
+        steps: steps of the full job.
 
-    The model is there after 1 s, ten steps take 10 s, the way back 2 s. Of 6.5 s three are left for training:
+    The model arrives after 1 s, ten steps take 10 s, the upload 2 s. Of 6.5 s, 3.5 s are left for training:
 
     >>> cut_short(1_000_000, 11_000_000, 13_000_000, 6_500_000, steps=10)
     (3, 4000000)
@@ -78,13 +78,13 @@ class JobStart(NamedTuple):
     """The start of a device's job.
 
     Attributes:
-        leaf: of the job.
-        device: of the job.
+        leaf: leaf of the device.
+        device: partition id.
         attempt: number of the device's job, 1, 2, …
         now_us: virtual time.
-        until_us: when the device goes.
+        until_us: virtual time at which the device leaves.
         period: evaluations so far, plus 1.
-        server: of the leaf with the starting model.
+        server: server of the leaf, with the starting model.
     """
 
     leaf: int
@@ -97,10 +97,10 @@ class JobStart(NamedTuple):
 
 
 class Planning:
-    """Plans jobs.
+    """Plans jobs, one after another.
 
     Attributes:
-        begun: how many so far.
+        begun: number of jobs so far.
     """
 
     def __init__(
@@ -114,17 +114,17 @@ class Planning:
         history: History | None = None,
         up_bytes: int | None = None,
     ) -> None:
-        """Begin with job 1.
+        """Start counting jobs at 1.
 
         Args:
-            config: its sections on devices, asynchrony and training are read.
-            seed: root of the streams of jobs.
+            config: configuration; its sections on devices, asynchrony and training are read.
+            seed: root of the random streams of jobs.
             fleet: a row per client.
             windows: (N,) int64, training windows of all clients.
-            model_bytes: received, and sent back.
-            duration: of the user's, how long jobs train; None: as the fleet says.
-            history: facts of all devices.
-            up_bytes: sent back, where they are others than `model_bytes`.
+            model_bytes: bytes that a device receives, and sends back.
+            duration: the user's function for training times; None to take those of the fleet.
+            history: facts about all devices.
+            up_bytes: bytes sent back, if not `model_bytes`.
         """
         self.begun = 0
         self._seed, self._duration = seed, duration
@@ -140,13 +140,13 @@ class Planning:
         self._ends = logged_ends(config.asynchrony.replay) if config.asynchrony.replay else None
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
-        # late devices are told so at the deadline (`fedge.devices.work.rounds`), or send in time
+        # in rounds, late devices are stopped at the deadline (`fedge.devices.work.rounds`), or send in time
         if in_rounds:
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
     def job(self, start: JobStart) -> Job:
-        """The next job."""
+        """Plan the next job."""
         self.begun += 1
         device, now_us = start.device, start.now_us
         if self._is_real or self._ends is not None:
@@ -167,14 +167,14 @@ class Planning:
         return replace(job, steps=steps, of_steps=of_steps) if steps else job
 
     def _planned(self, start: JobStart, end_us: int, there_us: int, trained_us: int, fate: Fate) -> Job:
-        """The job of a device, with all of its steps."""
+        """The job of a device with all steps."""
         return Job(
             self.begun, start.device, start.leaf, start.attempt, start.period, start.server.number,
             start.now_us, end_us, there_us, trained_us, fate, start.server.version,
         )  # fmt: skip
 
     def routed(self, start: JobStart) -> tuple[Job, Route]:
-        """The same over the shared link of a leaf: a job with an earliest end, and its route."""
+        """Plan the next job over the leaf's shared link: the job, with its earliest end, and its route."""
         self.begun += 1
         now_us, until_us = start.now_us, start.until_us
         draw, times = self._drawn(start)
@@ -193,11 +193,11 @@ class Planning:
         return self._planned(start, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
 
     def links(self, device: int) -> tuple[float, float]:
-        """Bytes per second received, and sent, by a device without other senders."""
+        """Bytes per second that a device receives and sends if alone on the link."""
         return self._durations.links(device)
 
     def _drawn(self, start: JobStart) -> tuple[Draw, Times]:
-        """The draws of a job, and its times."""
+        """The random draws of a job, and its times."""
         device, attempt = start.device, start.attempt
         draw, windows = self._draws.of(device, attempt), int(self._windows[device])
         times = self._durations.times(device, windows, draw)
@@ -210,7 +210,7 @@ class Planning:
         return draw, times._replace(train_s=checked_seconds(self._duration, work))
 
     def _fate(self, whole_us: int, stays_us: int, draw: Draw) -> tuple[int, Fate]:
-        """Time for which a job keeps its device, and its outcome; `whole_us` in full."""
+        """Time for which a job occupies its device, and its outcome; `whole_us` is that of the full job."""
         busy_us, fate = whole_us, "trains"
         if draw.dropout < self._dropout:
             busy_us, fate = max(1, round(busy_us * draw.where)), "dropped"
@@ -221,7 +221,7 @@ class Planning:
         return busy_us, cast(Fate, fate)
 
     def _steps(self, device: int) -> int:
-        """Steps of the optimiser in a job of a device."""
+        """Optimiser steps in a job of a device."""
         train, windows = self._train, int(self._history.windows[device])
         assert isinstance(train.local_steps, int), "a number by now, see `windows_of_jobs`"
         return sum(steps_of_passes(windows, train.batch_size, train.local_epochs, train.local_steps))

@@ -1,19 +1,19 @@
-"""The loop: events one after another, as the virtual clock has them; real time decides nothing.
+"""Event loop: events in the order of virtual time, whatever their order in real time.
 
     SENT           transfers over a shared link end (`fedge.devices.transit`)
-    SEND           a device begins to receive or to send over the link of its leaf
-    SEND_BETWEEN   a server, or the one above it, begins to send over the link of the latter
-    SERVED_ABOVE   a server whose rule takes virtual time is done with the model of one below
-    SERVED         a leaf whose rule takes virtual time (`DeviceServer.seconds_of_next`) took in an arrival
-    ARRIVE         a device's job ends; its model goes to its leaf's rule, its place is free again
-    UP             a server's model reaches the one above (`fedge.devices.tiers.parent`)
-    DOWN           the answer reaches it
-    ROUND_END      a leaf that works in rounds combines its arrivals, and begins the next round
-    LEAVE          a region's model leaves for those below of which it is made
-    EVALUATE       clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`)
-    START          a leaf gives work to devices that are idle and there, or to those of a round
+    SEND           a device starts to receive or to send over its leaf's link
+    SEND_BETWEEN   a transfer between a server and its parent starts, over the parent's link
+    SERVED_ABOVE   a server whose rule takes virtual time is done with a child's model
+    SERVED         a leaf whose rule takes virtual time (`DeviceServer.seconds_of_next`) is free again
+    ARRIVE         a device's job ends; the leaf's rule gets its model, and its place becomes free
+    UP             a server's model reaches its parent (`fedge.devices.tiers.parent`)
+    DOWN           the parent's answer reaches the server
+    ROUND_END      a leaf that works in rounds combines its arrivals and starts the next round
+    LEAVE          a region's combined model is sent to its children
+    EVALUATE       clients evaluate the current models, and rows are written (`fedge.devices.periods`)
+    START          a leaf gives jobs to idle, present devices, or to those of a round
 
-Everything between two events stands in `fedge.devices.state.ClockState`: so a run can go on from there.
+All state between two events is in `fedge.devices.state.ClockState`, from which a run can be continued.
 """
 
 import math
@@ -37,7 +37,7 @@ from fedge.exchange.train import TrainReply
 
 
 class Procedure(ClockState):
-    """Events of a run on the virtual clock, one after another."""
+    """A run on the virtual clock that processes one event after another."""
 
     @cached_property
     def _ends(self) -> Ends:
@@ -71,16 +71,16 @@ class Procedure(ClockState):
     # --- events -------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Note the first events: every place is free."""
+        """Schedule the first events; all places are free."""
         for leaf, places in enumerate(self.places):
             for place in range(1 if self._in_rounds else places):
                 self.clock.at(0, Kind.START, leaf, place)
         self.clock.at(self._every_us, Kind.EVALUATE, 0, 1)
 
     def go_on(self, evaluations: int, events: int | None = None) -> None:
-        """Go on until so many evaluations are done, one is to be the last, or so many events have happened.
+        """Run until a number of evaluations or events is reached, or an evaluation ends the run.
 
-        Jobs ending by then are given to the workers; also those in flight, trained again after a checkpoint.
+        Jobs that end by then are passed to workers, including those in flight at a checkpoint, trained again.
         """
         self.last_us = evaluations * self._every_us
         for job in sorted(self.under_way, key=lambda job: job.end_us):
@@ -96,7 +96,7 @@ class Procedure(ClockState):
     # --- work is given ------------------------------------------------------------------------------
 
     def _start(self, event: Event) -> None:
-        """Give work to the devices of a round, or to as many as there are free places."""
+        """Give jobs to the devices of a round, or to as many as there are free places."""
         leaf = event.subject
         if self._in_rounds:
             self._begin_round(leaf)
@@ -112,7 +112,7 @@ class Procedure(ClockState):
             self._begin_job(job)
 
     def _begin_round(self, leaf: int) -> None:
-        """Give work to as many devices as a round asks, all from one model."""
+        """Start a round: jobs for as many devices as it needs, all from the same model."""
         planned: list[Job] = []
         while len(planned) < self.places[leaf] and (job := self._planned(leaf)) is not None:
             planned.append(job)
@@ -134,14 +134,14 @@ class Procedure(ClockState):
         self.clock.at(end_us, Kind.ROUND_END, leaf)
 
     def _wake(self, leaf: int, number: int) -> None:
-        """Let a leaf without devices look again on an arrival."""
+        """Let a leaf without available devices try again when one arrives."""
         next_us = self.choosing.next_change_us(leaf)
         if next_us is not None and not self.clock.now_us < self.wakes[leaf] <= next_us:
             self.wakes[leaf] = next_us
             self.clock.at(next_us, Kind.START, leaf, number)
 
     def _planned(self, leaf: int) -> Job | None:
-        """The next job of a leaf; None where nobody is there."""
+        """The next job of a leaf; None if no device is available."""
         now_us = self.clock.now_us
         picked = self.choosing.pick(leaf, now_us)
         if picked is None:
@@ -156,7 +156,7 @@ class Procedure(ClockState):
         return job
 
     def _begin_job(self, job: Job) -> None:
-        """Let a device begin, from the memory that is valid now."""
+        """Start a device's job, from the version of its memory that is valid now."""
         if self.algorithms is not None:
             job = replace(job, kept=self.algorithms.valid(job.device))
         self.jobs[job.number] = job
@@ -172,7 +172,7 @@ class Procedure(ClockState):
     # --- work comes back ----------------------------------------------------------------------------
 
     def _arrive(self, event: Event) -> None:
-        """Use a job's outcome, or queue it; its place is free."""
+        """Take in or queue the result of a job, and free its place."""
         now_us = self.clock.now_us
         if self.network.at_leaves:
             job = transit.ended(self, event.number)
@@ -196,7 +196,7 @@ class Procedure(ClockState):
             self.clock.at(now_us, Kind.START, job.server, job.number)
 
     def _is_busy_with(self, job: Job) -> bool:
-        """Whether taking in a job's result takes its leaf time; if so, from now on."""
+        """Whether the leaf's rule takes virtual time for this result; if so, its work starts now."""
         busy_us = round(self.servers[job.server].seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[job.server].occupy(job, busy_us, self.clock.now_us)
@@ -204,7 +204,7 @@ class Procedure(ClockState):
         return busy_us > 0
 
     def _served(self, event: Event) -> None:
-        """Use the arrival of a busy leaf, and all waiting ones until the leaf is busy again."""
+        """Take in the arrival on which a leaf was busy, then waiting ones until it is busy again."""
         waiting = self.lines[event.subject].waiting
         self._take_in(waiting.popleft())
         while waiting:
@@ -214,20 +214,20 @@ class Procedure(ClockState):
             self._take_in(job)
 
     def _take_in(self, job: Job) -> None:
-        """Give a leaf a device's model, and write down the outcome."""
+        """Pass a device's result to its leaf, and record the outcome."""
         found = self.world.ahead.result(job)
         if self.algorithms is not None and not isinstance(found, Failure):
             found = self.algorithms.usable(job, found, self.servers[job.server], self.evaluated + 1)
         self._note_end(job, *self._taken(job, found))
 
     def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:
-        """Write down how a job has ended."""
+        """Record the outcome of a job."""
         self.ledger.end_of(job, outcome)
         if job.device in self.world.traced:
             self.world.hooks.on_job(JobRow(job, outcome, staleness))
 
     def _taken(self, job: Job, found: TrainReply | Failure) -> tuple[str, int | None]:
-        """Give a leaf a device's model; outcome and staleness."""
+        """Pass a device's result to its leaf; returns outcome and staleness."""
         if isinstance(found, Failure):
             self.ledger.failures.setdefault(job.device, found)
             self._keep_its_place(job)
@@ -255,14 +255,14 @@ class Procedure(ClockState):
         return "updates", staleness
 
     def _keep_its_place(self, job: Job) -> None:
-        """Count a failed job as an update of zero if models must not reveal failures."""
+        """Count a failed job as an update of zero where privacy forbids revealing failures."""
         server, most = self.servers[job.server], self.world.config.asynchrony.max_staleness
         staleness = server.number - job.staleness_from
         if server.memory.private is not None and not (most and staleness > most):
             self._renew(job.server, Arrival(job.device, staleness, job.start.vector, job.start.vector))
 
     def _round_end(self, event: Event) -> None:
-        """Combine the arrivals, and begin the next round."""
+        """Combine the arrivals, and start the next round."""
         if self.network.at_leaves:
             over = transit.stopped(self, event)
             if over is None:
@@ -275,7 +275,7 @@ class Procedure(ClockState):
         self.clock.at(self.clock.now_us, Kind.START, event.subject)
 
     def _renew(self, leaf: int, arrival: Arrival | None) -> None:
-        """Give a leaf an arrival, or the end of its round."""
+        """Pass an arrival to a leaf's rule, or the end of a round."""
         server = self.servers[leaf]
         before = server.version
         made = server.take(arrival)
@@ -289,7 +289,7 @@ class Procedure(ClockState):
         self.world.clock.lap("aggregate")
 
     def _between_tiers(self, event: Event) -> None:
-        """Let servers take in a model under way."""
+        """Process an event between servers."""
         assert self.above is not None
         if self.above.happen(event, self.clock, self.ledger):
             self.world.clock.lap("cluster")
@@ -297,7 +297,7 @@ class Procedure(ClockState):
     # --- how good it is -----------------------------------------------------------------------------
 
     def _evaluate(self, event: Event) -> None:
-        """Let clients evaluate, and report the ending period."""
+        """Let clients evaluate, and report the period that ends."""
         self.evaluated = event.number
         self.clock.at(self.clock.now_us + self._every_us, Kind.EVALUATE, 0, event.number + 1)
         result, row = end_period(self)

@@ -1,8 +1,8 @@
 """Checks of a checkpoint of the virtual clock, before and after a procedure is restored from it.
 
-Before, each number must be in its range: devices at their leaf, servers of this tree, times not before the
-checkpoint, and each job under way with its end ahead. After, the procedure must give back what it was given
-(`fedge.states.restored`). Every function raises ValueError, in one line.
+Before, every number must be in range: devices at their own leaf, servers of this tree, no times before the
+checkpoint, and an end ahead for each job under way. After, a new snapshot must equal the checkpoint
+(`fedge.states.restored`). Every check raises a ValueError with a one-line message.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,20 +31,20 @@ from fedge.states.restored import (
     wording,
 )
 
-_WHOLE_JOB, _STEPS = 11, 2  # of `Job.facts`
-_TIMES = slice(6, 10)  # in them
-_LATEST_US = 2**63  # what happens at an unknown time, or never, is far beyond a count: 2^61, 2^62
+_WHOLE_JOB, _STEPS = 11, 2  # entries in `Job.facts`
+_TIMES = slice(6, 10)  # among them
+_LATEST_US = 2**63  # unknown times and "never" are 2^61 and 2^62, far beyond any count
 _ABOVE = (Kind.SEND_BETWEEN, Kind.UP, Kind.DOWN, Kind.SERVED_ABOVE)
 _AT_LEAVES = (Kind.SERVED, Kind.ROUND_END, Kind.START)
 _AT_DEVICES = (Kind.SEND, Kind.ARRIVE)
 
 
 def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
-    """Refuse facts that no procedure of this world can have given.
+    """Refuse facts that no procedure of this world can have written.
 
     Args:
-        procedure: before it is restored.
-        facts: of its checkpoint, as JSON.
+        procedure: the procedure, before it is restored.
+        facts: JSON of its checkpoint.
     """
     leaves, devices = len(procedure.servers), procedure.world.who.devices_by_leaf()
     parents = [] if procedure.above is None else procedure.above.parents
@@ -96,7 +96,7 @@ def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> 
 
 
 def _moment(value: Any, what: str, least: int = 0) -> int:
-    """A virtual time, microseconds."""
+    """A virtual time in microseconds."""
     return whole(value, what, least, _LATEST_US)
 
 
@@ -104,7 +104,7 @@ def _refuse_other_events(
     procedure: Procedure, facts: Mapping[str, Any], jobs: Sequence[tuple[int, int, int, int]],
     counts: tuple[int, int, int],
 ) -> None:  # fmt: skip
-    """Refuse events of nobody, before now, or without the job that they end."""
+    """Refuse events of unknown subjects, events in the past, and ends without a job."""
     clock, (leaves, nodes, parents) = facts["clock"], counts
     now_us = _moment(clock["now_us"], "the time of a checkpoint")
     whole(clock["events"], "events")
@@ -127,7 +127,7 @@ def _refuse_other_events(
             ends.append((count, subject, time_us))
         if kind == Kind.EVALUATE:
             evaluations += 1
-            least = facts["evaluated"] + (not facts["ending"])  # an end comes before the evaluation planned
+            least = facts["evaluated"] + (not facts["ending"])  # an early end has its own
             whole(count, "the number of the next evaluation", least, facts["evaluated"] + 2)
     if not evaluations:
         raise ValueError("an evaluation must be ahead, but is missing")
@@ -139,7 +139,7 @@ def _refuse_other_events(
 def _refuse_other_rosters(
     facts: Mapping[str, Any], devices: Sequence[Sequence[int]], busy: Iterable[int]
 ) -> None:
-    """Refuse idle devices that are none of their leaf's, or at work."""
+    """Refuse idle devices of another leaf, or with a job."""
     at_work = set(busy)
     for name in ("picks", "given"):
         wholes(facts[name], f"{name} of leaves", len(devices))
@@ -157,7 +157,7 @@ def _refuse_other_rosters(
 
 
 def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs: set[int]) -> None:
-    """Refuse transfers over shared links, ways of jobs, and open rounds, that cannot be."""
+    """Refuse impossible transfers over shared links, routes of jobs, and open rounds."""
     links = procedure.network.links
     for changes, now_us, keys, *arrays in listed(facts["network"], "shared links", len(links), 7):
         whole(changes, "changes of a link")
@@ -181,7 +181,7 @@ def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs
 
 
 def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
-    """Refuse links of a server to other children than its own."""
+    """Refuse links between a server and others than its children."""
     groups = max(group_labels(facts["labels"], "groups of children", children).tolist(), default=0) + 1
     for _, base_number, made, _, answer, exchange in listed(facts["links"], "links", children, 6):
         wholes([base_number, made, exchange], "versions and exchanges of a link")
@@ -197,7 +197,7 @@ def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
 
 
 def _line(facts: Sequence[Any]) -> None:
-    """Refuse times of a line that are none."""
+    """Refuse impossible times of a queue."""
     _moment(facts[1], "the time for which a server was busy")
     _moment(facts[2], "the time until which a server is busy")
 
@@ -209,7 +209,7 @@ def _pairs(facts: Any, what: str, count: int) -> None:
 
 
 def _refuse_other_books(facts: Mapping[str, Any], devices: set[int], nodes: int) -> None:
-    """Refuse books with negative numbers, or of strangers."""
+    """Refuse ledgers with negative numbers, or with devices of another run."""
     for name in ("staleness", "cloud_staleness"):
         _pairs(facts[name], name, len(listed(facts[name], name)))
     whole(facts["leaf_versions"], "versions of leaves")
@@ -227,20 +227,20 @@ def _refuse_other_books(facts: Mapping[str, Any], devices: set[int], nodes: int)
 
 
 def _known(device: Any, devices: set[int]) -> None:
-    """Refuse a device that is none of this run's."""
+    """Refuse a device of another run."""
     if type(device) is not int or device not in devices:
         raise ValueError(f"the books must be of this run's devices, but are of {device!r:.40}")
 
 
 def model_vector(array: np.ndarray, layout: Layout, size: int) -> np.ndarray:
-    """A model's vector (P,), finite."""
+    """A model's vector (P,), checked to be finite."""
     form(array, "a model", layout.dtype.type, (size,))
     finite({"numbers": array}, "a model")
     return array
 
 
 def counters_like(found: State, like: State) -> State:
-    """A model's counters, of the entries, shapes and dtypes of another's."""
+    """A model's counters, checked to have another's entries, shapes and dtypes."""
     for name in like.keys() | found.keys():
         if name not in found or name not in like:
             raise ValueError(f"counters must be those of the model, but differ in {name}")

@@ -1,9 +1,10 @@
-"""A procedure between two events ↔ a checkpoint: states by groups, and the rest as JSON.
+"""Conversion between a procedure at rest and a checkpoint: groups of states, and facts as JSON.
 
-Kept are the heap of events, all jobs under way with their starting models, state of servers and their rules,
-idle devices, and the books. Not kept: random streams, which follow from seed and counts, and results of jobs
-under way, which are trained again. A shared array, such as the starting version of many jobs, is kept once.
-Memories of devices are files of their own (`fedge.states.memory`): kept is which versions are valid.
+Saved: events ahead, jobs under way with their starting models, servers with the state of their rules, idle
+devices, and the ledger. Not saved: random streams, which follow from seed and counts, and results of jobs
+under way, which are trained again. An array with several users, such as the version at which many jobs
+started, is saved once. Devices' memories have their own files (`fedge.states.memory`); a checkpoint only
+saves which versions are valid.
 """
 
 from collections import deque
@@ -34,11 +35,11 @@ _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memor
 _PARTS, _EXTRA = "parts", "beside"
 _GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING, _PARTS, _EXTRA)
 _V = "vector"
-_FORM = 4  # of the checkpoint; 3 knew no uploads of lost jobs, 2 no servers between cloud and leaves
+_FORM = 4  # of the checkpoint; 3 lacked uploads of lost jobs, 2 servers between cloud and leaves
 
 
 class _Kept:
-    """Kept arrays, each once, under a number."""
+    """Arrays to save, each once, by number."""
 
     def __init__(self) -> None:
         self.vectors: dict[str, State] = {}
@@ -46,23 +47,23 @@ class _Kept:
         self._known: dict[int, int] = {}
 
     def vector(self, array: np.ndarray) -> int:
-        """The number of a vector (P,)."""
-        if id(array) not in self._known:  # which lasts as long as `vectors` holds it
+        """Add a vector (P,); returns its number."""
+        if id(array) not in self._known:  # the id stays unique while `vectors` holds the array
             self._known[id(array)] = len(self._known)
             self.vectors[str(self._known[id(array)])] = {_V: array}
         return self._known[id(array)]
 
     def counter(self, counters: Mapping[str, np.ndarray]) -> int:
-        """The number of a model's counters; −1 of none."""
+        """Add a model's counters; returns their number, −1 for none."""
         return _numbered(self.counters, dict(counters))
 
     def version(self, version: Version) -> list[int]:
-        """The numbers of a version."""
+        """Add a version; returns the numbers of its vector and counters."""
         return [self.vector(version.vector), self.counter(version.counters)]
 
 
 class _Found:
-    """Arrays of a checkpoint by their numbers, copied once each, keeping shared arrays shared."""
+    """Arrays of a checkpoint by number; each is copied once, so shared arrays stay shared."""
 
     def __init__(
         self, groups: Mapping[str, Mapping[str, State]], like: Version,
@@ -76,7 +77,7 @@ class _Found:
         self._versions: dict[int, Version] = {}
 
     def vector(self, number: int, size: int | None = None) -> np.ndarray:
-        """A vector (P,), or of `size` numbers, read-only."""
+        """A read-only vector of P numbers, (P,), or of `size`."""
         if number not in self._vectors:
             array = np.array(self._groups[_VECTORS][str(number)][_V])
             model_vector(array, self._layout, len(self._like.vector) if size is None else size)
@@ -90,7 +91,7 @@ class _Found:
         return {name: np.array(array) for name, array in counters_like(found, self._like.counters).items()}
 
     def version(self, numbers: list[int]) -> Version:
-        """A version; the same object for the same vector."""
+        """A version; equal vectors give the same object."""
         vector, counters = numbers
         if vector not in self._versions:
             self._versions[vector] = Version(self._layout, self.vector(vector), self.counters(counters))
@@ -101,9 +102,9 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     """Content of a procedure's checkpoint: group → name → state, and facts as JSON.
 
     Raises:
-        ConfigError: a rule of the user's keeps something that would not come back.
+        ConfigError: a user's rule keeps something that a checkpoint cannot restore.
     """
-    memories, kept = _server_memories(procedure), _Kept()  # memories first: they may be refused
+    memories, kept = _server_memories(procedure), _Kept()  # memories first, because they may be refused
     servers = [_server_facts(server, kept) for server in _servers(procedure)]
     facts = {
         "form": _FORM,
@@ -152,15 +153,15 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
 
 
 def _job_facts(job: Job, kept: _Kept) -> list[Any]:
-    """A job under way as JSON; its starting model is kept."""
+    """A job under way as JSON; its starting model is added to `kept`."""
     return [job.facts(), kept.version(job.start)]
 
 
 def _server_memories(procedure: Procedure) -> dict[str, State]:
-    """Number of a server → arrays kept by its rule.
+    """Arrays kept by servers' rules, by number of the server.
 
     Raises:
-        ConfigError: a rule of the user's keeps something that would not come back.
+        ConfigError: a user's rule keeps something that a checkpoint cannot restore.
     """
     found: dict[str, State] = {}
     for index, server in enumerate(_servers(procedure)):
@@ -174,11 +175,11 @@ def _server_memories(procedure: Procedure) -> dict[str, State]:
 def restore(
     procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
 ) -> None:
-    """Let a new procedure of the same world go on where `snapshot` was made.
+    """Restore a snapshot into a new procedure of the same world, so that it continues from there.
 
     Raises:
-        ConfigError: written by a version with other content.
-        ValueError: of another run, or of none.
+        ConfigError: the checkpoint is of a version of Fedge with another form.
+        ValueError: the checkpoint is of another run, or damaged.
     """
     if facts.get("form") != _FORM:
         raise ConfigError(
@@ -224,9 +225,9 @@ def restore(
 def _refuse_unlike(
     procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError unless a restored procedure gives back what it was given."""
+    """Raise ValueError unless a new snapshot of the restored procedure equals the checkpoint."""
     again, back = snapshot(procedure)
-    if isinstance(procedure.clock, RealClock):  # replies are asked anew
+    if isinstance(procedure.clock, RealClock):  # replies are requested again
         back["clock"] = facts["clock"]
     refuse_unlike(facts, back)
     for name in _GROUPS:
@@ -237,7 +238,7 @@ def _restore_algorithms(
     algorithms: ClockAlgorithms, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any],
     found: _Found,
 ) -> None:  # fmt: skip
-    """Let the leaves' sides of their clients' algorithm go on."""
+    """Restore the leaf parts of the clients' algorithm."""
     algorithms.restore({name: _own(state) for name, state in groups[_PARTS].items()}, facts["algorithms"])
     algorithms.waiting = [
         [
@@ -256,12 +257,12 @@ def _restore_algorithms(
 
 
 def _own(state: State) -> dict[str, np.ndarray]:
-    """A state in memory, so that the checkpoint's file can go."""
+    """A copy of a state in memory, independent of the checkpoint's file."""
     return {name: np.array(array) for name, array in state.items()}
 
 
 def _numbered(states: dict[str, State], state: State) -> int:
-    """The number of a state among others, to which it is added; −1 of none."""
+    """Add a state to others; returns its number, −1 for an empty one."""
     if not state:
         return -1
     states[str(len(states))] = state
@@ -269,17 +270,17 @@ def _numbered(states: dict[str, State], state: State) -> int:
 
 
 def _servers(procedure: Procedure) -> list[DeviceServer]:
-    """The leaves, and the servers above them if there are any."""
+    """All servers: leaves first, then those above them."""
     return [*procedure.servers, *(server for parent in _parents(procedure) for server in parent.servers)]
 
 
 def _parents(procedure: Procedure) -> list[Parent]:
-    """Servers over servers."""
+    """Servers that have servers below them."""
     return [] if procedure.above is None else procedure.above.parents
 
 
 def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
-    """Give the cloud one server per former group."""
+    """Give the cloud one server per saved group."""
     if procedure.groups is not None and facts.get("groups") is not None:
         procedure.groups.restore(facts["groups"])
     cloud = procedure.cloud
@@ -292,7 +293,7 @@ def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
 
 
 def _parent_facts(parent: Parent, kept: _Kept) -> dict[str, Any]:
-    """The links below a server as JSON; their models are kept."""
+    """The links below a server as JSON; their models are added to `kept`."""
     links = [
         [
             kept.version(link.base),
@@ -312,7 +313,7 @@ def _parent_facts(parent: Parent, kept: _Kept) -> dict[str, Any]:
 
 
 def _restore_parent(parent: Parent, facts: Mapping[str, Any], found: _Found) -> None:
-    """Let the links below a server go on."""
+    """Restore the links below a server."""
     parent.links = [
         ParentLink(
             found.version(base), base_number, made,
@@ -328,7 +329,7 @@ def _restore_parent(parent: Parent, facts: Mapping[str, Any], found: _Found) -> 
 
 
 def _server_facts(server: DeviceServer, kept: _Kept) -> dict[str, Any]:
-    """A server as JSON; its arrays are kept."""
+    """A server as JSON; its arrays are added to `kept`."""
     waiting = server.counters
     return {
         "version": kept.version(server.version),
@@ -340,7 +341,7 @@ def _server_facts(server: DeviceServer, kept: _Kept) -> dict[str, Any]:
 
 
 def _arrival_facts(arrival: Arrival, kept: _Kept, whole: bool = False) -> list[Any]:
-    """An arrival as JSON; its arrays are kept, of a whole one its counters, too."""
+    """An arrival as JSON; its arrays are added to `kept`, with the counters if `whole`."""
     found = [
         arrival.child, arrival.staleness, kept.vector(arrival.start), kept.vector(arrival.end), arrival.weight
     ]  # fmt: skip
@@ -352,7 +353,7 @@ def _arrival_facts(arrival: Arrival, kept: _Kept, whole: bool = False) -> list[A
 def _restore_server(
     server: DeviceServer, facts: Mapping[str, Any], arrays: dict[str, np.ndarray], found: _Found
 ) -> None:
-    """Let a server go on."""
+    """Restore a server."""
     buffer = [
         Arrival(
             whole(child, "the child of an arrival"), whole(staleness, "the staleness of an arrival"),

@@ -1,4 +1,4 @@
-"""State of a run on the virtual clock between two events: all that a run needs to go on from there."""
+"""State of a run on the virtual clock between two events, from which the run can be continued."""
 
 from collections.abc import Sequence
 
@@ -21,34 +21,33 @@ from fedge.devices.world import World
 
 
 class ClockState:
-    """A run on the virtual clock, between two events.
+    """State of a run on the virtual clock between two events.
 
     Attributes:
-        world: its setting.
-        clock: virtual time, and events to come.
-        servers: the leaves, in order.
-        above: the servers above them; None above a single one.
-        groups: of the cloud's children with a model of their own each; None where all share one.
-        algorithms: the leaves' sides of their clients' algorithm; None where options say all.
-        jobs: number → job that is under way.
-        lines: per leaf the jobs that have ended and wait to be taken in.
-        choosing: devices idle, present, and picked for work.
-        planning: outcomes of jobs.
-        ledger: of all events.
+        world: setting of the run.
+        clock: virtual time, and events ahead.
+        servers: leaves, in order.
+        above: servers above the leaves; None for a single leaf.
+        groups: groups of the cloud's children, each with its own model; None if all share one.
+        algorithms: leaf parts of the clients' algorithm; None if options say everything.
+        jobs: number → job under way.
+        lines: queue of each leaf, of ended jobs whose results wait.
+        choosing: selection of devices, with those that are idle.
+        planning: planned outcomes of jobs.
+        ledger: totals of all events.
         network: shared links.
-        routes: number → way of a job under way over the shared link of its leaf; empty where there is none.
-        rounds: per leaf the open round, with shared links; None: none is.
-        evaluated: how many evaluations there have been.
-        ending: the reached limit of the run, in words; the next evaluation is the last. Empty before.
-        has_ended: the newest evaluation is to be the last.
-        moved_before: the bytes that had been moved at the last evaluation.
-        between_before: the same per server, as `Ledger.between`.
-        last_us: virtual time beyond which no result is needed yet.
-        down_bytes: sent to a device with a job.
-        places: devices of each leaf that are to be at work at a time.
-        at_work: devices of each leaf that are.
-        wakes: per leaf its next look for devices, virtual microseconds; in the past where nothing is
-            due.
+        routes: number → route of a job under way over its leaf's shared link; empty without such links.
+        rounds: open round of each leaf with shared links, or None.
+        evaluated: number of evaluations so far.
+        ending: limit that the run has reached, as a sentence; the next evaluation is the last. Empty before.
+        has_ended: whether the latest evaluation is the last.
+        moved_before: bytes moved by the time of the last evaluation.
+        between_before: the same per server, as in `Ledger.between`.
+        last_us: virtual time after which no result is needed yet.
+        down_bytes: bytes sent to a device with a job.
+        places: per leaf, the number of devices that should work at a time.
+        at_work: per leaf, the number of devices working now.
+        wakes: per leaf, when it looks for devices next, virtual microseconds; in the past if it need not.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class ClockState:
         groups: ClockGroups | None = None,
         algorithms: ClockAlgorithms | None = None,
     ) -> None:
-        """Stand before the first event; arguments are the attributes, all servers with their first model."""
+        """State before the first event, all servers with their first model; arguments are the attributes."""
         config = world.config
         self.world = world
         self.clock = Clock()
@@ -100,11 +99,11 @@ class ClockState:
 
     @property
     def under_way(self) -> list[Job]:
-        """Jobs whose results have not been taken in."""
+        """Jobs whose results have not been used yet."""
         return [*(job for line in self.lines for job in line.waiting), *self.jobs.values()]
 
     def hand_over(self, job: Job) -> None:
-        """Let a job be trained if its result will be needed."""
+        """Pass a job to the workers if its result will be needed."""
         has_come = not self.network.at_leaves or job.there_us <= self.clock.now_us
         is_needed = job.fate == "trains" and job.end_us <= self.last_us and has_come
         if is_needed and job not in self.world.ahead:
@@ -112,22 +111,22 @@ class ClockState:
 
     @property
     def cloud(self) -> Parent | None:
-        """The root; None above a single leaf."""
+        """The root; None for a single leaf."""
         return None if self.above is None else self.above.cloud
 
     @property
     def tops(self) -> list[DeviceServer]:
-        """Per leaf whose model its clients are served: the cloud's for its group, or the only leaf."""
+        """Per leaf, the server of its clients' model: the cloud's for its group, or the only leaf."""
         if self.above is None:
             return self.servers
         return [self.above.top_of(leaf) for leaf in range(len(self.servers))]
 
     @property
     def served(self) -> Version:
-        """The served model of the first leaf's clients; of all, unless there are groups."""
+        """Model served to the clients of the first leaf, and to all clients if there are no groups."""
         return self.tops[0].version
 
     @property
     def versions(self) -> int:
-        """Number of models made by the servers of clients' models."""
+        """Number of versions made by the servers of clients' models."""
         return sum({id(top): top.number for top in self.tops}.values())

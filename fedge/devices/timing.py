@@ -1,7 +1,7 @@
-"""A run on the virtual clock without training: devices at work, arrivals and their staleness.
+"""A run on the virtual clock without training: only jobs, arrivals and staleness.
 
-Rules are called as usual, with constant models of one number, so training costs no time here; bytes are those
-of the real model. Facts of a model's quality (losses for Oort's selection, found groups) see equal clients.
+Rules get constant models of one number, so that neither training nor averaging costs time; bytes are those
+of the real model. Whatever depends on models (losses in Oort's selection, groups) sees equal clients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,17 +39,17 @@ from fedge.rounds.measurements.results import RoundResult
 from fedge.timing.laps import LapClock
 from fedge.training.schedule import local_steps
 
-_LOSS = 1.0  # of every job
+_LOSS = 1.0  # of all jobs
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """The fleet to be timed.
+    """Fleet to time.
 
     Attributes:
-        devices: how many.
-        windows: training windows of each.
-        model_bytes: of the sent model.
+        devices: number of devices.
+        windows: training windows of each device.
+        model_bytes: size of the model sent, in bytes.
     """
 
     devices: int
@@ -59,42 +59,42 @@ class Crowd:
 
 @dataclass(frozen=True, eq=False)
 class _Weightless(Version):
-    """A model of one number, counted as many bytes."""
+    """A model of one number that counts as many bytes."""
 
     claimed: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the represented model."""
+        """Bytes of the model that this one stands for."""
         return self.claimed
 
 
 class _Unmoved:
-    """Gives every job's result at once: its starting model."""
+    """Trainer that gives back a job's starting model at once."""
 
     def __init__(self, model_bytes: int) -> None:
-        """Send results of this many bytes."""
+        """Results count as this many bytes."""
         self._bytes = model_bytes
 
     def begin(self, job: Job) -> None:
         """Do nothing."""
 
     def forget(self, job: Job) -> None:
-        """Nothing was asked."""
+        """Do nothing."""
 
     def __contains__(self, job: object) -> bool:
         return True
 
     def result(self, job: Job) -> TrainReply:
-        """Give the start back."""
+        """The starting model as the result."""
         return TrainReply(job.start.state, 1, 1, _LOSS, 0.0, self._bytes)
 
 
 class _Unasked:
-    """Evaluates nothing."""
+    """Evaluation that asks no client."""
 
     def evaluate(self, *_: object) -> tuple[Mapping[int, Any], Mapping[int, Any]]:
-        """Nobody is asked, nobody fails."""
+        """No evaluations, and no failures."""
         return {}, {}
 
     validate = evaluate
@@ -104,13 +104,13 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     """A run on the virtual clock without training, before its first event.
 
     Args:
-        config: its sections on devices, asynchrony, hierarchy and local epochs are read.
-        seed: of all streams.
-        crowd: how many devices, windows and bytes.
-        on_row: is given every evaluation.
+        config: configuration; its sections on devices, asynchrony, hierarchy and local epochs are read.
+        seed: root of all random streams.
+        crowd: number of devices, windows and bytes.
+        on_row: called with each evaluation.
 
     Raises:
-        ConfigError: leaves have fewer devices than places, or a rule in need of real models.
+        ConfigError: a leaf has fewer devices than places, or a rule needs real models.
     """
     train = replace(config.train, local_steps=local_steps(config.train, [crowd.windows]))
     config = replace(config, train=train)
@@ -153,7 +153,7 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
 
 
 def _refuse_rules_that_need_models(config: Config) -> None:
-    """Raise ConfigError for a server's rule, on any tier, that works on trained models."""
+    """Raise ConfigError for a server's rule, on any tier, that needs trained models."""
     above_rules = [(CLOUD_RULES, of.cloud_rule) for of in clock_of_tiers(config)]
     for register, name in ((SERVER_RULES, config.asynchrony.rule), *above_rules):
         if register.has(name, TELLS_CLASSES):
@@ -183,13 +183,13 @@ def _population(sizes: Sequence[int], windows: int) -> Population:
 
 
 def _server_at(place: ServerPlace, start: Version) -> DeviceServer:
-    """A server over servers."""
+    """A server that has servers below it."""
     rule = CLOUD_RULES.load(place.options.cloud_rule)
     arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
     return DeviceServer(start, rule, arguments, len(place.leaves))
 
 
 def _start(model_bytes: int) -> Version:
-    """A model of one number, counted as so many bytes."""
+    """A model of one number that counts as `model_bytes` bytes."""
     bare = version_of({"w": np.zeros(1, np.float32)})
     return _Weightless(bare.layout, bare.vector, bare.counters, model_bytes)

@@ -1,13 +1,13 @@
-"""Jobs with transfers on the shared links of their leaves: the end of each is unknown in advance.
+"""Jobs whose transfers share their leaf's link, so that their ends are not known in advance.
 
-A job's model comes over the leaf's link, is trained, and returns over the same link:
+A job's model is sent over the leaf's link, trained, and sent back over the same link:
 
-    SEND   a device begins to receive, `down_s` after it was given work, or to send, `up_s` after training
-    SENT   transfers end; received models are trained, sent ones arrive
-    ARRIVE a sent model is back, or the job is lost: the device drops out or goes, or its time is over
+    SEND   a device starts to receive, `down_s` after it got the job, or to send, `up_s` after training
+    SENT   transfers end; a model received is trained next, a model sent arrives
+    ARRIVE the model is back, or the job is lost: the device dropped out or left, or the time was over
 
-A device drops out after a share of its job's time without other senders. A job is handed to the workers when
-its model has come; a later loss means training in vain.
+The time of a dropout is a share of the job's duration without other senders. Workers get a job when its
+model has been received; if the job is lost later, the training was in vain.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from fedge.devices.work.routes import BACK, COMING, RECEIVING, SENDING, TRAINING
 
 
 def begin_job(state: ClockState, job: Job, route: Route) -> None:
-    """Let a device's job begin to come."""
+    """Start the download of a device's job."""
     state.routes[job.number] = route
     state.clock.at(job.began_us + route.down_us, Kind.SEND, job.device, job.number)
     if route.cut_us is not None:
@@ -29,7 +29,7 @@ def begin_job(state: ClockState, job: Job, route: Route) -> None:
 
 
 def begin_transfer(state: ClockState, event: Event) -> None:
-    """Let a device begin to receive or to send, unless its job has been lost."""
+    """Start a device's download or upload, unless its job has been lost."""
     job = state.jobs.get(event.number)
     if job is None:
         return
@@ -41,7 +41,7 @@ def begin_transfer(state: ClockState, event: Event) -> None:
 
 
 def end_transfers(state: ClockState, event: Event) -> None:
-    """Let a transferred model go on its way; its device begins to train a received one."""
+    """End the transfers due on a link; devices train models that they received."""
     for key in state.network.ended(event.subject, event.number, state.clock):
         parent = state.network.parent_of(event.subject)
         if parent is not None:
@@ -52,7 +52,7 @@ def end_transfers(state: ClockState, event: Event) -> None:
 
 
 def _sent(state: ClockState, number: int) -> bool:
-    """Let a device train its received model, or its sent one arrive; whether to train now."""
+    """Continue a job after a transfer, with training or its arrival; returns whether it trains now."""
     job, route, now_us = state.jobs[number], state.routes[number], state.clock.now_us
     if route.leg == SENDING:
         route.leg = BACK
@@ -69,7 +69,7 @@ def _sent(state: ClockState, number: int) -> bool:
 
 
 def ended(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | None:
-    """Remove a finished job: returned, or lost, as planned or as given; None: already."""
+    """Remove a job that was returned, or lost as planned or as given; None if removed before."""
     job = state.jobs.pop(number, None)
     if job is None:
         return None
@@ -86,14 +86,14 @@ def ended(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | 
 
 
 def begin_round(state: ClockState, leaf: int, jobs: Sequence[Job], goal: int, deadline_us: int) -> None:
-    """Record a round of started jobs, waiting for `goal` results until a time; 0: for as long."""
+    """Open a round that waits for `goal` results until `deadline_us` in virtual time; 0: no deadline."""
     state.rounds[leaf] = OpenRound(jobs[-1].number, goal, len(jobs))
     if deadline_us:
         state.clock.at(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
 
 
 def count_ended_job(state: ClockState, job: Job) -> Job:
-    """An ended job of a round; late if the round is complete."""
+    """Count a job that ended in a round; the job, late if the round was complete."""
     found, has_deadline = state.rounds[job.server], state.world.config.asynchrony.deadline_s > 0
     assert found is not None, "a job belongs to a round"
     found.at_work -= 1
@@ -108,7 +108,7 @@ def count_ended_job(state: ClockState, job: Job) -> Job:
 
 
 def stopped(state: ClockState, event: Event) -> list[Job] | None:
-    """End a round: those still at work are told to stop, in the order of ids; None: ended before."""
+    """End a round, and stop its unfinished jobs; these by device id, or None if it had ended before."""
     found = state.rounds[event.subject]
     if found is None or found.number != event.number:
         return None

@@ -1,4 +1,4 @@
-"""Parts of the virtual clock tried out before a run: their errors are reported at once."""
+"""Trial calls of parts of the virtual clock before a run, so that their errors are reported at once."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,14 +20,14 @@ from fedge.devices.population.idle import Idle
 from fedge.devices.population.selection import DeviceTurn, History
 from fedge.devices.servers.arrivals import Arrival, Memory, unkept
 
-PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
+PARTIAL_WORK = "takes_partial_work"  # attribute of a user's rule
 _DEVICES = 2
-_MANY = 16  # answers, unlikely to be alike by chance
-_ARRIVALS = 64  # until one makes a model, as the last of a buffer does
+_MANY = 16  # results, unlikely to agree by chance
+_ARRIVALS = 64  # enough for one to complete a buffer and make a model
 
 
 def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
-    """Raise ConfigError for a rule failing on arrivals, up to its first model, with these arguments."""
+    """Raise ConfigError for a rule that fails on arrivals, up to its first model, with these arguments."""
 
     def tried() -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
         return _first_model(name, arguments, register)
@@ -38,9 +38,9 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
 def _first_model(
     name: str, arguments: Mapping[str, Any], register: Register
 ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-    """First model that a rule makes of arrivals, None for none, and its arrays kept."""
+    """The first model that a rule makes from arrivals, None without one, and the arrays that it keeps."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
-    model.flags.writeable = False  # as in a run, with devices at work started from it
+    model.flags.writeable = False  # as in a run, where devices train from it
     found = None
     arrivals: list[Arrival | None] = [Arrival(0, 0, model, model), None]
     if not register.has(name, ROUNDS):
@@ -60,9 +60,9 @@ def _first_model(
 
 
 def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
-    """Raise ConfigError for partial work with a server's rule without support.
+    """Raise ConfigError for partial work if the server's rule does not support it.
 
-    A user's rule supports partial work with a true attribute `takes_partial_work`.
+    A user's rule supports it with a true attribute `takes_partial_work`.
     """
     if not devices.partial_work:
         return
@@ -79,7 +79,7 @@ def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
 
 
 def try_preset(name: str, arguments: Mapping[str, Any]) -> Fleet:
-    """A few devices of a preset; ConfigError where it has none for these arguments."""
+    """A few devices of a preset; ConfigError if it makes none with these arguments."""
 
     def made(count: int) -> Fleet:
         owner, rng = np.zeros(count, np.int64), np.random.default_rng(0)
@@ -91,7 +91,7 @@ def try_preset(name: str, arguments: Mapping[str, Any]) -> Fleet:
 
 
 def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an availability without valid answers."""
+    """Raise ConfigError for an availability that gives invalid results."""
 
     def presence() -> Any:
         return _tried(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments))
@@ -114,7 +114,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a selection of an absent device, or an uncallable one."""
+    """Raise ConfigError for a selection that fails, or picks an absent device."""
 
     def chosen(leaf: int) -> Any:
         there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
@@ -131,7 +131,7 @@ def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a duration without seconds of training, or an uncallable one."""
+    """Raise ConfigError for a duration that fails, or gives no seconds of training."""
     duration = duration_of(name, arguments)
     if duration is not None:
         history = History.of(np.ones(_DEVICES, np.int64))
@@ -144,7 +144,7 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
-    """Result of a part; any error is one line."""
+    """Result of calling a part; any error becomes one line."""
     try:
         return act()
     except ConfigError as error:

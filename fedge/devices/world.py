@@ -1,4 +1,4 @@
-"""World of a run on the virtual clock, and listeners to its events."""
+"""Setting of a run on the virtual clock, and callbacks for its events."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ class JobRow:
     """One job of a traced device; a row of devices/jobs.csv.
 
     Attributes:
-        job: as started.
-        outcome: "updates", or the reason of the loss.
-        staleness: of the arrival; None without any.
+        job: the job as started.
+        outcome: "updates", or the reason for its loss.
+        staleness: staleness of the arrival; None if it did not arrive.
     """
 
     job: Job
@@ -36,11 +36,11 @@ class JobRow:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Listeners to events.
+    """Callbacks for events.
 
     Attributes:
-        on_evaluation: the rows of an evaluation; answers whether the run is to end there.
-        on_job: an ended job of a traced device.
+        on_evaluation: called with the rows of an evaluation; returns whether the run should end there.
+        on_job: called with each ended job of a traced device.
     """
 
     on_evaluation: Callable[[RoundResult, VersionRow, dict[str, float]], bool]
@@ -49,24 +49,24 @@ class Listeners:
 
 @dataclass(frozen=True)
 class World:
-    """World of the procedure: present devices, their speed, and the network to them.
+    """Setting of the procedure: devices, their speeds and presence, and access to the real clients.
 
     Attributes:
-        config: of the run.
-        seed: in force.
-        who: devices of the run.
-        fleet: a row per client; those of unseen clients are not used.
-        presence: when devices are there.
-        ahead: lets devices train.
-        evaluating: lets clients evaluate.
-        traced: devices with listed jobs.
-        clock: real time, charged throughout.
-        hooks: receive events.
-        selection: picks devices for work.
-        selection_arguments: of it, by keyword.
-        duration: of the user's, how long jobs train; None: as the fleet says.
+        config: configuration of the run.
+        seed: seed in effect.
+        who: clients and leaves of the run.
+        fleet: a row per client; rows of unseen clients are not used.
+        presence: presence of devices over time.
+        ahead: trains jobs on real clients.
+        evaluating: evaluates on real clients.
+        traced: devices whose jobs are listed.
+        clock: laps of real time.
+        hooks: callbacks.
+        selection: function that picks devices for jobs.
+        selection_arguments: its keyword arguments.
+        duration: the user's function for training times; None to take those of the fleet.
         give_back: tells the system that models in files are unused for now.
-        probing: lets devices make updates of the run's first model; None where nobody trains.
+        probing: compares devices' updates of the run's first model; None without training.
     """
 
     config: Config

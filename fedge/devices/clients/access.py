@@ -1,4 +1,4 @@
-"""Access to a run's real clients from the virtual clock: urgent questions, and replies one by one."""
+"""Access from the virtual clock to a run's real clients: messages by urgency, and replies one by one."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,8 +18,8 @@ from fedge.process.endings.watchdog import note_progress, refuse_stalled
 from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 
-_LOOK_S = 0.5  # interval of looks after a slow client
-_MARGIN_S = 10.0  # for the engine to end a client whose time is over
+_LOOK_S = 0.5  # interval of checks for slow clients
+_MARGIN_S = 10.0  # time for the engine to end a client that is over its limit
 _AT_ONCE = -2  # before all training
 
 RoundContexts = Callable[[int, int], RoundContext]
@@ -28,13 +28,13 @@ RoundContexts = Callable[[int, int], RoundContext]
 
 @dataclass(frozen=True)
 class Waiting:
-    """Waits for replies one by one, as long as clients may take.
+    """Waits for single replies, as long as clients may take.
 
     Attributes:
         engine: delivers messages by urgency.
-        timeout_s: seconds allowed to a client for one.
-        clock: charged "wait".
-        tick: called while nothing comes.
+        timeout_s: seconds allowed to a client for a message.
+        clock: charged with "wait".
+        tick: called while waiting.
     """
 
     engine: LookAheadEngine
@@ -43,10 +43,10 @@ class Waiting:
     tick: Callable[[], None]
 
     def reply(self, question: Message, message_id: str) -> Message | Failure:
-        """The reply to a message, or why there is none.
+        """The reply to a message, or the failure in its place.
 
         Raises:
-            StallError: nothing has happened for too long.
+            StallError: there was no progress for too long.
         """
         began = self.clock.now()
         while (found := self.engine.wait_for(message_id, _LOOK_S)) is None:
@@ -61,10 +61,10 @@ class Waiting:
         return found
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages with replies; waits until one is, at most `timeout_s` seconds.
+        """Messages that have replies; waits until there is one, at most `timeout_s` seconds.
 
         Raises:
-            StallError: nothing has happened for too long.
+            StallError: there was no progress for too long.
         """
         if not message_ids:
             time.sleep(timeout_s)
@@ -76,7 +76,7 @@ class Waiting:
         return found
 
     def _look_after_clients(self) -> None:
-        """End clients whose time is over, and the run if nothing happens any more."""
+        """End clients that are over their time limit, and the run if there is no progress."""
         self.engine.give_up_late(self.timeout_s)
         refuse_stalled()
         self.tick()
@@ -87,12 +87,12 @@ class ClientAccess:
     """Access to the clients of a run.
 
     Attributes:
-        waiting: for replies.
-        clients: which node holds which partition.
-        config: of the run.
-        round_contexts: facts for clients.
-        variances: non-negative entries of the model.
-        algorithms: the leaves' sides of their clients' algorithm; None where options say all.
+        waiting: waits for replies.
+        clients: nodes and partitions of clients.
+        config: configuration of the run.
+        round_contexts: contexts for clients' messages.
+        variances: names of non-negative entries of the model.
+        algorithms: leaf parts of the clients' algorithm; None if options say everything.
     """
 
     waiting: Waiting
@@ -103,19 +103,19 @@ class ClientAccess:
     algorithms: ClockAlgorithms | None = None
 
     def replies(self, questions: Mapping[int, Message]) -> Iterator[tuple[int, Message | Failure]]:
-        """Ask clients before all training; yield each with its reply, or why there is none, in order."""
+        """Send messages ahead of all training; yield each client with its reply or failure, in order."""
         ids = [self.waiting.engine.push_due(question, _AT_ONCE) for question in questions.values()]
         for (client, question), message_id in zip(questions.items(), ids, strict=True):
             yield client, self.waiting.reply(question, message_id)
 
     def task(self, start: Version, windows: int, local_steps: int, keeps: bool = True) -> TrainTask:
-        """Training asked of a device, against which its reply is checked.
+        """The training task of a device, against which its reply is checked.
 
         Args:
-            start: its model.
-            windows: of its training.
-            local_steps: in place of epochs; 0 for epochs.
-            keeps: whether a new version of a memory is asked for, if devices have any.
+            start: starting model.
+            windows: training windows.
+            local_steps: number of steps; 0 to train by epochs.
+            keeps: whether the device should return a new version of its memory, if it has one.
         """
         train = self.config.train
         return TrainTask(

@@ -1,13 +1,13 @@
-"""Clients' algorithm on the virtual clock: memories of devices, and the leaf parts.
+"""Clients' algorithm on the virtual clock: memories of devices, and the algorithm's leaf parts.
 
-A job goes on from the version of its device's memory that is valid at its beginning. Its own version becomes
-the valid one when its reply is admitted, so in the order of virtual time; never for a job that is lost, has
-failed or is too stale.
+A job starts from the version of its device's memory that is valid then. The version that it makes becomes
+valid when its reply is accepted, and so in the order of virtual time; never if the job is lost, fails, or is
+too stale.
 
-A leaf part that makes its leaf's model does so at each new version, from what the server's rule made. One
-that reads single replies needs a rule in rounds, and gets those of the round, by their windows and their
-share of the steps. A reply to another model than the leaf's, which the cloud may have changed meanwhile,
-brings its change:
+A leaf part that computes the leaf's model does so at each new version, from the result of the server's rule.
+One that reads single replies needs a rule that works in rounds, and gets the replies of the round, weighted
+by windows and share of steps. If a reply started from another model than the leaf's current one, which the
+cloud may have changed meanwhile, its change is applied instead:
 
     state = the leaf's model + (trained − start)
 """
@@ -42,11 +42,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class WaitingReply:
-    """An admitted reply until its leaf's next version.
+    """An accepted reply, kept until the next version of its leaf.
 
     Attributes:
-        arrival: as the rule got it.
-        extra: arrays beside the model, packed.
+        arrival: the arrival as the rule got it.
+        extra: packed arrays beside the model.
     """
 
     arrival: Arrival
@@ -54,23 +54,23 @@ class WaitingReply:
 
 
 class ClockAlgorithms:
-    """The leaves' sides of their clients' algorithm.
+    """Leaf parts of the clients' algorithm.
 
     Attributes:
-        leaves: of each leaf, in order.
-        waiting: per leaf the replies of its round, where its part reads them.
+        leaves: leaf part of each leaf, in order.
+        waiting: per leaf, the replies of its round, if its leaf part reads them.
     """
 
     def __init__(
         self, leaves: Sequence[LeafAlgorithm], who: Population, step_size: Callable[[int], float], seed: int
     ) -> None:
-        """Begin without memories.
+        """Start without memories.
 
         Args:
-            leaves: of each leaf, in order.
-            who: devices of the run.
-            step_size: of a global round, 1, 2, …
-            seed: of the run.
+            leaves: leaf part of each leaf, in order.
+            who: clients and leaves of the run.
+            step_size: global round 1, 2, … → its step size.
+            seed: seed of the run.
         """
         self.leaves = list(leaves)
         self.waiting: list[list[WaitingReply]] = [[] for _ in self.leaves]
@@ -80,11 +80,11 @@ class ClockAlgorithms:
 
     @property
     def form(self) -> ReplyForm:
-        """Form of devices' messages, the same at all leaves."""
+        """Form of devices' messages, the same for all leaves."""
         return self.leaves[0].form
 
     def bytes_moved(self, model: Version) -> tuple[int, int]:
-        """Sizes in bytes of a message to a device, and of its reply: a model's entries, arrays beside it."""
+        """Bytes of a message to a device, and of its reply: the model's entries, and arrays beside it."""
         arrays = sum(np.dtype(kind).itemsize * math.prod(shape) for shape, kind in self.form.arrays.values())
         sent = sum(model.state[name].nbytes for name in self.form.entries)
         return model.nbytes + state_bytes(self.leaves[0].beside), sent + arrays
@@ -100,36 +100,36 @@ class ClockAlgorithms:
     # --- what is said to devices --------------------------------------------------------------------
 
     def valid(self, device: int) -> Kept | None:
-        """The valid version of a device's memory; None without one."""
+        """The valid version of a device's memory, or None."""
         return self._of(device).kept.get(device)
 
     def tell(self, message: Message, job: Job) -> None:
-        """Add to a job's message what its leaf part sends, and the version of memory to go on from."""
+        """Add the leaf part's content, and the version of memory to start from, to a job's message."""
         counted = {} if job.kept is None else {job.device: job.kept}
         self._of(job.device).tell([message], _nodes(message, job.device), keep=True, counted=counted)
 
     def tell_beside(self, message: Message, device: int) -> None:
-        """Add them to a message to a device that leaves no new version."""
+        """Add the same to a message after which the device makes no new version."""
         self._of(device).tell([message], _nodes(message, device))
 
     def tell_models(self, message: Message, client: int) -> None:
-        """Add to an evaluation of a client's models, unseen or not, the valid version of its memory."""
+        """Add the valid version of its memory to a client's evaluation of its own models, seen or unseen."""
         unseen = client in self._who.unseen
         self._of(client).tell([message], _nodes(message, client), evaluate=True, unseen=unseen)
 
     def asked_models(self, client: int) -> bool:
-        """Whether a client is evaluated with models of its algorithm."""
+        """Whether a client should evaluate the models of its algorithm."""
         return bool(self.form.models) and (client not in self._who.unseen or self.form.unseen)
 
     # --- what comes back ----------------------------------------------------------------------------
 
     def usable(self, job: Job, reply: TrainReply, server: DeviceServer, period: int) -> TrainReply | Failure:
-        """A reply that its leaf part can combine, at least alone; else why not.
+        """A reply that the leaf part can combine, at least on its own; otherwise the failure.
 
         Args:
-            job: of the reply.
-            reply: with all entries of the model.
-            server: the leaf's.
+            job: job of the reply.
+            reply: reply with all entries of the model.
+            server: server of the leaf.
             period: evaluations so far, plus 1.
         """
         algorithm, leaf = self.leaves[job.server], server.version
@@ -144,27 +144,28 @@ class ClockAlgorithms:
             made = self._brought(one, leaf).state
             turn = self._turn(job.server, server.number + 1, period)
             self._combined(algorithm.copied(), turn, leaf, made, [one])
-        except OWN_ERRORS as error:  # a part of the user's may raise anything
+        except OWN_ERRORS as error:  # a user's part may raise anything
             return rejected("cannot be combined", words_of(error))
         return reply
 
     def admit(self, job: Job, reply: TrainReply, arrival: Arrival) -> None:
-        """Let an admitted reply's version of memory be the valid one; keep what the leaf part reads."""
+        """Make an accepted reply's version of memory the valid one, and keep what the leaf part reads."""
         algorithm = self.leaves[job.server]
         algorithm.note_kept({job.device: reply})
         if algorithm.reads_replies:
             self.waiting[job.server].append(WaitingReply(arrival, reply.extra))
 
     def combine(self, leaf: int, before: Version, server: DeviceServer, period: int) -> None:
-        """Let a leaf part make the leaf's model, now that its rule has made a version.
+        """Let a leaf part compute the leaf's model, after its rule has made a version.
 
-        If it fails, although it combines each reply alone, the leaf keeps its model, as in rounds.
+        If this fails, although the part can combine each reply on its own, the leaf keeps its model, as in
+        rounds.
 
         Args:
             leaf: number of the leaf.
-            before: its model before the version.
-            server: its rule's.
-            period: evaluations so far, plus 1; the leaf part is told its step size.
+            before: the leaf's model before the version.
+            server: server of the leaf.
+            period: evaluations so far, plus 1; it determines the step size that the leaf part is told.
         """
         algorithm = self.leaves[leaf]
         if not algorithm.combines:
@@ -186,10 +187,10 @@ class ClockAlgorithms:
         self, algorithm: LeafAlgorithm, turn: LeafTurn, before: Version, made: State,
         waiting: Sequence[WaitingReply],
     ) -> State:  # fmt: skip
-        """The leaf part's model of replies; its memory goes on.
+        """The leaf part's model from replies; also updates its memory.
 
         Raises:
-            Exception: of the part, or FloatingPointError.
+            Exception: any error of the part, or FloatingPointError.
         """
         brought = [self._brought(one, before) for one in waiting]
         lr = self._step_size(turn.global_round)
@@ -198,11 +199,11 @@ class ClockAlgorithms:
         return found
 
     def _turn(self, leaf: int, version: int, period: int) -> LeafTurn:
-        """The turn of a leaf that makes this version, counted from 1."""
+        """Context of a leaf that makes a version, counted from 1."""
         return LeafTurn(leaf, period, version, self._seed, (version, leaf))
 
     def _brought(self, one: WaitingReply, leaf: Version) -> Brought:
-        """A reply as its change of the leaf's model."""
+        """A reply in terms of its change of the leaf's model."""
         arrival, vector = one.arrival, one.arrival.end
         if arrival.start is not leaf.vector:
             vector = (leaf.vector + arrival.delta).astype(vector.dtype)
@@ -215,25 +216,25 @@ class ClockAlgorithms:
     # --- state beyond the process -------------------------------------------------------------------
 
     def kept_memories(self) -> dict[int, Kept]:
-        """Device → the valid version of its memory, for devices with one."""
+        """Device → valid version of its memory, for devices that have one."""
         return {device: kept for leaf in self.leaves for device, kept in leaf.kept.items()}
 
     def facts(self) -> list[Any]:
-        """State of the leaves beside their parts' memories and waiting replies, as JSON."""
+        """State of the leaves other than memories of their parts and waiting replies, as JSON."""
         return [leaf.facts() for leaf in self.leaves]
 
     def memories(self) -> dict[str, State]:
-        """The leaf parts' memories by the numbers of their leaves; of parts without any none."""
+        """Memories of the leaf parts, by number of the leaf; parts without memory are left out."""
         return {str(number): leaf.memory for number, leaf in enumerate(self.leaves) if leaf.memory}
 
     def restore(self, memories: Mapping[str, State], facts: Sequence[Mapping[str, Any]]) -> None:
-        """Restore the result of `memories`, the arrays of which become the leaves' own, and of `facts`."""
+        """Restore the results of `memories`, whose arrays the leaves take over, and of `facts`."""
         for number, (leaf, of_leaf) in enumerate(zip(self.leaves, facts, strict=True)):
             leaf.restore(memories.get(str(number), {}), of_leaf)
 
 
 def filled(reply: TrainReply, start: Version) -> TrainReply:
-    """A reply with all entries of the model: those that its device did not send are its start's."""
+    """A reply with all entries of the model, where entries not sent are taken from the starting model."""
     if len(reply.state) == len(start.state):
         return reply
     return replace(reply, state={name: reply.state.get(name, own) for name, own in start.state.items()})
@@ -248,6 +249,6 @@ def _device(one: WaitingReply) -> int:
 
 
 def versions_in_use(jobs: Sequence[Job]) -> tuple[set[MemoryVersion], set[MemoryVersion]]:
-    """(device, number) of versions of memory that jobs under way read, and of those that they make."""
+    """(device, number) of the versions of memory that jobs under way read, and of those that they make."""
     read = {(job.device, job.kept.leaf_round) for job in jobs if job.kept is not None}
     return read, {(job.device, job.attempt) for job in jobs}

@@ -1,8 +1,8 @@
-"""Large vectors and results put aside in files, from which the system maps the parts in use.
+"""Large vectors and replies in files, of which the system maps only the parts in use.
 
-On the virtual clock many models live at a time: each version still in training, each buffered update, each
-early result. Beyond `transfer.spill-above-mb` they are in files of the run folder (`fedge.states.shared`),
-removed after the last use.
+On the virtual clock many models are alive at once: each version still in training, each buffered update, and
+each early reply. Beyond `transfer.spill-above-mb` they are kept in files of the run folder
+(`fedge.states.shared`), which are removed after their last use.
 """
 
 import mmap
@@ -20,15 +20,15 @@ _VECTOR = "vector"
 
 
 class Aside:
-    """Puts large arrays aside; small ones, and those without room on disk, stay in memory."""
+    """Moves large arrays to files; small ones stay in memory, as do all if the disk is full."""
 
     def __init__(self, shared: SharedStates) -> None:
-        """Put into these files, which `SharedStates.prepare` has said are wanted or not."""
+        """Use these files, if `SharedStates.prepare` has enabled them."""
         self._shared = shared
-        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # each lives as long as its views
+        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # each is alive as long as its views
 
     def vector(self, vector: np.ndarray) -> np.ndarray:
-        """A vector (P,), read-only, with the same numbers; mapped from a file if large."""
+        """A read-only vector (P,) of the same numbers; mapped from a file if large."""
         kept = self._shared.keep({_VECTOR: vector})
         if not isinstance(kept, FileState):
             return vector
@@ -36,7 +36,7 @@ class Aside:
         return kept[_VECTOR]
 
     def reply(self, message: Message) -> Message:
-        """A reply with its model in a file if large; called by threads of clients."""
+        """A reply with its model in a file if large; called in clients' threads."""
         record = None if message.has_error() else entries(message.content).get(ARRAYS)
         if not isinstance(record, ArrayRecord):
             return message
@@ -46,7 +46,7 @@ class Aside:
         return message
 
     def give_back(self) -> None:
-        """Tell the system that stored arrays are unused for now; they come again when touched."""
+        """Tell the system that stored arrays are unused for now; they are read again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for content in list(self._maps):
                 content.madvise(mmap.MADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""How good a version is: clients with test windows are asked, before further training."""
+"""Evaluation of versions by clients with test windows, ahead of further training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -31,12 +31,12 @@ class ClockEvaluation:
         classes: int,
         held_out: Mapping[int, int] | None = None,
     ) -> None:
-        """Stand ready.
+        """Store what evaluations need.
 
         Args:
-            access: to the clients.
-            windows: client → test windows; those without any are not asked.
-            classes: of the data.
+            access: access to the clients.
+            windows: client → test windows; clients without any are not asked.
+            classes: number of classes in the data.
             held_out: client → validation windows.
         """
         self._access = access
@@ -47,18 +47,18 @@ class ClockEvaluation:
     def evaluate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Client → evaluation, on test windows, of its served model; client → why there is none.
+        """Evaluations of served models on test windows, by client, and failures by client.
 
         Args:
             served: client → its served model.
-            global_round: of the evaluation.
+            global_round: global round of the evaluation.
         """
         return self._served(served, "test", self.windows, global_round)
 
     def validate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """The same for validation windows, of clients with test windows, too."""
+        """The same on validation windows, for all clients that have any."""
         windows = {client: count for client, count in self.held_out.items() if client in self.windows}
         return self._served(served, "val", windows, global_round)
 
@@ -69,7 +69,7 @@ class ClockEvaluation:
         windows: Mapping[int, int],
         global_round: int,
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Client → evaluation of its served model on a split; client → why there is none."""
+        """Evaluations of served models on a split, by client, and failures by client."""
         asked = {client: {OWN: served(client)} for client in windows}
         replies, failures = self._asked(asked, split, windows, global_round)
         return {client: reply[OWN, split] for client, reply in replies.items()}, failures
@@ -77,12 +77,12 @@ class ClockEvaluation:
     def own_models(
         self, served: Callable[[int], Version], who: Population, global_round: int
     ) -> tuple[list[ModelResult], dict[int, Failure]]:
-        """Clients with the models of their algorithm, on test windows, and the clients without any.
+        """Clients' evaluations of the models of their algorithm on test windows, and failures.
 
         Args:
             served: client → its served model.
-            who: devices of the run.
-            global_round: of the evaluation.
+            who: clients and leaves of the run.
+            global_round: global round of the evaluation.
         """
         algorithms = self._access.algorithms
         if algorithms is None:
@@ -101,12 +101,12 @@ class ClockEvaluation:
     def cross_losses(
         self, models: Sequence[Version], who: Population, global_round: int
     ) -> tuple[Answers, dict[int, Failure]]:
-        """Losses of all models on training clients' validation windows, and the clients without any.
+        """Losses of all models on the validation windows of training clients, and failures.
 
         Args:
-            models: of the cloud's children, in order.
-            who: devices of the run, under these.
-            global_round: of the evaluation.
+            models: models of the cloud's children, in order.
+            who: clients of the run, under these children.
+            global_round: global round of the evaluation.
         """
         windows = {client: count for client, count in self.held_out.items() if client in who.windows}
         roles = {leaf_role(leaf): model for leaf, model in enumerate(models)}
@@ -123,9 +123,9 @@ class ClockEvaluation:
         global_round: int,
         algorithms: ClockAlgorithms | None = None,
     ) -> tuple[dict[int, EvaluateReply], dict[int, Failure]]:
-        """Replies of clients to an evaluation of models by role, and the failed clients.
+        """Clients' replies to an evaluation of models by role, and failures.
 
-        With `algorithms`, they answer for all models of their algorithm in place of the given one.
+        With `algorithms`, clients evaluate all models of their algorithm instead of the given one.
         """
         access, learned = self._access, task_of(self._access.config.train)
         context = access.round_contexts(global_round, global_round)

@@ -1,8 +1,8 @@
 """Real training ahead of the virtual clock.
 
-A device's training depends on its starting model, which exists at the start of its job. A worker therefore
-gets the job at once, before all jobs with a later end; and the clock stops at an arrival only for this one
-result. The workers' progress meanwhile decides nothing.
+A device's training depends only on its starting model, which exists when its job starts. A worker therefore
+gets the job at once, ahead of all jobs that end later, and the clock waits for its result only when the job
+arrives. The order in which workers finish has no influence.
 """
 
 from collections.abc import Mapping
@@ -22,24 +22,24 @@ from fedge.states.records import record_of
 
 
 class LookAhead:
-    """Lets jobs be trained, and gives their results when their time has come."""
+    """Lets workers train jobs ahead, and gives a job's result when the clock needs it."""
 
     def __init__(self, access: ClientAccess, windows: Mapping[int, int]) -> None:
-        """Stand ready.
+        """Start without jobs.
 
         Args:
-            access: to the clients; its clock is charged "configure", "wait" and "check".
+            access: access to the clients; its clock is charged with "configure", "wait" and "check".
             windows: partition id → training windows.
         """
         self._access = access
         self._engine, self._clock = access.waiting.engine, access.waiting.clock
         self._windows = windows
-        self._ahead: dict[int, tuple[Message, str]] = {}  # number of a job → its message and the message's id
-        self._unwanted: set[str] = set()  # ids of messages whose replies nobody will ask for
+        self._ahead: dict[int, tuple[Message, str]] = {}  # job's number → its message, with id
+        self._unwanted: set[str] = set()  # ids of messages whose replies are no longer needed
         self._told: set[int] = set()  # jobs of `_ahead` already reported as replied
 
     def begin(self, job: Job) -> None:
-        """Give a training job to the workers."""
+        """Pass a job to the workers."""
         self._drop_unwanted()
         message = self._question(job)
         self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
@@ -47,7 +47,7 @@ class LookAhead:
     def _question(self, job: Job) -> Message:
         """The message for a device's training."""
         context = self._context(job)
-        is_told = bool(context.mean)  # how owners of their windows scale them, as a list; no other has any
+        is_told = bool(context.mean)  # means for scaling, for clients that own their windows
         record = context.to_record() if is_told else record_of(ConfigRecord, vars(context))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
         message = Message(content, self._access.clients.node(job.device), TRAIN)
@@ -56,18 +56,18 @@ class LookAhead:
         return message
 
     def _context(self, job: Job) -> RoundContext:
-        """Context of a job; fewer steps for a shortened job."""
+        """Context of a job, with fewer steps if it is shortened."""
         found = self._access.round_contexts(job.period, job.attempt)
         return replace(found, local_steps=job.steps) if job.steps else found
 
     def forget(self, job: Job) -> None:
-        """Forget a job lost after its hand-over, if any."""
+        """Discard a job that was lost after it was passed on, if it was."""
         if job.number in self._ahead:
             self._unwanted.add(self._ahead.pop(job.number)[1])
         self._drop_unwanted()
 
     def _drop_unwanted(self) -> None:
-        """Drop the received replies to forgotten jobs."""
+        """Discard the replies received for lost jobs."""
         if self._unwanted:
             for message_id in self._engine.there_of(list(self._unwanted), 0.0):
                 self._engine.wait_for(message_id, 0.0)
@@ -77,10 +77,10 @@ class LookAhead:
         return isinstance(job, Job) and job.number in self._ahead
 
     def arrived(self, timeout_s: float) -> list[int]:
-        """Numbers of jobs with replies, each once; waits for one, at most `timeout_s` seconds.
+        """Numbers of jobs that have replies, each reported once; waits for one, at most `timeout_s` seconds.
 
         Raises:
-            StallError: nothing has happened for too long.
+            StallError: there was no progress for too long.
         """
         ids = {key: job for job, (_, key) in self._ahead.items() if job not in self._told}
         found = [ids[key] for key in self._access.waiting.there_of(list(ids), timeout_s)]
@@ -88,9 +88,9 @@ class LookAhead:
         return found
 
     def result(self, job: Job) -> TrainReply | Failure:
-        """Trained model of a device, or the reason for refusal; waits for it.
+        """A job's accepted reply, or the failure; waits for it.
 
-        A failing client is tried again, with the same random stream.
+        A client that fails is tried again, with the same random stream.
         """
         self._clock.lap("configure")
         message, message_id = self._ahead.pop(job.number)

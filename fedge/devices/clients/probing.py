@@ -1,9 +1,9 @@
-"""Probe on the virtual clock: updates of all devices of the run's first model, for comparison only.
+"""Probe on the virtual clock: updates of the run's first model by all devices, only for comparison.
 
-Without waiting, and without effect on servers' models. As in rounds, it is one look at who makes which
-update: the first model, the step size of the first period, and as many windows for everybody where clients
-are of several sizes (`fedge.clustering.likeness.updates.even_windows`). Devices answer whether they are there
-or not, as they do in evaluations.
+A probe takes no virtual time, and servers' models do not change. As in rounds, all updates are comparable:
+they start from the first model, use the step size of the first period, and the same number of windows if
+clients differ in size (`fedge.clustering.likeness.updates.even_windows`). Absent devices reply as well, as
+they do in evaluations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ class Probed:
     """Result of a probe.
 
     Attributes:
-        likeness: of the devices' updates; None where nobody has answered.
+        likeness: comparison of the devices' updates; None without any reply.
         failures: device → reason for a missing update.
-        downlink_bytes, uplink_bytes: of the models, to all asked and from all answering devices.
+        downlink_bytes, uplink_bytes: bytes of models to all devices asked, and from all that replied.
     """
 
     likeness: Likeness | None
@@ -40,24 +40,24 @@ class Probed:
 
 
 class Probing:
-    """Asks all training devices for their updates of the run's first model."""
+    """Asks all training devices for updates of the run's first model."""
 
     def __init__(self, access: ClientAccess, first: Version, parameter_names: Sequence[str]) -> None:
-        """Stand ready.
+        """Store what the probe needs.
 
         Args:
-            access: to the clients.
+            access: access to the clients.
             first: the run's first model.
             parameter_names: its trainable entries, in layer order.
         """
         self._access, self._first, self._parameters = access, first, tuple(parameter_names)
 
     def updates(self, who: Population, evaluation: int) -> Probed:
-        """Let all devices train, and compare them.
+        """Let all devices train, and compare their updates.
 
         Args:
-            who: devices of the run, under the cloud's children.
-            evaluation: at which they are asked, 1, 2, …
+            who: clients of the run, under the cloud's children.
+            evaluation: number of the evaluation, 1, 2, …
         """
         access, even = self._access, even_windows(list(who.windows.values()))
         of_round = access.round_contexts(1, 1)

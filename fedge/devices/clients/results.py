@@ -1,4 +1,4 @@
-"""Results of an evaluation on the virtual clock: the rows of a global round."""
+"""Results of an evaluation on the virtual clock, in the form of a global round's rows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ class Population:
     Attributes:
         leaf_of: client → number of its leaf, unseen clients included.
         windows: client → training windows, for training clients.
-        unseen: clients with held-out users.
-        leaves: how many.
-        truth: each leaf's true group, with planted groups.
+        unseen: unseen clients.
+        leaves: number of leaves.
+        truth: true group of each leaf, if groups are planted.
     """
 
     leaf_of: Mapping[int, int]
@@ -38,14 +38,14 @@ class Population:
         return [client for client in sorted(self.windows) if self.leaf_of[client] == leaf]
 
     def devices_by_leaf(self) -> list[list[int]]:
-        """The training clients, in order, of each leaf."""
+        """Training clients of each leaf, in order."""
         found: list[list[int]] = [[] for _ in range(self.leaves)]
         for client in sorted(self.windows):
             found[self.leaf_of[client]].append(client)
         return found
 
     def under(self, child_of: Callable[[int], int], children: int) -> "Population":
-        """The same clients under other servers: `children` of them, leaf → the one above it.
+        """The same clients under other servers: `children` in number, given the one above each leaf.
 
         >>> Population({7: 0, 8: 1, 9: 2}, {}, frozenset(), 3).under([0, 0, 1].__getitem__, 2).leaf_of
         {7: 0, 8: 0, 9: 1}
@@ -54,7 +54,7 @@ class Population:
         return Population(of, self.windows, self.unseen, children)
 
     def window_counts(self, clients: int) -> np.ndarray:
-        """The training windows of each of so many clients, (N,) int64; 0 without training."""
+        """Training windows of clients 0, …, `clients` − 1, (N,) int64; 0 for clients that do not train."""
         found = np.zeros(clients, np.int64)
         for client, count in self.windows.items():
             found[client] = count
@@ -66,12 +66,12 @@ class Period:
     """Totals between two evaluations.
 
     Attributes:
-        number: of the second one.
-        losses: client → mean loss of its newest job.
+        number: number of the evaluation at the end.
+        losses: client → mean loss of its latest job.
         failures: client → its first failure.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes.
-        began: its time on the run's real clock.
-        learned: the task of the run.
+        began: start on the run's real clock.
+        learned: task of the run.
         validated: client → evaluation of its served model on validation windows.
     """
 
@@ -87,13 +87,13 @@ class Period:
 def round_result(
     who: Population, period: Period, evaluated: Mapping[int, Evaluation], labels: Sequence[int] | None = None
 ) -> RoundResult:
-    """The rows of a global round: of clients evaluated or trained in the period.
+    """Rows of a global round, for clients that were evaluated or trained in the period.
 
     Args:
-        who: devices of the run.
-        period: ending with the evaluation.
+        who: clients and leaves of the run.
+        period: period that ends with the evaluation.
         evaluated: client → evaluation of its served model.
-        labels: per leaf the number of its group; None: all are one.
+        labels: group of each leaf; None for one group.
     """
     groups = [0] * who.leaves if labels is None else labels
     there = sorted({*evaluated, *period.losses})
@@ -142,7 +142,7 @@ def _leaf(
     group: int,
     validated: Mapping[int, Evaluation],
 ) -> LeafResult:
-    """The row of one leaf, which serves the model of its group."""
+    """The row of one leaf, which serves its group's model."""
     mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
     seen = pooled([found for client, found in mine.items() if client not in who.unseen])
     unseen = pooled([found for client, found in mine.items() if client in who.unseen])
@@ -173,14 +173,14 @@ def clock_server_rows(
     labels: Sequence[int],
     moved: Sequence[Sequence[int]],
 ) -> list[ServerResult]:
-    """Rows of all servers, from the root down; a server is followed by those below it.
+    """Rows of all servers, from the root down; each is followed by those below it.
 
     Args:
-        who: devices of the run.
+        who: clients and leaves of the run.
         evaluated: client → evaluation of its served model.
-        paths: of all servers but the root, the leaves last.
-        labels: per leaf the number of the root's group that it is in.
-        moved: per path, bytes to the server above and from it.
+        paths: paths of all servers but the root, leaves last.
+        labels: number of each leaf's group at the root.
+        moved: path → bytes to the server's parent and back.
     """
     leaves = dict(enumerate(paths[len(paths) - who.leaves :]))
     traffic = dict(zip(paths, moved, strict=True))
@@ -209,6 +209,6 @@ def clock_server_rows(
 
 
 def mean_score(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
-    """The mean of the task's first test score over clients, seen or unseen; None without any."""
+    """Mean over clients, seen or unseen, of the first test score; None without any."""
     scores = [e.score for client, e in evaluated.items() if (client in who.unseen) == unseen]
     return float(np.mean(scores)) if scores else None

@@ -1,4 +1,4 @@
-"""FedRevive: stale updates give way to a student of recent models, distilled without data.
+"""FedRevive: stale updates are partly replaced by a student distilled from recent models without data.
 
 A part of the room `fedge.devices`, with the same imports allowed.
 """

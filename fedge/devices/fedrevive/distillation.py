@@ -1,25 +1,26 @@
-"""Data-free distillation at a server: a student learns teachers' answers on generated windows.
+"""Data-free distillation at a server: a student learns from teachers on generated windows.
 
-Two steps, both with streams of (seed, server, version), so checkpoints hold arrays alone.
+It has two steps, both with random streams of (seed, server, version), so checkpoints hold only arrays.
 
-`synthesise`: a generator G makes windows x = G(z + 0.2 e_y) of classes y, drawn from the mean of the
-teachers' class shares q_k. Two steps of Adam on a copy of G, on z and on the class embeddings e make smaller
+`synthesise`: a generator G makes windows x = G(z + 0.2 e_y) of classes y, which are drawn from the mean of
+the teachers' class shares q_k. Two steps of Adam, on a copy of G, on z and on the class embeddings e,
+minimise
 
     Σ_k w_k(y) CE(teacher_k(x), y)  +  0.003 Σ_k w̄_k F_k(x)  −  0.1 Σ_k w_k(y) m KL(teacher_k ‖ student),
 
-where w_k(y) = q_k(y) / Σ_j q_j(y), w̄_k its mean over y. F_k is the distance of x's means and variances at
-each BatchNorm of teacher k from the running ones: the known part of real windows. m is 1 where student and
-teacher name the same class. The better x joins a pool, and G follows its copy (Reptile).
+where w_k(y) = q_k(y) / Σ_j q_j(y), and w̄_k is its mean over y. F_k is the distance between the means and
+variances of x at each BatchNorm of teacher k and the running ones, which describe real windows. m is 1 where
+student and teacher predict the same class. The better x joins a pool, and G follows its copy (Reptile).
 
-`distilled`: the student begins at the server's model and makes Σ_k KL(teacher_k ‖ student) smaller, on
-windows of the pool drawn by each teacher's class shares.
+`distilled`: the student starts from the server's model and minimises Σ_k KL(teacher_k ‖ student) on windows
+of the pool, drawn by each teacher's class shares.
 
 Source: FedRevive (Askin et al. 2025, arXiv 2511.00655) as in its code (NVFlare, research/fedrevive/dfkd.py);
-numbers are that code's, the pool of 16,000, 256 latent numbers and 128 channels of
-`fedge.devices.fedrevive.generator` among them. Not taken over: its sigmoid where windows are normalised, for
-which 0 to 1 is too narrow; augmentation, which is for images; and the skipping of losses three times their
-recent mean. The code's network has trackers without normalisation in place of BatchNorm here; a student's
-statistics stay as they are.
+all numbers are from there, including the pool of 16,000, and 256 latent numbers and 128 channels in
+`fedge.devices.fedrevive.generator`. Not adopted: its sigmoid for normalised windows, for which 0 to 1 is too
+narrow; augmentation, which is for images; and skipping losses above three times their recent mean. Where
+BatchNorm is here, the code's network has trackers without normalisation; a student's statistics do not
+change.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MADE = 64  # windows generated at a time
 _STEPS = 2
 _GENERATOR_LR, _LATENT_LR, _BETAS = 3e-3, 1e-3, (0.5, 0.999)
 _FEATURES, _ADVERSARY, _EMBEDDED = 0.003, 0.1, 0.2
-_PER_TEACHER = 32  # windows of a step of the student
+_PER_TEACHER = 32  # windows per step of the student
 _PROBES, _PROBE_TEMPERATURE = 64, 0.8
 _BEGIN, _SYNTHESIS, _LESSON, _PROBE = range(4)  # uses of a stream
 
@@ -53,11 +54,11 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model from a child.
+    """A model of a child.
 
     Attributes:
-        network: with its weights, in evaluation mode.
-        shares: (classes,) float64, of its training windows; their sum is 1.
+        network: network with the model's weights, in evaluation mode.
+        shares: (classes,) float64, class shares of its training windows; they sum to 1.
     """
 
     network: nn.Module
@@ -73,20 +74,20 @@ def synthesise(
     pool: int,
     size: Size | None = None,
 ) -> Arrays:
-    """Windows to be kept after another batch has been made.
+    """Generate another batch of windows; returns the generator, and the pool of windows to keep.
 
     Args:
-        facts: of the model.
-        kept: the last result; empty the first time.
-        teachers: at least one.
-        student: for whom the windows are hard; None: nobody yet.
-        version: of the server.
-        pool: largest number of kept windows; the oldest go.
-        size: of the generator; None: the code's.
+        facts: facts about the model.
+        kept: previous result; empty the first time.
+        teachers: at least one teacher.
+        student: network for which windows should be hard; None if there is no student yet.
+        version: version of the server.
+        pool: maximum number of windows to keep; the oldest are dropped.
+        size: size of the generator; None for that of FedRevive's code.
 
     Returns:
-        generator, first, second (Q,) float32: the generator's weights and Adam's moments; adapted () int64:
-        how often it was; x (N, C, T) float32 and y (N,) int64: the pool. Unchanged if something was not
+        generator, first, second (Q,) float32: the generator's weights, and Adam's moments; adapted () int64:
+        number of its updates; x (N, C, T) float32 and y (N,) int64: the pool. Unchanged if anything was not
         finite.
     """
     draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, version, _SYNTHESIS)
@@ -117,7 +118,7 @@ def _adapted(
     draws: torch.Generator,
     latent: int,
 ) -> tuple[nn.Module, Tensor, float]:
-    """A generator trained from `slow` on, its best windows (N, C, T), and their loss."""
+    """A generator trained from `slow`, its best windows (N, C, T), and their loss."""
     fast = copy.deepcopy(slow).train()
     z = torch.randn(len(y), latent, generator=draws).requires_grad_()
     embeddings = torch.randn(shares.shape[1], latent, generator=draws).requires_grad_()
@@ -141,7 +142,7 @@ def _adapted(
 def synthesis_loss(
     x: Tensor, y: Tensor, weights: Tensor, teachers: Sequence[Teacher], student: nn.Module | None
 ) -> Tensor:
-    """Distance of windows (N, C, T) of classes y (N,) from the teachers' knowledge; weights (K, N)."""
+    """Loss of windows (N, C, T) of classes y (N,) with respect to the teachers; weights are (K, N)."""
     said = None if student is None else student(x)
     loss = x.new_zeros(())
     for teacher, weight in zip(teachers, weights, strict=True):
@@ -156,9 +157,9 @@ def synthesis_loss(
 
 
 def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits (N, classes) of windows, and their distance from the BatchNorms' statistics.
+    """Logits (N, classes) of windows, and their distance from the BatchNorms' statistics.
 
-    Defined as Σ ‖mean − running mean‖ + ‖variance − running variance‖ over its BatchNorms; 0 without any.
+    The distance is Σ ‖mean − running mean‖ + ‖variance − running variance‖ over BatchNorms; 0 without any.
     """
     distances: list[Tensor] = []
 
@@ -180,7 +181,7 @@ def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _reptile(kept: Mapping[str, np.ndarray], weights: Tensor, gradient: Tensor) -> Arrays:
-    """The generator's weights (Q,) after a step of Adam against `gradient`, and Adam's state."""
+    """The generator's weights (Q,) after a step of Adam along `gradient`, and Adam's state."""
     first, second = (torch.from_numpy(kept[name]) if kept else torch.zeros_like(weights)
                      for name in ("first", "second"))  # fmt: skip
     step = int(kept["adapted"]) + 1 if kept else 1
@@ -201,16 +202,16 @@ def distilled(
     steps: int,
     lr: float,
 ) -> None:
-    """Let a student learn from teachers, on windows of the pool; no effect if not finite.
+    """Train a student on teachers' outputs for windows of the pool; no effect if not finite.
 
     Args:
-        facts: of the model.
+        facts: facts about the model.
         kept: result of `synthesise`, with windows (N, C, T) and their classes (N,).
-        teachers: at least one.
-        student: in evaluation mode, as in its training; changed in place.
-        version: of the server.
-        steps: of Adam.
-        lr: of Adam.
+        teachers: at least one teacher.
+        student: network in evaluation mode, also during its training; changed in place.
+        version: version of the server.
+        steps: number of Adam's steps.
+        lr: learning rate of Adam.
     """
     draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, version, _LESSON)
     pool, labels = torch.from_numpy(kept["x"]), kept["y"]
@@ -234,14 +235,14 @@ def distilled(
 
 
 def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Generator) -> Tensor:
-    """Places (count,) in a pool: of classes drawn by `shares`, each window of a class as likely.
+    """Positions (count,) in a pool, with classes drawn by `shares`, and windows drawn evenly within a class.
 
-    Where a class has none, any window will do.
+    If the pool has no window of a class, any window is drawn.
 
     Args:
-        labels: (N,) int64, of the pool.
-        shares: (classes,) of each class.
-        count: how many.
+        labels: (N,) int64, classes of the pool's windows.
+        shares: (classes,) share of each class.
+        count: number of positions.
         draws: source of draws.
     """
     wanted = torch.multinomial(torch.from_numpy(shares).float(), count, replacement=True, generator=draws)
@@ -256,9 +257,9 @@ def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Gene
 
 @torch.no_grad()
 def probed_shares(facts: ModelFacts, network: nn.Module, probe: int) -> np.ndarray:
-    """Guess which share of each class, (classes,) float64, a network has learnt from.
+    """Estimate the class shares of a network's training data, (classes,) float64.
 
-    Its mean softmax at temperature 0.8 on 64 standard normal inputs, drawn for this probe.
+    The estimate is its mean softmax at temperature 0.8 on 64 standard normal inputs, drawn for this probe.
     """
     draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, probe, _PROBE)
     noise = torch.randn(_PROBES, *facts.input_shape, generator=draws)

@@ -1,4 +1,4 @@
-"""A network for windows from noise, for distillation without data (`fedge.devices.fedrevive.distillation`).
+"""A network that makes windows from noise, for distillation without data.
 
 Shape letters: N windows, C channels, T samples, Z latent numbers.
 """
@@ -15,17 +15,17 @@ from torch import Tensor, nn
 
 from fedge.training.networks.models import initialised
 
-_LARGEST = 4.0  # of the made numbers: windows are normalised
+_LARGEST = 4.0  # bound of generated numbers: windows are normalised
 OUTPUTS = ("tanh", "sigmoid")
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a generator is; by default as in FedRevive's code but for the output.
+    """Size of a generator; by default that of FedRevive's code, except for the output.
 
     Attributes:
-        latent: Z.
-        width: channels of its last hidden layer; twice as many before.
+        latent: number of latent numbers, Z.
+        width: channels of its last hidden layer; the one before has twice as many.
         output: "tanh", 4 tanh(x / 4), for windows of mean 0 and variance 1; "sigmoid", 0..1, as in that code,
             for unnormalised images.
     """
@@ -36,14 +36,14 @@ class Size:
 
 
 class Generator(nn.Module):
-    """Linear; twice stretched by 2, convolved, BatchNorm, LeakyReLU; then a convolution and the output.
+    """Linear; twice upsampled by 2, convolved, BatchNorm, LeakyReLU; then a convolution and the output.
 
     The shape follows the generator for images in FedRevive's code (Askin et al. 2025; NVFlare,
     research/fedrevive/dfkd.py), with convolutions along time for windows. Used in training mode only.
     """
 
     def __init__(self, input_shape: Sequence[int], size: Size) -> None:
-        """Make windows (C, T), or images (C, H, W), of this shape."""
+        """Generator of windows (C, T), or images (C, H, W), of this shape."""
         super().__init__()
         self._size, wide = size, 2 * size.width
         channels, *sizes = input_shape
@@ -71,7 +71,7 @@ class Generator(nn.Module):
 
 
 def new_generator(input_shape: Sequence[int], draws: torch.Generator, size: Size | None = None) -> Generator:
-    """A generator with weights from `draws`."""
+    """A generator with weights drawn from `draws`."""
     with torch.device("meta"):
         made = Generator(input_shape, size or Size())
     return initialised(made, draws)

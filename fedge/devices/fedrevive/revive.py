@@ -1,4 +1,4 @@
-"""FedRevive: a stale update gives way, the staler the more, to a student's learning from recent models."""
+"""FedRevive: the staler an update, the more it is replaced by a student of recent models."""
 
 import logging
 from collections.abc import Mapping
@@ -39,35 +39,35 @@ def fedrevive(
     distil: bool = True,
     server_s: float = 0.0,
 ) -> np.ndarray | None:
-    """w ← w + (η / K) Σ [(1 − β(τ_i)) Δ_i + β(τ_i) (w_KD − w)], once K updates are there.
+    """w ← w + (η / K) Σ [(1 − β(τ_i)) Δ_i + β(τ_i) (w_KD − w)], once there are K updates.
 
-    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), 1 beyond 2 s_max. w_KD is a student initialised with w and
-    trained on the last arrived models (`fedge.devices.fedrevive.distillation`). Up to version `freeze` β is
-    0; up to `warmup` windows are made, but w_KD is w.
+    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), and 1 beyond 2 s_max. w_KD is a student that starts from w and is
+    trained on the models that arrived last (`fedge.devices.fedrevive.distillation`). Up to version `freeze`,
+    β is 0; up to `warmup`, windows are made, but w_KD is w.
 
-    Source: Askin et al. 2025 (arXiv 2511.00655), of which the abstract and the code were read (NVFlare,
-    research/fedrevive, by its authors' group): K = 1, η = 0.1, s_max = 75, freeze and warmup as here. There a
-    student learns for every arrival; here once per version, which is the same for K = 1.
+    Source: Askin et al. 2025 (arXiv 2511.00655), by its abstract and code (NVFlare, research/fedrevive, by
+    its authors' group): K = 1, η = 0.1, s_max = 75, freeze and warmup as here. There a student learns at
+    every arrival; here once per version, which is the same for K = 1.
 
     Args:
         model: w, (P,).
-        memory: of the server; its `facts` are the network and class shares. Without them w_KD is w.
-        arrival: of a child.
+        memory: memory of the server, with the network and class shares in `facts`; without these w_KD is w.
+        arrival: arrival of a child.
         buffer: K.
         lr: η.
-        s_max: the staleness at which β is ½.
-        teachers: models as teachers.
-        freeze, warmup: versions, see above.
-        every: versions from one making of windows to the next.
-        steps, distil_lr: of Adam, for the student.
+        s_max: staleness at which β is ½.
+        teachers: number of models used as teachers.
+        freeze, warmup: versions as above.
+        every: versions between one making of windows and the next.
+        steps, distil_lr: number of Adam's steps, and learning rate, for the student.
         pool: number of kept windows.
-        latent, width, output: of the generator (`fedge.devices.fedrevive.generator.Size`).
-        shares: where the shares of classes of a child are from: "told" by the device, or "probed", estimated
-            from its first two models.
-        distil: False: w_KD is w, the control of distillation's benefit.
-        server_s: virtual seconds of the server for a student; arrivals wait in line then.
+        latent, width, output: size of the generator (`fedge.devices.fedrevive.generator.Size`).
+        shares: source of a child's class shares: "told" by the device, or "probed", estimated from its first
+            two models.
+        distil: False for w_KD = w, the control that shows the benefit of distillation.
+        server_s: virtual seconds that the server needs for a student; arrivals are queued meanwhile.
 
-    With K = 1, s_max = 10 and a staleness of 10, half of Δ = 4 counts as long as nothing is distilled:
+    With K = 1 and s_max = 10, half of Δ = 4 counts at a staleness of 10 if nothing is distilled:
 
     >>> w = np.array([1.0])
     >>> fedrevive(w, Memory(1), Arrival(0, 10, w, w + 4), lr=1.0, s_max=10, freeze=0, distil=False)
@@ -104,7 +104,7 @@ def fedrevive(
 
 
 def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
-    """The virtual seconds of the server for the next arrival."""
+    """Virtual seconds that the server takes for the next arrival."""
     warmup, buffer = arguments.get("warmup", 100), arguments.get("buffer", 1)
     made, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
     learns = arguments.get("distil", True) and made > warmup and waiting + 1 >= buffer
@@ -116,7 +116,7 @@ fedrevive.seconds_of = seconds_of  # type: ignore[attr-defined]
 
 @dataclass(frozen=True)
 class _Learning:
-    """How a student learns; see `fedrevive`."""
+    """Parameters of a student's training; see `fedrevive`."""
 
     teachers: int
     warmup: int
@@ -129,7 +129,7 @@ class _Learning:
 
 
 def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
-    """w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
+    """w_KD − w, (P,) float64; zero, with a warning in the log, if the student has diverged."""
     from fedge.devices.fedrevive.distillation import Teacher, distilled, synthesise
     from fedge.devices.fedrevive.generator import Size
     from fedge.training.host import torch_threads
@@ -160,7 +160,7 @@ def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> n
 
 
 def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:
-    """The shares of classes of a child, (classes,) float64."""
+    """Class shares of a child, (classes,) float64."""
     assert memory.facts is not None
     if shares == "told":
         return memory.facts.shares[child]
@@ -168,7 +168,7 @@ def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:
 
 
 def _probe(memory: Memory, arrival: Arrival) -> None:
-    """Guess at the class shares of a child from one of its first models."""
+    """Estimate the class shares of a child from one of its first models."""
     from fedge.devices.fedrevive.distillation import probed_shares
     from fedge.training.host import torch_threads
 

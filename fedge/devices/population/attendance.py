@@ -1,13 +1,13 @@
-"""When devices were there, from a file of one's own, CSV or Parquet: a row for each period of presence.
+"""Presence of devices from the user's own file, CSV or Parquet, with a row for each period of presence.
 
     device,from_s,until_s
     a17,0,3600
     a17,7200,9000
     b02,1800,86400
 
-`device` is any word; its rows may stand anywhere. A fourth column, `period_s`, is for devices with their own
-repetition periods; all rows of a device have the same. The file is read row by row, and held as two numbers a
-row. Touching or overlapping times of a device are one.
+`device` is any text; rows may be in any order. An optional column `period_s` gives each device its own period
+of repetition, the same in all of its rows. The file is read row by row, and held as two numbers per row.
+Overlapping or touching times of a device are merged.
 """
 
 import math
@@ -26,20 +26,20 @@ _OPTION = "devices.availability-args.path"
 _COLUMNS = ("device", "from_s", "until_s")
 _WITH_PERIOD = (*_COLUMNS, "period_s")
 _MOST_S = 1e9
-_LEAST_PERIOD_S = 1e-3  # a virtual minute of shorter ones would take real hours
+_LEAST_PERIOD_S = 1e-3  # with shorter ones, a virtual minute would take real hours
 
 
 def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffle: bool = True) -> Presence:
-    """Every device is there when one of the file was; the file begins anew after its period.
+    """Each device is present when a device of the file was; times repeat after their period.
 
-    With fewer devices in the file than in the run they are used again in turn, with the same times.
+    If the file has fewer devices than the run, they are used again in turn, with the same times.
 
     Args:
-        devices: how many.
-        seed: root of the stream for shuffling the file's devices.
-        path: of the file.
-        period_s: virtual seconds after which the file begins anew; 0: at the end of its last time.
-        shuffle: False: the file's devices, in the order in which they first stand there, are 0, 1, …
+        devices: number of devices.
+        seed: root of the random stream that shuffles the file's devices.
+        path: path of the file.
+        period_s: virtual seconds after which times repeat; 0 for the last time in the file.
+        shuffle: False to number the file's devices by first appearance, 0, 1, …
 
     Raises:
         ConfigError: the file cannot be read, or has no such times.
@@ -63,7 +63,7 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
         if begins[place] > at:
             return False, before + int(begins[place])
         until_us = int(ends[place])
-        if until_us == period_us and begins[0] == 0:  # present over the end of the file
+        if until_us == period_us and begins[0] == 0:  # present across the end of the file
             until_us += int(ends[0])
         return True, before + until_us
 
@@ -71,12 +71,12 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
 
 
 def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int | None]]:
-    """Per device of a file its times, (T,) int64 each: begins and ends in microseconds, ascending, apart.
+    """Times of each device in a file, (T,) int64 each: disjoint starts and ends in microseconds, ascending.
 
-    With them its own period in microseconds; None where the file has none.
+    Each comes with the device's own period in microseconds, or None.
 
     Raises:
-        ConfigError: the file is unreadable, has other columns, or a time ending before its start.
+        ConfigError: the file is unreadable, has other columns, or has a time that ends before its start.
     """
     if not isinstance(given, str) or not given:
         raise ConfigError(
@@ -102,10 +102,10 @@ def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int
 def _periods(
     found: list[tuple[tuple[np.ndarray, np.ndarray], int | None]], path: str, period_s: float
 ) -> list[int]:
-    """Microseconds after which each device's times begin anew: its own, the given, or the file's last.
+    """Microseconds after which each device's times repeat: its own period, the given one, or the file's end.
 
     Raises:
-        ConfigError: there are two of these, or one is shorter than the times.
+        ConfigError: two periods are given, or one is shorter than the times.
     """
     if isinstance(period_s, bool) or not isinstance(period_s, int | float) or not 0 <= period_s <= _MOST_S:
         raise ConfigError(
@@ -142,7 +142,7 @@ def _periods(
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
-    """Yield place, device, begin, end and period, the latter three in microseconds, of every row."""
+    """Yield place, device, start, end and period of every row, the last three in microseconds."""
     header, rows = table_of(path, _OPTION)
     if header not in (_COLUMNS, _WITH_PERIOD):
         raise ConfigError(
@@ -185,7 +185,7 @@ def _seconds(row: Row, name: str, where: str) -> float:
 
 
 def _apart(times: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends, (T,) int64 each, of times in order; touching ones become one."""
+    """Starts and ends, (T,) int64 each, of sorted times, with touching ones merged."""
     kept: list[list[int]] = []
     for begins, ends in times:
         if kept and begins <= kept[-1][1]:

@@ -1,8 +1,8 @@
-"""Presence of devices: times for work, and their ends.
+"""Presence of devices over time.
 
 An availability is a function (devices, seed, further arguments by keyword) → function (device, virtual
-microseconds) → (presence, end of this state). The function is called for each device in the order of time,
-and its answer follows from (seed, device, time) alone, so checkpoints do not contain it.
+microseconds) → (whether present, end of this state). For each device, the latter is called in the order of
+time. Its results follow from (seed, device, time) alone, so checkpoints do not contain them.
 """
 
 import math
@@ -22,24 +22,24 @@ Presence = Callable[[int, int], tuple[bool, int]]
 
 
 def presence_of(devices: DevicesConfig, count: int, seed: int) -> Presence:
-    """Presence of a run's devices; queries start anew from time 0."""
+    """Presence of a run's devices, for queries from time 0 on."""
     made = AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
     return cast(Presence, made)
 
 
 def always(devices: int, seed: int) -> Presence:
-    """Every device is there at any time."""
+    """Every device is always present."""
     return lambda device, now_us: (True, FOREVER_US)
 
 
 def diurnal(devices: int, seed: int, day_s: float = 86_400.0, share: float = 0.5) -> Presence:
-    """Every device is there for the same share of a day, beginning at a time of day of its own.
+    """Every device is present for the same share of a day, from its own time of day on.
 
     Args:
-        devices: how many.
-        seed: root of the stream from which their times of day are drawn.
+        devices: number of devices.
+        seed: root of the random stream for times of day.
         day_s: virtual seconds of a day.
-        share: of the day, above 0, at most 1.
+        share: share of the day, above 0 and at most 1.
     """
     _refuse_outside("day_s", day_s, 1e-3, 1e9)
     _refuse_outside("share", share, 1e-6, 1.0)
@@ -58,9 +58,9 @@ def diurnal(devices: int, seed: int, day_s: float = 86_400.0, share: float = 0.5
 
 
 def markov(devices: int, seed: int, on_s: float = 600.0, off_s: float = 600.0) -> Presence:
-    """Every device comes and goes: the device is present, and away, for exponential times of these means.
+    """Every device alternates between present and absent, for exponential times with these means.
 
-    At the beginning a share on / (on + off) of the devices is there.
+    At the start, a share on / (on + off) of the devices is present.
     """
     _refuse_outside("on_s", on_s, 1e-3, 1e9)
     _refuse_outside("off_s", off_s, 1e-3, 1e9)
@@ -77,7 +77,7 @@ def markov(devices: int, seed: int, on_s: float = 600.0, off_s: float = 600.0) -
 
 
 class _Walk:
-    """One device with changing presence."""
+    """State of one device that comes and goes."""
 
     def __init__(self, rng: np.random.Generator, on_us: float, off_us: float) -> None:
         self._rng = rng
@@ -86,11 +86,11 @@ class _Walk:
         self._until = self._drawn()
 
     def _drawn(self) -> int:
-        """Duration of the present state, at least a microsecond."""
+        """Random duration of the current state, at least a microsecond."""
         return max(1, math.ceil(self._rng.exponential(self._means[self._is_there])))
 
     def at(self, now_us: int) -> tuple[bool, int]:
-        """Presence at a time, and the end of this state; times come in ascending order."""
+        """Presence at a time, and the end of this state; times must be ascending."""
         while self._until <= now_us:
             self._is_there = not self._is_there
             self._until += self._drawn()
@@ -98,7 +98,7 @@ class _Walk:
 
 
 def _refuse_outside(name: str, value: float, least: float, most: float) -> None:
-    """Raise ConfigError for an argument other than a number between two others."""
+    """Raise ConfigError unless an argument is a number between two bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ConfigError(
             f"devices.availability-args.{name} must be a number of {least:g} to {most:g}, but is {value!r}; "

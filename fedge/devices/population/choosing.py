@@ -1,4 +1,4 @@
-"""Choice of devices: per leaf its idle ones (`population.roster`), its free places, the selection."""
+"""Choice of devices for jobs, per leaf: idle devices (`population.roster`), free places, the selection."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,12 +17,12 @@ from fedge.states.restored import form
 
 
 class Choosing:
-    """The idle devices of every leaf, and the choice of the next one for work.
+    """Idle devices of every leaf, and the choice of the next one for a job.
 
     Attributes:
-        rosters: per leaf, in order.
-        turns: the same.
-        history: of all devices.
+        rosters: idle devices of each leaf.
+        turns: selection's context at each leaf.
+        history: facts about all devices.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class Choosing:
         selection: Selection = uniform,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin with all devices idle.
+        """Start with all devices idle.
 
         Args:
-            seed: root of the streams for selection.
-            devices: per leaf.
-            presence: whether a device is there.
-            places: per leaf.
+            seed: root of the random streams of selections.
+            devices: devices of each leaf.
+            presence: presence of devices over time.
+            places: places of each leaf.
             windows: (N,) int64, training windows of all clients.
-            selection: picks devices for work.
-            arguments: of the selection, by keyword.
+            selection: function that picks devices for jobs.
+            arguments: its keyword arguments.
         """
         self._devices = devices
         self.rosters = [Roster(each, presence) for each in devices]
@@ -53,7 +53,7 @@ class Choosing:
         self._select = partial(selection, **(arguments or {}))
 
     def pick(self, leaf: int, now_us: int) -> tuple[int, int] | None:
-        """An idle present device, and the end of its presence; None: nobody is, or nobody suits.
+        """An idle present device, and the end of its presence; None if there is none, or none is selected.
 
         Raises:
             ConfigError: a selection of the user's raised an exception, or picked an absent device.
@@ -73,7 +73,7 @@ class Choosing:
         return device, roster.take(device, now_us)
 
     def _selected(self, roster: Roster, turn: DeviceTurn) -> int | None:
-        """The selection's answer, once checked."""
+        """The selection's checked result."""
         try:
             device = self._select(roster.there, self.history, turn)
         except ConfigError:
@@ -94,22 +94,22 @@ class Choosing:
         return device
 
     def next_change_us(self, leaf: int) -> int | None:
-        """When somebody idle next comes or goes at a leaf; None: never."""
+        """When an idle device of a leaf next comes or goes; None for never."""
         return self.rosters[leaf].next_change_us()
 
     def put(self, leaf: int, device: int, now_us: int) -> None:
-        """Add a device with a finished job."""
+        """Return a device whose job has ended to the idle ones."""
         self.rosters[leaf].put(device, now_us)
 
     def note_update(self, device: int, loss: float, seconds: float) -> None:
-        """Record a used result: its mean training loss, and its virtual seconds."""
+        """Record a used result: mean training loss, and virtual seconds."""
         history = self.history
         history.updates[device] += 1
         history.losses[device] = loss
         history.seconds[device] = seconds
 
     def facts(self) -> dict[str, Any]:
-        """Rosters and counts as JSON; the arrays of history and selection are kept apart."""
+        """Rosters and counts as JSON; arrays of history and selections are separate."""
         return {
             "rosters": [roster.facts() for roster in self.rosters],
             "picks": [turn.draws.count for turn in self.turns],
@@ -117,9 +117,9 @@ class Choosing:
         }
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Restore the result of `facts` and `arrays`: "history" and the number of each leaf → name → array.
+        """Restore the results of `facts` and `arrays`: "history", or number of a leaf → name → array.
 
-        Each array has its shape and dtype from `arrays`.
+        Arrays have the shapes and dtypes that `arrays` gave them.
         """
         for leaf, roster in enumerate(self.rosters):
             roster.restore(facts["rosters"][leaf], self._devices[leaf])

@@ -11,8 +11,8 @@ FLASH (Yang et al. 2021), JSON dictionaries of
     state_traces.json       id → {messages: lines of date, time, tab, state}; it makes the former of them
     speed_distri.json       id → {down_u, up_u: mean kB/s, …}
 
-Both let a device's times begin anew after its own period. A pickle is read without any named code: plain data
-only, else refused.
+In both, a device's times repeat after its own period. Pickles are read without executing anything: those with
+more than plain data are refused.
 """
 
 import json
@@ -36,12 +36,12 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Converted:
-    """A published file as rows.
+    """A published file in the form of rows.
 
     Attributes:
-        columns: names of the cells of a row.
-        rows: once.
-        left_out: devices without information, and why, so far.
+        columns: column names.
+        rows: rows, to be read once.
+        left_out: devices left out for lack of data so far, and why.
     """
 
     columns: tuple[str, ...]
@@ -54,8 +54,8 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
 
     Args:
         kind: one of `KINDS`.
-        path: of the file.
-        seconds_per_window: seconds of training on every device, for a file with links alone.
+        path: path of the file.
+        seconds_per_window: seconds of training on every device, for a file that only has links.
 
     Raises:
         ConfigError: the file is unreadable, holds more than plain data, or lacks entries of its kind.
@@ -80,7 +80,7 @@ KINDS = ("fedscale-capacity", "fedscale-behaviour", "flash-timers", "flash-state
 
 def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
     """The dictionary in a file."""
-    from fedge.datasets.pickled import read_plain  # which loads NumPy
+    from fedge.datasets.pickled import read_plain  # not at the top, as it loads NumPy
 
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -89,7 +89,7 @@ def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
             found = read_plain(file) if is_pickled else json.load(file)
     except ConfigError:
         raise
-    except Exception as error:  # a pickle can make its reader raise anything
+    except Exception as error:  # a pickle may raise anything
         form = "pickle of plain data" if is_pickled else "JSON file"
         reason = getattr(error, "strerror", None) or str(error)[:200]
         raise ConfigError(f"{path} must be a {form}, but: {reason}; use the published file") from error
@@ -101,7 +101,7 @@ def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
 
 
 def _rows(path: Path, entries: Mapping[Any, Any], row: Callable[[Any], Row]) -> Iterator[Row]:
-    """A row per device."""
+    """One row per device."""
     for device, each in entries.items():
         yield device, *_said(path, device, row, each)
 
@@ -109,7 +109,7 @@ def _rows(path: Path, entries: Mapping[Any, Any], row: Callable[[Any], Row]) -> 
 def _times(
     path: Path, entries: Mapping[Any, Any], times: Callable[[Any], Any], left_out: dict[str, int]
 ) -> Iterator[Row]:
-    """A row per time of a device; devices without any are left out, and counted."""
+    """One row per time of a device; devices without times are left out, and counted."""
     for device, each in entries.items():
         found = _said(path, device, times, each)
         if isinstance(found, str):
@@ -121,7 +121,7 @@ def _times(
 
 
 def _said(path: Path, device: Any, read: Callable[[Any], Any], each: Any) -> Any:
-    """Content of an entry, from `read`; ConfigError for an entry of another form than its kind."""
+    """An entry as read by `read`; ConfigError if it has an unexpected form."""
     try:
         return read(each)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -139,26 +139,26 @@ def _positive(value: Any) -> float:
 
 
 def _capacity(each: Any) -> Row:
-    """FedScale's get_completion_time: 3 × ms of inference a sample, (down + up) / bandwidth."""
+    """FedScale's get_completion_time: 3 × ms of inference per sample, (down + up) / bandwidth."""
     bytes_s = _KILOBIT * _positive(each["communication"])
     return _AUGMENTED * _positive(each["computation"]) / 1000.0, bytes_s, bytes_s
 
 
 def _links(each: Any, seconds_per_window: float) -> Row:
-    """FLASH's mean links; their deviation from job to job is not kept."""
+    """Mean bandwidths from FLASH; their deviation from job to job is dropped."""
     down, up = _KILOBYTE * _positive(each["down_u"]), _KILOBYTE * _positive(each["up_u"])
     return seconds_per_window, down, up
 
 
 def _behaviour(each: Any) -> Any:
-    """FedScale's is_active: presence from active[i] to inactive[i], repeating at finish_time."""
+    """FedScale's is_active: present from active[i] to inactive[i], repeated at finish_time."""
     period = _positive(each["finish_time"])
     pairs = zip(each["active"], each["inactive"], strict=True)
     return _within([(begins, min(ends, period)) for begins, ends in pairs], period)
 
 
 def _timer(each: Any) -> Any:
-    """FLASH's Timer.ready: time goes round between the trace's first and last second."""
+    """FLASH's Timer.ready: times repeat between the trace's first and last second."""
     if not each["isSuccess"]:
         return "no trace that FLASH could read"
     start = each["trace_start"]
@@ -167,15 +167,14 @@ def _timer(each: Any) -> Any:
 
 
 def _within(spans: list[tuple[float, float]], period_s: float) -> Any:
-    """Spans of positive length, in seconds, and the period; words where there is none."""
+    """Spans of positive length, in seconds, and the period; a reason if there are none."""
     kept = [(max(0.0, begins), min(ends, period_s)) for begins, ends in spans]
     lasting = [(float(begins), float(ends)) for begins, ends in kept if begins < ends]
     return (lasting, float(period_s)) if lasting else "never there"
 
 
 def _states(each: Any) -> Any:
-    """FLASH's Timer from messages: present while locked, charged and on Wi-Fi, until a message to the
-    contrary."""
+    """FLASH's Timer from messages: present while locked, charging and on Wi-Fi, by the latest messages."""
     messages = [line.strip().split("\t") for line in each["messages"].split("\n") if line.strip()]
     if any(len(message) != 2 for message in messages) or not messages:
         return "messages of another form"
@@ -195,7 +194,7 @@ def _states(each: Any) -> Any:
 
 
 def _meaning(word: str) -> dict[str, bool]:
-    """Changes of a state of FLASH's: battery, network and screen; its other states change nothing here."""
+    """Changes that a state of FLASH makes to battery, network and screen; other states change nothing."""
     known: dict[str, dict[str, bool]] = {
         "battery_charged_on": {"charged": True}, "battery_charged_off": {"charged": False},
         "wifi": {"wifi": True}, "screen_lock": {"locked": True}, "screen_unlock": {"locked": False},

@@ -1,7 +1,7 @@
-"""Random draws of a job, from a stream of (seed, device, attempt), which nothing else changes.
+"""Random draws of a job, from its own stream of (seed, device, attempt).
 
-A stream for every number would take twenty microseconds each; so a few attempts of a device are drawn at a
-time, and a job's numbers are its row in the block.
+Creating a stream for every job would take twenty microseconds each, so a block of attempts of a device is
+drawn at a time, and a job's numbers are its row in the block.
 """
 
 import struct
@@ -12,7 +12,7 @@ import numpy as np
 from fedge.seeding import Purpose, numpy_stream
 
 _BLOCK = 16  # attempts
-_MOST_BLOCKS = 2**18  # kept, of half a kilobyte each
+_MOST_BLOCKS = 2**18  # kept, half a kilobyte each
 _ROW = struct.Struct("4d")
 
 
@@ -20,8 +20,8 @@ class Draw(NamedTuple):
     """Random draws of one job.
 
     Attributes:
-        normal: standard normal, for its duration.
-        uniform: in [0, 1), for non-normal durations.
+        normal: standard normal number, for the duration.
+        uniform: in [0, 1), for durations that are not normal.
         dropout: in [0, 1): the device drops out if below the dropout probability.
         where: in [0, 1): share of the job's time before the dropout.
     """
@@ -33,12 +33,12 @@ class Draw(NamedTuple):
 
 
 class JobDraws:
-    """The draws of all jobs of all devices."""
+    """Random draws of all jobs of all devices."""
 
     def __init__(self, seed: int) -> None:
-        """Draw from streams of `seed`."""
+        """Use random streams of `seed`."""
         self._seed = seed
-        self._blocks: dict[int, tuple[int, bytes]] = {}  # device → number and rows of its newest block
+        self._blocks: dict[int, tuple[int, bytes]] = {}  # device → number and rows of its latest block
 
     def of(self, device: int, attempt: int) -> Draw:
         """The draw of a device's attempt (1, 2, …)."""
@@ -49,16 +49,16 @@ class JobDraws:
             normal, uniform = rng.standard_normal(_BLOCK), rng.random((3, _BLOCK))
             rows = np.vstack([normal, uniform]).T.tobytes()
             if len(self._blocks) >= _MOST_BLOCKS:
-                self._blocks.clear()  # they are drawn anew when they are asked for
+                self._blocks.clear()  # blocks are drawn again when needed
             self._blocks[device] = block, rows
         return Draw(*_ROW.unpack_from(rows, row * _ROW.size))
 
 
 class PickDraws:
-    """Uniform numbers by which a server picks among its idle devices, one after another."""
+    """Random numbers with which a server picks among its idle devices."""
 
     def __init__(self, seed: int, server: int, count: int = 0) -> None:
-        """Draw from streams of (seed, server); `count` numbers have been taken already."""
+        """Use the random stream of (seed, server), from which `count` numbers have been taken before."""
         self._seed = seed
         self._server = server
         self._rows: list[float] = []
@@ -66,11 +66,11 @@ class PickDraws:
         self.count = count
 
     def next(self, below: int) -> int:
-        """A number of 0 … below − 1, each as likely."""
+        """A random integer in 0 … below − 1, uniform."""
         return int(self.uniform() * below)
 
     def uniform(self) -> float:
-        """A number in [0, 1)."""
+        """A random number in [0, 1), uniform."""
         block, row = divmod(self.count, 16 * _BLOCK)
         if block != self._block:
             rng = numpy_stream(self._seed, Purpose.DEVICE_PICKS, self._server, block)

@@ -1,9 +1,9 @@
-"""Training time of a job, if set neither by preset nor trace: a function of the user's, asked job by job
+"""Training time of a job from a user's function, instead of a preset or trace; it is called for each job
 
     duration(work, further arguments by keyword) → virtual seconds of training, above 0
 
-of the device, the job, the past, with its own random numbers (`Work`). The transfers before and after
-training remain the device's.
+with facts about the device, the job and the past, and the job's own random numbers (`Work`). Transfers before
+and after training remain those of the device.
 """
 
 import math
@@ -27,16 +27,16 @@ class Work:
     """One job about to start.
 
     Attributes:
-        device: its id.
+        device: partition id of the device.
         attempt: number of the device's job, 1, 2, …
         leaf: number of its leaf.
-        windows: passing through the model, counted with repetition.
-        steps: of the optimiser.
-        model_bytes: received, and sent back.
+        windows: windows to train on, counted with repetition.
+        steps: optimiser steps.
+        model_bytes: bytes received, and sent back.
         now_s: virtual time.
-        usual_s: seconds of training as the preset draws them for this job.
-        history: knowledge of all devices; read-only.
-        seed: of the run, from which `rng` follows.
+        usual_s: seconds of training that the preset draws for this job.
+        history: facts about all devices; read-only.
+        seed: seed of the run, which determines `rng`.
     """
 
     device: int
@@ -52,7 +52,7 @@ class Work:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Chance of this job alone: a stream of (seed, device, attempt)."""
+        """Random numbers of this job alone, from a stream of (seed, device, attempt)."""
         return numpy_stream(self.seed, Purpose.DURATION, self.device, self.attempt)
 
 
@@ -60,10 +60,10 @@ Duration = Callable[[Work], float]
 
 
 def duration_of(name: str, arguments: Mapping[str, Any]) -> Duration | None:
-    """The duration in seconds of `devices.duration`, with arguments; None if set by the preset.
+    """The function of `devices.duration` with its arguments (virtual seconds); None for the preset's times.
 
     Raises:
-        ConfigError: arguments for the preset's, which takes none here, or no such code.
+        ConfigError: arguments were given without a function, or there is no such code.
     """
     if DURATIONS.is_own(name):
         return partial(DURATIONS.load(name), **arguments)
@@ -76,10 +76,10 @@ def duration_of(name: str, arguments: Mapping[str, Any]) -> Duration | None:
 
 
 def checked_seconds(duration: Duration, work: Work) -> float:
-    """The seconds of a duration, checked.
+    """The seconds of training from a duration, checked.
 
     Raises:
-        ConfigError: the function raised an exception, or returned no number above 0.
+        ConfigError: the function raised an exception, or returned something other than a number above 0.
     """
     where = f"for device {work.device}, job {work.attempt}, at {work.now_s:g} virtual s"
     try:

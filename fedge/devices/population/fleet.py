@@ -1,11 +1,11 @@
-"""How long a device's job takes: the model comes, is trained, and goes back.
+"""Duration of a device's job: download of the model, training, and upload.
 
     download  down_s + bytes / down
     training  (per_job_s + per_window_s × windows × epochs) × noise
     upload    up_s + bytes / up
 
-in virtual microseconds, at least one in all. FedScale (Lai et al. 2022, `getCompletionTime`) is the case
-per_window_s = 3 × milliseconds of inference per sample / 1000, without noise.
+in virtual microseconds, at least one in all. FedScale (Lai et al. 2022, `getCompletionTime`) is the special
+case per_window_s = 3 × milliseconds of inference per sample / 1000, without noise.
 """
 
 import math
@@ -24,9 +24,9 @@ from fedge.devices.timeline.clock import SECOND_US
 from fedge.seeding import Purpose, numpy_stream
 
 NOISES = ("log-normal", "exponential", "half-normal", "normal")
-LONGEST_S = 1e9  # of a part of a job: thirty years
-_OPTIONAL = ("train_watts", "radio_watts", "sd", "delay_sd")  # None where nothing is known, or varies
-_MOST_S = 1e12  # of a job: a longer one, a byte in a lifetime for example, never ends
+LONGEST_S = 1e9  # limit for a part of a job: thirty years
+_OPTIONAL = ("train_watts", "radio_watts", "sd", "delay_sd")  # None if unknown, or if nothing varies
+_MOST_S = 1e12  # limit for a job: a longer one, e.g. at a byte in a lifetime, never ends
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Fleet:
 
     Attributes:
         per_window_s: seconds of training per window and epoch.
-        per_job_s: seconds of training for any number of windows.
+        per_job_s: seconds of training per job, whatever its windows.
         down, up: bytes per second.
-        down_s, up_s: further seconds of a transfer.
-        noise: factor of training times, drawn job by job: "log-normal", exp(sigma z);
-            "exponential", of mean 1; "half-normal", |z|, of mean √(2/π). "normal" is added instead: sd z to
-            the time of training, delay_sd z' to `up_s`, neither of which falls below 0.
+        down_s, up_s: seconds of a transfer besides its bytes.
+        noise: factor on training times, drawn for each job: "log-normal", exp(sigma z); "exponential", of
+            mean 1; "half-normal", |z|, of mean √(2/π). "normal" noise is added instead: sd z to the training
+            time, and delay_sd z' to `up_s`, neither of which can fall below 0.
         sigma: of log-normal noise; 0 for none.
-        sd, delay_sd: seconds, of normal noise; None: 0.
+        sd, delay_sd: seconds, for normal noise; None for 0.
         train_watts, radio_watts: power during training, and during transfers; None if unknown.
     """
 
@@ -64,10 +64,10 @@ class Fleet:
 
 
 def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
-    """A fleet of `count` devices, with possible times.
+    """A fleet, checked to have `count` devices and possible times.
 
     Raises:
-        ConfigError: a time is impossible; `what` names its origin.
+        ConfigError: a time is impossible; `what` names where the fleet comes from.
     """
     if not isinstance(fleet, Fleet):
         raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; fix it")
@@ -100,15 +100,15 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
 
 
 def fleet_of(devices: DevicesConfig, owner: np.ndarray, seed: int) -> Fleet:
-    """The fleet of a run: its preset's, with power.
+    """The fleet of a run, from its preset, with power.
 
     Args:
-        devices: the run's section on devices.
-        owner: (N,) int64, user of each client's device.
-        seed: root of the run's streams.
+        devices: section `devices` of the configuration.
+        owner: (N,) int64, user of each client.
+        seed: root of all random streams.
 
     Raises:
-        ConfigError: the preset makes no fleet of this size.
+        ConfigError: the preset cannot make a fleet of this size.
     """
     rng = numpy_stream(seed, Purpose.DEVICES)
     made = DEVICES.load(devices.preset)(owner, rng, **devices.arguments("preset"))
@@ -117,7 +117,7 @@ def fleet_of(devices: DevicesConfig, owner: np.ndarray, seed: int) -> Fleet:
 
 
 def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
-    """Power in training and in transfers, (N,) float64 each; None where neither is known."""
+    """Power in training and in transfers, (N,) float64 each; None if both are unknown."""
     train, radio, nothing = fleet.train_watts, fleet.radio_watts, np.zeros(len(fleet))
     if train is None and radio is None:
         return None
@@ -125,7 +125,7 @@ def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
-    """A fleet with equal power on all devices if unset; 0: power stays unknown."""
+    """A fleet that uses these powers where it has none of its own; 0 leaves them unknown."""
     count = len(fleet)
     if train_watts and fleet.train_watts is None:
         fleet = replace(fleet, train_watts=np.full(count, train_watts))
@@ -135,7 +135,7 @@ def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
 
 
 def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """The mean seconds of a job of each device, (N,) float64.
+    """Mean seconds of a job of each device, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
 
@@ -153,7 +153,7 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
 
 
 def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """The seconds undercut by one job in a thousand of each device, (N,) float64.
+    """Seconds of a fast job of each device, which one in a thousand undercuts, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
     """
@@ -166,19 +166,19 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
 
 
 def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
-    """Seconds of jobs (N,) with a training time of `factor` times its noiseless time."""
+    """Seconds of jobs (N,) whose training takes `factor` times its noiseless time."""
     trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
     return _whole(fleet, model_bytes, trains, fleet.up_s)
 
 
 def _whole(fleet: Fleet, model_bytes: int, trains: np.ndarray, delays: np.ndarray) -> np.ndarray:
-    """The seconds of jobs (N,) with given training times and upload `delays` beside their bytes."""
+    """Seconds of jobs (N,) with given training times, and upload `delays` besides their bytes."""
     found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + delays + model_bytes / fleet.up
     return found
 
 
 def _or_0(deviations: np.ndarray | None) -> np.ndarray | float:
-    """Deviations (N,), or 0 where nothing varies."""
+    """Deviations (N,), or 0 if nothing varies."""
     return 0.0 if deviations is None else deviations
 
 
@@ -198,12 +198,12 @@ def _mean_above_0(means: np.ndarray, deviations: np.ndarray | None) -> np.ndarra
 
 
 class Times(NamedTuple):
-    """Seconds of one job, independent of other senders.
+    """Seconds of one job, not counting the transfer of bytes.
 
     Attributes:
-        down_s: before the model's bytes come.
-        train_s: of training.
-        up_s: before the result's bytes go.
+        down_s: before the model's bytes are received.
+        train_s: training.
+        up_s: before the result's bytes are sent.
     """
 
     down_s: float
@@ -212,10 +212,10 @@ class Times(NamedTuple):
 
 
 class Durations:
-    """How long jobs of a fleet take, one by one."""
+    """Durations of single jobs of a fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
-        """Take in a fleet; arrays of Python's own are looked up faster than NumPy's."""
+        """Store a fleet as Python arrays, which are faster to index than NumPy's."""
         self._per_window_s, self._per_job_s = _quick(fleet.per_window_s), _quick(fleet.per_job_s)
         self._down, self._up = _quick(fleet.down), _quick(fleet.up)
         self._down_s, self._up_s = _quick(fleet.down_s), _quick(fleet.up_s)
@@ -226,7 +226,7 @@ class Durations:
         self._delay_sd = _quick(nothing if fleet.delay_sd is None else fleet.delay_sd)
 
     def times(self, device: int, windows: int, draw: Draw) -> Times:
-        """The times of a device's job on so many windows, counted with repetition."""
+        """Times of a device's job on so many windows, counted with repetition."""
         train_s = self._per_job_s[device] + self._per_window_s[device] * windows
         down_s, up_s = self._down_s[device], self._up_s[device]
         if self._noise == "normal":
@@ -235,19 +235,19 @@ class Durations:
         return Times(down_s, train_s * self._factor(draw), up_s)
 
     def links(self, device: int) -> tuple[float, float]:
-        """Bytes per second received, and sent, by a device without other senders."""
+        """Bytes per second that a device receives and sends if alone on the link."""
         return self._down[device], self._up[device]
 
     def of(
         self, device: int, model_bytes: int, times: Times, up_bytes: int | None = None
     ) -> tuple[int, int, int]:
-        """Virtual microseconds until arrival of the model, end of training, and return.
+        """Virtual microseconds from the start until the model has arrived, is trained, and is back.
 
         Args:
-            device: its id.
+            device: partition id of the device.
             model_bytes: bytes received, and sent back.
-            times: of the job.
-            up_bytes: sent back, where they are others.
+            times: times of the job.
+            up_bytes: bytes sent back, if they differ.
 
         Returns:
             (there, trained, back), ascending, the last of at least 1 and at most 30,000 years.
@@ -269,7 +269,7 @@ class Durations:
 
 
 def _normal(uniform: float) -> float:
-    """The standard normal number of a uniform one in [0, 1); 0 counts as 2⁻⁵⁴."""
+    """The standard normal quantile of a number in [0, 1); 0 counts as 2⁻⁵⁴."""
     return NormalDist().inv_cdf(max(uniform, 2.0**-54))
 
 
@@ -279,5 +279,5 @@ def _quick(values: np.ndarray) -> "array[float]":
 
 
 def micros(seconds: float) -> int:
-    """Whole microseconds of some seconds, at most 30,000 years."""
+    """Seconds in whole microseconds, at most 30,000 years."""
     return round(min(seconds, _MOST_S) * SECOND_US)

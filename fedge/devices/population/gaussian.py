@@ -19,19 +19,20 @@ TYPES: Mapping[str, Mapping[str, float]] = {
 def gaussian(
     owner: np.ndarray, rng: np.random.Generator, types: Mapping[str, Mapping[str, float]] | None = None
 ) -> Fleet:
-    """Each device is of one type, drawn by the types' shares; each job's times are drawn by its type's.
+    """Each device is of one type, drawn by the types' shares; the type sets the distribution of its times.
 
-    A job trains for max(0, normal of `seconds` and `seconds_sd`) on any windows, and sending back takes
-    max(0, normal of `delay` and `delay_sd`), both drawn anew for every job; the download takes no time.
+    The training time of a job is max(0, normal of `seconds` and `seconds_sd`) for any windows, and the upload
+    takes max(0, normal of `delay` and `delay_sd`), both drawn for every job; the download takes no time.
 
     Source: NVIDIA FLARE's example of edge devices (Cifar10PTTaskProcessor: `device_speed`, a mean and a
-    deviation per type, `communication_delay`, one for all; times below 0 count as 0, types are as likely).
+    deviation per type; `communication_delay`, one for all; times below 0 count as 0, types are equally
+    likely).
 
     Args:
         owner: (N,) user of each device.
         rng: source of draws.
-        types: name → share, seconds, seconds_sd, delay, delay_sd; share 1, seconds 1 and the others 0 unless
-            given. Without: three, as likely, of 1, 2 and 4 s.
+        types: name → share, seconds, seconds_sd, delay, delay_sd; by default share and seconds are 1, the
+            others 0. Without types there are three, equally likely, of 1, 2 and 4 s.
     """
     table = np.array([_numbers(name, given) for name, given in _checked(types).items()])
     shares = table[:, 0]
@@ -44,7 +45,7 @@ def gaussian(
 
 
 def _checked(types: Any) -> Mapping[str, Mapping[str, float]]:
-    """The types, those of `TYPES` where none are given; ConfigError where they are no table of tables."""
+    """The given types, or `TYPES` if there are none; ConfigError unless they are a table of tables."""
     if types is None:
         return TYPES
     if not isinstance(types, Mapping) or not types or not all(isinstance(t, Mapping) for t in types.values()):
@@ -56,7 +57,7 @@ def _checked(types: Any) -> Mapping[str, Mapping[str, float]]:
 
 
 def _numbers(name: str, given: Mapping[str, float]) -> list[float]:
-    """The numbers of a type in the order of `_DEFAULTS`; ConfigError for a number below 0 or another type."""
+    """The numbers of a type in the order of `_DEFAULTS`; ConfigError unless all are numbers of at least 0."""
     found = {**_DEFAULTS}
     for written, value in given.items():
         key = written.replace("-", "_")

@@ -1,4 +1,4 @@
-"""Devices waiting for work: one is picked, or put back, in the same time however many there are."""
+"""Idle devices, with removal and return in constant time."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Idle:
-    """A set of devices, in an order determined by removals and returns alone.
+    """A set of devices, whose order depends only on removals and returns.
 
     >>> idle = Idle([4, 5, 6])
     >>> idle.take(4)
@@ -17,7 +17,7 @@ class Idle:
     """
 
     def __init__(self, devices: Iterable[int], known: Iterable[int] | None = None) -> None:
-        """Begin with these, in this order; `known` are all possible members, by default these."""
+        """Start with these devices, in this order; `known` are all possible members, by default the same."""
         self._devices = array("q", devices)
         members = array("q", self._devices if known is None else known)
         self._first = min(members, default=0)
@@ -36,15 +36,15 @@ class Idle:
         return 0 <= place < len(self._place) and self._place[place] >= 0
 
     def at(self, place: int) -> int:
-        """The device at a place 0 … len − 1."""
+        """The device at a position 0 … len − 1."""
         return self._devices[place]
 
     def ids(self) -> np.ndarray:
-        """All of them in their order, (n,) int64, copied."""
+        """A copy of all device ids in order, (n,) int64."""
         return np.array(self._devices, dtype=np.int64)
 
     def take(self, device: int) -> None:
-        """Take a device out; the last one takes its place."""
+        """Remove a device; the last one moves to its position."""
         place, last = self._place[device - self._first], self._devices.pop()
         assert place >= 0, f"device {device} is not idle"
         self._place[device - self._first] = -1
@@ -53,7 +53,7 @@ class Idle:
             self._place[last - self._first] = place
 
     def put(self, device: int) -> None:
-        """Put a device back, at the end."""
+        """Add a device at the end."""
         assert self._place[device - self._first] < 0, f"device {device} is idle already"
         self._place[device - self._first] = len(self._devices)
         self._devices.append(device)

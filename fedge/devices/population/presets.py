@@ -1,7 +1,7 @@
-"""Fleets: how fast devices compute, receive and send.
+"""Presets of fleets: how fast devices compute, receive and send.
 
-A preset is a function (owner, rng, further arguments by keyword) → `Fleet`, where owner (N,) int64 is each
-device's user.
+A preset is a function (owner, rng, further arguments by keyword) → `Fleet`, where owner (N,) int64 is the
+user of each device.
 """
 
 import numpy as np
@@ -24,18 +24,18 @@ def lognormal(
     jitter: float = 0.2,
     delay: float = 0.0,
 ) -> Fleet:
-    """Speeds and bandwidths are log-normal over devices; a job's training time has log-normal noise.
+    """Speeds and bandwidths are log-normal over devices; training times have log-normal noise per job.
 
     Args:
         owner: (N,) user of each device.
         rng: source of draws.
-        seconds: median of seconds per window and epoch.
-        sigma: of its logarithm over devices.
-        user_sigma: of the logarithm of a factor common to all devices of a user.
-        megabytes: median of 10⁶ bytes per second downwards; half of it upwards.
-        bandwidth_sigma: of its logarithm over devices.
-        jitter: of the logarithm of a job's training time.
-        delay: seconds of a model either way beside its bytes, as for a distant server.
+        seconds: median over devices of the seconds per window and epoch.
+        sigma: standard deviation of their logarithm over devices.
+        user_sigma: standard deviation of the logarithm of a factor common to a user's devices.
+        megabytes: median download bandwidth in 10⁶ bytes per second; uploads have half of it.
+        bandwidth_sigma: standard deviation of its logarithm over devices.
+        jitter: standard deviation of the logarithm of a job's training time.
+        delay: seconds of a transfer besides its bytes, as for a distant server.
     """
     _refuse_negative(
         seconds=seconds, sigma=sigma, user_sigma=user_sigma, bandwidth_sigma=bandwidth_sigma, delay=delay
@@ -50,9 +50,9 @@ def lognormal(
 
 
 def half_normal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:
-    """The time of a job is |z| × seconds, drawn anew for every job; transfers take none.
+    """A job takes |z| × seconds, drawn for every job; transfers take no time.
 
-    Source: Nguyen et al. 2022 (FedBuff) and their simulator FLSim draw durations of training half-normal.
+    Source: Nguyen et al. 2022 (FedBuff), and their simulator FLSim, draw training times from a half-normal.
     """
     _refuse_negative(seconds=seconds)
     return _timed(np.full(len(owner), float(seconds)), "half-normal")
@@ -61,11 +61,11 @@ def half_normal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.
 def fedrevive(owner: np.ndarray, rng: np.random.Generator, shifted: bool = False) -> Fleet:
     """A job trains for an exponential time of mean 1, 1.3 or 1.6 s (a quarter, half, a quarter of devices).
 
-    Download takes 0.1 s and upload 0.15 s or 0.25 s, each for half of the devices. `shifted` is the second
-    schedule: training of mean 0.1 s for all, download 0.02 s, upload 0.05 or 0.1 s.
+    Downloads take 0.1 s and uploads 0.15 s or 0.25 s, each for half of the devices. `shifted` is the second
+    schedule: training of mean 0.1 s for all, downloads 0.02 s, uploads 0.05 or 0.1 s.
 
     Source: the experiments of FedRevive (Askin et al. 2025), as its authors' NVFlare example describes them
-    (research/fedrevive); there an upload also varies by 0.02 s (0.01 s) from job to job.
+    (research/fedrevive); there uploads also vary by 0.02 s (0.01 s) from job to job.
     """
     count = len(owner)
     if shifted:
@@ -88,10 +88,10 @@ def hhar_phones(
     megabytes: float = 1.0,
     jitter: float = 0.2,
 ) -> Fleet:
-    """Every device is one of the four phone models of HHAR, each as likely: four tiers of speed.
+    """Every device is one of the four phone models of HHAR, each equally likely, in four tiers of speed.
 
     Seconds per window are inversely proportional to cores × GHz: 1, 1.07, 3 and 4.3 times those of a Nexus 4.
-    This is a tier of hardware, not a measurement of training.
+    They rank hardware; they are not measurements of training.
 
     Source: Stisen et al. 2015 for the models, of which every user carried two each; makers' data sheets for
     cores and clock.
@@ -99,9 +99,9 @@ def hhar_phones(
     Args:
         owner: (N,) user of each device.
         rng: source of draws.
-        seconds: per window and epoch on the fastest model.
-        megabytes: 10⁶ bytes per second downwards of all devices; half of it upwards.
-        jitter: of the logarithm of a job's training time.
+        seconds: seconds per window and epoch on the fastest model.
+        megabytes: download bandwidth of all devices in 10⁶ bytes per second; uploads have half of it.
+        jitter: standard deviation of the logarithm of a job's training time.
     """
     _refuse_negative(seconds=seconds)
     _refuse_none(megabytes=megabytes)
@@ -114,9 +114,10 @@ def hhar_phones(
 def fedscale(
     owner: np.ndarray, rng: np.random.Generator, path: str = "", kilobits: float = 5000.0, jitter: float = 0.0
 ) -> Fleet:
-    """A job takes 3 × milliseconds of inference per sample × samples, and (down + up) / bandwidth.
+    """A job takes 3 × milliseconds of inference per sample × samples, plus (down + up) / bandwidth.
 
-    Without a file seconds per sample are 0.005 × log-normal(1, 0.6), and all have the same bandwidth.
+    Without a file, seconds per sample are 0.005 × log-normal(1, 0.6), and all devices have the same
+    bandwidth.
 
     Source: FedScale (Lai et al. 2022), fedscale/cloud/internal/client_metadata.py: get_completion_time for a
     file, get_completion_time_lognormal without one; there, the latter is drawn anew for every job.
@@ -124,11 +125,12 @@ def fedscale(
     Args:
         owner: (N,) user of each device.
         rng: source of draws.
-        path: of a CSV file with a row per device, used in turn after a shuffle: computation, milliseconds of
-            inference per sample, and communication, kilobits per second, as FedScale's device capacities have
-            them.
-        kilobits: per second of every device; without a file.
-        jitter: of the logarithm of a job's training time.
+        path: path of a CSV file with a row per device, used in turn after a shuffle; columns as in FedScale's
+            device capacities: computation, milliseconds of inference per sample, and communication, kilobits
+                per
+            second.
+        kilobits: kilobits per second of every device, without a file.
+        jitter: standard deviation of the logarithm of a job's training time.
     """
     count, nothing = len(owner), np.zeros(len(owner))
     if path:
@@ -149,10 +151,11 @@ def hierfavg(
     gigahertz: float = 1.0,
     distance: float = 1.0,
 ) -> Fleet:
-    """The devices of HierFAVG: 20 CPU cycles a bit, an uplink of 5.67 Mbit/s, 0.5 W of radio; no chance.
+    """The devices of HierFAVG: 20 CPU cycles a bit, an uplink of 5.67 Mbit/s, 0.5 W of radio; no randomness.
 
     Training takes cycles · bits / f seconds a window, at a/2 · f³ watts with a = 2·10⁻²⁸; the uplink carries
-    B log₂(1 + h p / σ) bits per second with B = 1 MHz, h = 10⁻⁸, p = 0.5 W, σ = 10⁻¹⁰ W. Downloads take none.
+    B log₂(1 + h p / σ) bits per second with B = 1 MHz, h = 10⁻⁸, p = 0.5 W, σ = 10⁻¹⁰ W. Downloads take no
+    time.
 
     Source: Liu et al. 2020 (HierFAVG), section V, for MNIST: 0.024 s and 0.0024 J a step of 20 windows,
     0.1233 s and 0.0616 J to send 21,840 weights. There the cloud is ten times as far, upwards; because links
@@ -160,11 +163,11 @@ def hierfavg(
 
     Args:
         owner: (N,) user of each device.
-        rng: not needed.
-        bits: of a window.
-        gigahertz: f, of the processor.
-        distance: of the server: how many times as long, and as many joules, an upload takes as to the
-            paper's edge; 10 for clients right under its cloud.
+        rng: not used.
+        bits: bits of a window.
+        gigahertz: f, clock of the processor.
+        distance: distance of the server, as a factor on the time and energy of an upload to the paper's edge;
+            10 for clients directly under its cloud.
     """
     _refuse_none(bits=bits, gigahertz=gigahertz, distance=distance)
     count, hertz = len(owner), 1e9 * gigahertz
@@ -177,7 +180,7 @@ def hierfavg(
 
 
 def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:
-    """Every job of every device takes `seconds`: asynchrony has nothing to win."""
+    """Every job of every device takes `seconds`, so asynchrony cannot save time."""
     _refuse_negative(seconds=seconds)
     return _timed(np.full(len(owner), float(seconds)), "log-normal")
 
@@ -185,7 +188,7 @@ def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> 
 def _timed(
     seconds: np.ndarray, noise: str, down_s: np.ndarray | None = None, up_s: np.ndarray | None = None
 ) -> Fleet:
-    """Devices with individual job times, for any windows and bytes."""
+    """Devices whose jobs take given times, whatever the windows and bytes."""
     nothing, endless = np.zeros(len(seconds)), np.full(len(seconds), np.inf)
     return Fleet(
         nothing, seconds, endless, endless,
@@ -194,7 +197,7 @@ def _timed(
 
 
 def _refuse_negative(**arguments: float) -> None:
-    """Raise ConfigError for the first argument other than a number of at least 0."""
+    """Raise ConfigError for the first argument that is not a number of at least 0."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
             raise ConfigError(
@@ -203,7 +206,7 @@ def _refuse_negative(**arguments: float) -> None:
 
 
 def _refuse_none(**arguments: float) -> None:
-    """Raise ConfigError for the first argument other than a number above 0."""
+    """Raise ConfigError for the first argument that is not a number above 0."""
     for name, value in arguments.items():
         _refuse_negative(**{name: value})
         if not value:

@@ -1,10 +1,10 @@
 """Selection of the idle device for the next job. A selection is one function
 
-    select(there, history, turn, further arguments by keyword) → a device of `there`, or None for nobody yet
+    select(there, history, turn, further arguments by keyword) → a device in `there`, or None for none yet
 
-called for every free place, and in rounds for every device of a round, one after another. It sees the devices
-there (`fedge.devices.population.idle.Idle`, at least one), facts of all devices (`History`) and of the moment
-(`DeviceTurn`), which also has chance and its state between calls. Nobody may write to `history`.
+called for every free place, and in rounds once for each device of the round. It sees the present idle devices
+(`fedge.devices.population.idle.Idle`, at least one), facts about all devices (`History`, read-only), and the
+context (`DeviceTurn`), with random numbers and the selection's state between calls.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,15 @@ from fedge.devices.population.idle import Idle
 
 @dataclass
 class History:
-    """Server's knowledge of its devices; every array is (N,), a number for each client's id.
+    """Facts about devices that the server knows; every array is (N,), a number per client id.
 
     Attributes:
         windows: training windows, int64.
-        begun: given jobs, int64.
-        given_in: the round (`DeviceTurn.round`) in which the newest one was given, int64; 0 before the first.
+        begun: jobs started, int64.
+        given_in: round (`DeviceTurn.round`) of the latest job, int64; 0 before the first.
         updates: used results, int64.
-        losses: mean training loss of the newest of these, float64; NaN before the first.
-        seconds: virtual seconds of the newest of these, float64; NaN before the first.
+        losses: mean training loss of the latest used result, float64; NaN before the first.
+        seconds: virtual seconds of the latest used result, float64; NaN before the first.
     """
 
     windows: np.ndarray
@@ -40,27 +40,27 @@ class History:
 
     @classmethod
     def of(cls, windows: np.ndarray) -> "History":
-        """Before the first job, of devices with these windows (N,) int64."""
+        """History before the first job, for devices with these windows (N,) int64."""
         count = len(windows)
         begun, given_in, updates = (np.zeros(count, np.int64) for _ in range(3))
         return cls(windows, begun, given_in, updates, np.full(count, np.nan), np.full(count, np.nan))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Arrays of a checkpoint: name → (N,), all but the windows."""
+        """Arrays for a checkpoint: name → (N,), without the windows."""
         return {name: array for name, array in vars(self).items() if name != "windows"}
 
 
 @dataclass
 class DeviceTurn:
-    """The moment at which a place of a leaf is free.
+    """Context of a selection, when a place of a leaf is free.
 
     Attributes:
-        leaf: its number.
-        draws: chance; the same numbers wherever the run is carried out.
-        places: target number of devices of the leaf at work at a time.
+        leaf: number of the leaf.
+        draws: random numbers, the same wherever the run is carried out.
+        places: number of devices of the leaf that should work at a time.
         now_s: virtual time.
-        given: jobs given by the leaf so far.
-        arrays: the selection's state between calls, by names of its choice; saved in checkpoints.
+        given: number of jobs that the leaf has given so far.
+        arrays: state of the selection between calls, under names of its choice; saved in checkpoints.
     """
 
     leaf: int
@@ -72,15 +72,15 @@ class DeviceTurn:
 
     @property
     def round(self) -> int:
-        """1, 2, …: as often as all places have been given work."""
+        """Round 1, 2, …: one more whenever as many jobs have been given as there are places."""
         return 1 + self.given // self.places
 
     def below(self, count: int) -> int:
-        """A number of 0 … count − 1, each as likely."""
+        """A random integer in 0 … count − 1, uniform."""
         return self.draws.next(count)
 
     def one_of(self, weights: np.ndarray) -> int:
-        """An index into weights (n,), none below 0, each as likely as its share; evenly if all are 0."""
+        """A random index into weights (n,), drawn in proportion to them; uniform if all are 0."""
         ends = np.cumsum(weights, dtype=np.float64)
         if not ends[-1] > 0:
             return self.below(len(weights))
@@ -91,12 +91,12 @@ Selection = Callable[..., "int | None"]
 
 
 def uniform(there: Idle, history: History, turn: DeviceTurn) -> int:
-    """Each present device equally likely."""
+    """A present device, each equally likely."""
     return there.at(turn.below(len(there)))
 
 
 def balanced(there: Idle, history: History, turn: DeviceTurn) -> int:
-    """One of those with the fewest jobs so far, each equally likely."""
+    """A present device among those with the fewest jobs so far, each equally likely."""
     ids = there.ids()
     begun = history.begun[ids]
     fewest = ids[begun == begun.min()]
@@ -104,9 +104,9 @@ def balanced(there: Idle, history: History, turn: DeviceTurn) -> int:
 
 
 def without_reuse(there: Idle, history: History, turn: DeviceTurn, times: int = 1) -> int | None:
-    """Each with fewer than `times` jobs equally likely; a place stays free where there is no such device.
+    """A present device with fewer than `times` jobs, each equally likely; None if there is none.
 
-    With times=1 as `device_reuse=False` of NVFlare's device manager.
+    times=1 corresponds to `device_reuse=False` in NVFlare's device manager.
     """
     if type(times) is not int or times < 1:
         raise ConfigError(
@@ -129,20 +129,20 @@ def oort(
     clip: float = 0.95,
     preferred: float = 0.3,
 ) -> int:
-    """Quick devices with badly learned windows, and sometimes a new one.
+    """Fast devices whose windows are learned badly, and sometimes a new one.
 
-    U_i = n_i × mean loss, no larger than its quantile `clip`, scaled to 0 … 1 over those there; in round R
+    U_i = n_i × mean loss, clipped at its quantile `clip`, scaled to 0 … 1 over present devices; in round R
 
-        score_i = (U_i + √(0.1 ln R / L_i)) × (T / t_i)^α, the last factor for t_i > T alone,
+        score_i = (U_i + √(0.1 ln R / L_i)) × (T / t_i)^α, with the last factor only if t_i > T,
 
-    L_i the round in which device i was given its newest job, t_i its newest duration, T the quantile
-    `preferred` of all durations known. With probability ε = max(least, exploration × decay^R) a device
-    without results is drawn by its windows; else one by its score among those above `cut_off` × the best but
-    as many as a round exploits, (1 − ε) × places.
+    where L_i is the round of device i's latest job, t_i its latest duration, and T the quantile `preferred`
+    of all known durations. With probability ε = max(least, exploration × decay^R), a device without results
+    is drawn by its windows; otherwise one is drawn by score among those above `cut_off` × the score of rank
+    (1 − ε) × places, counted from 0, as many as a round exploits.
 
-    Source: Lai et al. 2021 (OSDI), Algorithm 1, and its authors' code, of which scaling and the cut are.
-    There U_i has
-    the root of the mean squared loss, a round is drawn at once, and a pacer moves T: here `preferred` stays.
+    Source: Lai et al. 2021 (OSDI), Algorithm 1, and its authors' code for scaling and the cut-off. There U_i
+    uses the root of the mean squared loss, a round is drawn at once, and a pacer changes T; here `preferred`
+    is fixed.
     """
     _refuse_outside(
         exploration=exploration, decay=decay, least=least, cut_off=cut_off, clip=clip, preferred=preferred
@@ -166,7 +166,7 @@ def oort(
 def _scores(
     known: np.ndarray, history: History, current: int, alpha: float, clip: float, preferred: float
 ) -> np.ndarray:
-    """Oort's scores of devices (n,) with results, (n,) float64, in round `current`."""
+    """Oort's scores, (n,) float64, of devices (n,) with results, in round `current`."""
     utility = history.windows[known] * np.maximum(history.losses[known], 0.0)
     ordered = np.sort(utility)
     utility = np.minimum(utility, ordered[min(int(len(ordered) * clip), len(ordered) - 1)])
@@ -188,7 +188,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _refuse_outside(**arguments: float) -> None:
-    """Raise ConfigError for an argument other than a number from 0 to 1."""
+    """Raise ConfigError for an argument that is not a number from 0 to 1."""
     for name, value in arguments.items():
         if not _is_number(value) or not 0 <= value <= 1:
             raise ConfigError(

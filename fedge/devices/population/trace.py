@@ -1,11 +1,11 @@
-"""Devices from a file of one's own, CSV or Parquet: a row each, with the fields of a fleet as header.
+"""Devices from the user's own file, CSV or Parquet: a row per device, with the fields of a fleet as columns.
 
     seconds_per_window,seconds_per_job,down_bytes_s,up_bytes_s,down_s,up_s
     0.02,0,1000000,500000,0.05,0.05
 
-Missing columns are 0 seconds, or transfers without duration; one of the first two must be there. A column
-`device` may stand there, too, for readers of the file; no effect. With fewer rows than devices they are used
-again in turn, after a shuffle. `fedge.data.table_files` describes the files.
+Missing columns count as 0 seconds, or as transfers that take no time; one of the first two is required. A
+column `device` is ignored, for readers of the file. If there are fewer rows than devices, rows are used again
+in turn, after a shuffle. `fedge.data.table_files` describes the formats.
 """
 
 import math
@@ -26,7 +26,7 @@ _DEFAULTS = {
     "down_s": 0.0,
     "up_s": 0.0,
 }
-_IGNORED = "device"  # a word, by which a reader of the file knows whose row it is
+_IGNORED = "device"  # a name for readers of the file
 
 
 def trace(
@@ -37,9 +37,9 @@ def trace(
     Args:
         owner: (N,) user of each device.
         rng: shuffles the rows.
-        path: of the file.
-        jitter: of the logarithm of a job's training time.
-        shuffle: False: row i is device i.
+        path: path of the file.
+        jitter: standard deviation of the logarithm of a job's training time.
+        shuffle: False to use row i for device i.
 
     Raises:
         ConfigError: the file cannot be read, or has no such numbers.
@@ -52,7 +52,7 @@ def trace(
 
 
 def read_trace(path: str) -> list[list[float]]:
-    """The rows of a trace in the order of the columns above, at least one; errors: `read_table`."""
+    """The rows of a trace in the order of the columns above, at least one; errors as in `read_table`."""
     return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
 
 
@@ -61,8 +61,8 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
 
     Args:
         given: path of the file.
-        defaults: column → default value; infinity for columns of numbers above 0.
-        needed: columns of which one must be there.
+        defaults: column → default value; infinity marks columns whose numbers must be above 0.
+        needed: columns of which at least one is required.
 
     Raises:
         ConfigError: the file is unreadable, has other columns, or a cell is not a number.
@@ -88,7 +88,7 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
 def _refuse_other_columns(
     header: Sequence[str], path: Path, known: Sequence[str], needed: Sequence[str]
 ) -> None:
-    """Raise ConfigError for an unknown column, or without a column of job durations."""
+    """Raise ConfigError for an unknown column, or if no column gives job durations."""
     for name in header:
         if ";" in name or "\t" in name:
             raise ConfigError(
@@ -109,7 +109,7 @@ def _refuse_other_columns(
 
 
 def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:
-    """A cell as a number, or the default of an absent column."""
+    """A cell as a number, or the default if the column is absent."""
     if name not in row:
         return default
     text = row.get(name)

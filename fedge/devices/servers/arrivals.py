@@ -1,4 +1,4 @@
-"""Arrivals at a server of the virtual clock, its memory between them, and the form of its rule."""
+"""Arrivals at a server on the virtual clock, its memory between them, and their form in checkpoints."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,21 +10,21 @@ import numpy as np
 from fedge.config.registers.option import shown
 from fedge.devices.servers.model_facts import ModelFacts
 
-_KINDS = "fiub"  # of arrays in a file
+_KINDS = "fiub"  # kinds of arrays that a file can hold
 
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """Contribution of a server's child: a device's trained model, or a leaf's own.
+    """Contribution of a server's child: a device's trained model, or the model of a leaf or region.
 
     Attributes:
-        child: partition id of the device, or number of the leaf.
-        staleness: τ, the server's versions since the child's start.
-        start: (P,) its starting model; the server's own vector object if unchanged.
+        child: partition id of a device, or number of a server.
+        staleness: τ, the number of versions that the server made since the child's start.
+        start: (P,) the child's starting model; the server's own vector object if unchanged.
         end: (P,) the child's trained model.
-        weight: its training windows.
-        share: of its steps taken, 0..1; below 1 only where the rule has the trait `PARTIAL`.
-        counters: its entries of other types than floating point.
+        weight: training windows of the child.
+        share: share of its steps that a device took, 0..1; below 1 only for rules with the trait `PARTIAL`.
+        counters: entries of the trained model that are not floating point.
     """
 
     child: int
@@ -41,16 +41,16 @@ class Arrival:
         return np.subtract(self.end, self.start, dtype=np.float64)
 
 
-@dataclass(slots=True)  # another attribute would be lost in a checkpoint
+@dataclass(slots=True)  # other attributes would be lost in a checkpoint
 class Memory:
-    """Memory of a server between arrivals; saved in checkpoints.
+    """State of a server between arrivals; saved in checkpoints.
 
     Attributes:
-        children: how many the server has.
-        buffer: arrivals waiting for others.
-        arrays: by names of the rule's choice, of any shape and dtype.
-        facts: of the model, the same throughout; None before a run, where rules are tried out.
-        private: adds noise to releases; None without privacy.
+        children: number of the server's children.
+        buffer: arrivals that wait for others.
+        arrays: arrays of the rule, under names of its choice, of any shape and dtype.
+        facts: facts about the model, constant in a run; None in trial calls before it.
+        private: adds noise to released sums; None without privacy.
     """
 
     children: int
@@ -61,7 +61,7 @@ class Memory:
 
 
 class Release(Protocol):
-    """Noise of a server's releases, as `fedge.devices.servers.private.PrivateSum` adds it."""
+    """Adds noise to a server's released sums, as `fedge.devices.servers.private.PrivateSum` does."""
 
     def released(
         self, memory: Memory, arrivals: Sequence[Arrival], weights: Sequence[float], step: float
@@ -73,11 +73,11 @@ Rule = Callable[..., "np.ndarray | None"]
 
 
 def unkept(memory: Memory, like: np.ndarray) -> str:
-    """Fault of a memory with something that no checkpoint gives back, in words; "" for none.
+    """Description of something in a memory that a checkpoint could not restore; "" if all is fine.
 
     Args:
-        memory: of a server, after its rule was called.
-        like: (P,) the server's model.
+        memory: memory of a server, after a call of its rule.
+        like: (P,) model of the server.
 
     >>> unkept(Memory(2, [0.5]), np.zeros(1))
     'must keep arrivals in memory.buffer, and its own arrays in memory.arrays, but keeps 0.5 in memory.buffer'
@@ -102,7 +102,7 @@ def unkept(memory: Memory, like: np.ndarray) -> str:
 
 
 def _fault_of(arrival: Arrival, like: np.ndarray) -> str:
-    """Why an arrival in a buffer would not come back from a checkpoint; "" if it would."""
+    """Why a checkpoint could not restore a buffered arrival; "" if it could."""
     for what, vector in (("start", arrival.start), ("end", arrival.end)):
         if not isinstance(vector, np.ndarray) or (vector.shape, vector.dtype) != (like.shape, like.dtype):
             return f"the {what} of one is {shown(vector)}, and the model {like.dtype} {like.shape}"

@@ -1,4 +1,4 @@
-"""Facts of the model for a server's rule: the network, and the classes of each device."""
+"""Facts about the model for a server's rule: the network, and the classes of each device."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """Lies in `fedge.devices.servers.arrivals.Memory.facts` in every run; not part of checkpoints.
+    """Facts in `fedge.devices.servers.arrivals.Memory.facts` during every run; not part of checkpoints.
 
     Attributes:
-        build: makes a network with a vector as state; its weights do not matter.
-        version: any model of the server, for its layout and counters.
-        input_shape: of one window (C, T) or image (C, H, W).
-        shares: (children, classes) float64, the share of each class in a child's training windows; a row per
+        build: makes a network that loads vectors; its initial weights do not matter.
+        version: any model of the server, for layout and counters.
+        input_shape: shape of a window (C, T) or image (C, H, W).
+        shares: (children, classes) float64, share of each class in a child's training windows; a row per
             partition id, or per leaf.
-        seed: root of streams.
-        server: number of the leaf; the cloud's equals the leaves'.
-        frozen: entries of the network outside vectors.
+        seed: root of random streams.
+        server: number of the leaf; for the cloud, the number of leaves.
+        frozen: entries of the network that vectors leave out.
     """
 
     build: "Callable[[], nn.Module]"
@@ -39,12 +39,12 @@ class ModelFacts:
 
     @property
     def layout(self) -> Layout:
-        """Of vectors."""
+        """Layout of vectors."""
         return self.version.layout
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """Number of classes."""
         return int(self.shares.shape[1])
 
     @cached_property
@@ -53,9 +53,9 @@ class ModelFacts:
         return frozenset(name for name, each in self.build().named_parameters() if each.requires_grad)
 
     def network(self, number: int, vector: np.ndarray) -> "nn.Module":
-        """Network 0, 1, … with the model (P,) loaded, in evaluation mode, its parameters fixed.
+        """Network number 0, 1, … loaded with the model (P,), in evaluation mode, with fixed parameters.
 
-        Each is made once; the next call for its number changes the network.
+        The same number gives the same network object, with the new model.
         """
         from fedge.training.networks.module_state import load_state
 

@@ -1,16 +1,16 @@
-"""Noise of a buffer, and devices' privacy cost: FedBuff with central differential privacy.
+"""FedBuff with central differential privacy: noise on a buffer's sum, and the privacy cost of devices.
 
-With C the clipping norm, z the noise multiplier, s(τ) ≤ 1 the weight of staleness and p ≤ 1 the share of its
-steps, the sum over a buffer of K updates is released as
+With C the clipping norm, z the noise multiplier, s(τ) ≤ 1 the weight by staleness and p ≤ 1 a device's share
+of steps, the sum over a buffer of K updates is released as
 
     Σ s(τ_i) p_i Δ_i · min(1, C / |Δ_i|) + N(0, (z C)² I)
 
-K is known beforehand, and so is the end of every job: times do not depend on learning. A failed job occupies
-its buffer place with an update of zero; so a device's message decides about nothing but its own terms. A
-device with m jobs in a buffer moves the sum by at most m C. Over its buffers f, this equals one Gaussian
+K and the end of every job are fixed in advance, so times do not depend on learning. A failed job fills its
+place in the buffer with an update of zero, so a device's message affects only its own terms. A device with
+m jobs in a buffer moves the sum by at most m C. Over its buffers f, this equals one Gaussian
 release of multiplier z / √(Σ_f m_f²), however later updates depend on earlier models: Gaussian mechanisms
 compose in this way, one after another (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3). No
-gain by sampling is claimed: arrivals are not drawn, and quick devices arrive more often.
+gain from sampling is claimed: arrivals are not random, as fast devices arrive more often.
 
 Nguyen et al. 2022 (AISTATS; only the abstract could be read) state compatibility of FedBuff with differential
 privacy; the accounting here follows from the above.
@@ -27,18 +27,18 @@ from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.privacy.mechanism import clip_scale
 from fedge.privacy.noise import normals
 
-_BUFFERS, _SQUARES = "private-buffers", "private-squares"  # in a server's memory, so in checkpoints
+_BUFFERS, _SQUARES = "private-buffers", "private-squares"  # in a server's memory, and so in checkpoints
 
 
 @dataclass(frozen=True)
 class PrivateSum:
-    """Sum of a buffer with noise, at one leaf.
+    """Noisy sum of a buffer, at one leaf.
 
     Attributes:
-        config: of the run.
-        seed: root of its streams.
+        config: section `privacy`.
+        seed: root of random streams.
         leaf: number of the leaf.
-        devices: of the run, with ids below.
+        devices: number of clients; ids are below it.
         sent: (P,) bool, numbers of the model that devices send, to which noise is added; None for all.
     """
 
@@ -51,13 +51,13 @@ class PrivateSum:
     def released(
         self, memory: Memory, arrivals: Sequence[Arrival], weights: Sequence[float], largest: float
     ) -> np.ndarray:
-        """Sum of clipped updates with noise, (P,) float64; counts the devices.
+        """Sum of clipped updates plus noise, (P,) float64; the buffer's devices are counted.
 
         Args:
-            memory: of the leaf; the buffer's devices are added there.
-            arrivals: the buffer, one at least.
-            weights: of each, at most `largest`.
-            largest: bound of a weight in any buffer: the rule's step size.
+            memory: memory of the leaf, which counts the devices.
+            arrivals: the buffer, at least one arrival.
+            weights: weight of each arrival, at most `largest`.
+            largest: upper bound of any weight: the rule's step size.
         """
         assert max(weights) <= largest, "a weight above what the noise is measured by"
         clip_norm = self.config.clip_norm
@@ -73,7 +73,7 @@ class PrivateSum:
         return total
 
     def _count(self, memory: Memory, arrivals: Sequence[Arrival]) -> int:
-        """Number of the buffer, 1, 2, …, once its devices are added up."""
+        """Count the devices of a buffer; returns its number, 1, 2, …"""
         kept = memory.arrays
         kept[_BUFFERS] = kept.get(_BUFFERS, np.zeros(1, np.int64)) + 1
         squares = kept.setdefault(_SQUARES, np.zeros(self.devices, np.int64))
@@ -83,7 +83,7 @@ class PrivateSum:
 
 
 def releases_of(memories: Sequence[Memory]) -> int:
-    """The largest Σ_f m_f² of a device, over all leaves: so many releases of one update each.
+    """Largest Σ_f m_f² of a device over all leaves: the equivalent number of releases of one update each.
 
     >>> from fedge.devices.servers.arrivals import Memory
     >>> releases_of([Memory(2), Memory(2, arrays={_SQUARES: np.array([0, 0, 5, 2])})])
@@ -97,5 +97,5 @@ def releases_of(memories: Sequence[Memory]) -> int:
 def private_sum(
     config: PrivacyConfig, seed: int, leaf: int, devices: int, sent: np.ndarray | None = None
 ) -> PrivateSum | None:
-    """Sum with noise of a leaf, as of `PrivateSum`; `sent` (P,) bool; None where no leaf adds noise."""
+    """Noisy sum of a leaf; None if leaves add no noise. Arguments as in `PrivateSum`; `sent` (P,) bool."""
     return None if config.kind in ("off", "local") else PrivateSum(config, seed, leaf, devices, sent)

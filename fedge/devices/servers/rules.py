@@ -2,14 +2,14 @@
 
     rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None for no change
 
-called for every arrival, in the order of virtual time. `model` is the server's vector (P,), which nobody may
-write to; `memory` is the server's state between arrivals, to be changed in place. A rule's result is cast to
-the model's dtype; sums are in float64, in the order of arrival. Below, w is the model, Δ_i = end_i − start_i
-a child's update, τ_i the number of versions since its start, s(τ) its weight
-(`fedge.devices.servers.staleness`), K the buffer.
+called for every arrival, in the order of virtual time. `model` is the server's vector (P,), read-only; the
+rule may change `memory`, the server's state between arrivals. Its result is cast to the model's dtype; sums
+are in float64, in the order of arrival. Below, w is the model, Δ_i = end_i − start_i the update of a child,
+τ_i the number of versions since its start, s(τ) its weight (`fedge.devices.servers.staleness`), and K the
+size of the buffer.
 
-A rule with the trait `fedge.config.registers.parts.ROUNDS` takes arrivals in and is called with None for an
-arrival when its round is over.
+A rule with the trait `fedge.config.registers.parts.ROUNDS` collects arrivals, and is called with None
+instead of an arrival at the end of a round.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.devices.servers.staleness import weight
 from fedge.devices.servers.stepping import PLAIN, refuse_server_optimizer, stepped
 
-_BLOCK = 2**18  # numbers of a vector summed at a time
+_BLOCK = 2**18  # entries of a vector summed at a time
 
 
 def model_after_arrivals(
@@ -29,11 +29,11 @@ def model_after_arrivals(
 ) -> np.ndarray:
     """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
 
-    Children started from w itself add c_i / total · end_i, and the remainder of w is 1 − Σ c_i / total; so if
-    all did and their c_i add up to `total`, this is their weighted mean, bit for bit as
-    `fedge.states.averaging.weighted_mean` has it.
+    A child that started from w itself adds c_i / total · end_i, which leaves 1 − Σ c_i / total of w. So if
+    all did, and their c_i add up to `total`, this is their weighted mean, with the same bits as
+    `fedge.states.averaging.weighted_mean`.
 
-    Of two children, one of which started from 0, (1·4 + 3·2) / 4 − 3·0 / 4 + (1 − 1/4)·2:
+    Two children, one of which started from 0: (1·4 + 3·2) / 4 − 3·0 / 4 + (1 − 1/4)·2
 
     >>> w, old = np.array([2.0]), np.array([0.0])
     >>> two = [Arrival(0, 0, w, np.array([4.0])), Arrival(1, 5, old, np.array([2.0]))]
@@ -43,7 +43,7 @@ def model_after_arrivals(
     found = np.empty(len(model), np.float64)
     fresh = [share for arrival, share in zip(arrivals, weights, strict=True) if arrival.start is model]
     rest = total - float(np.sum(fresh))
-    for first in range(0, len(model), _BLOCK):  # a few numbers at a time: models may be larger than memory is
+    for first in range(0, len(model), _BLOCK):  # block by block: models may exceed the memory
         at = slice(first, first + _BLOCK)
         part = found[at]
         for number, (arrival, share) in enumerate(zip(arrivals, weights, strict=True)):
@@ -88,9 +88,9 @@ def fedasync(
 ) -> np.ndarray:
     """w ← (1 − α s(τ) p) w + α s(τ) p end, at every arrival; p is the share of its steps.
 
-    Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). Of the paper only the
-    abstract could be read: the mixture was checked in Async-HFL's code (Yu et al. 2023), which does the same
-    on both levels with α = 0.9; the forms of s and the defaults were not checked.
+    Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). Only the paper's
+    abstract could be read: the mixture was checked in the code of Async-HFL (Yu et al. 2023), which does the
+    same on both levels with α = 0.9; the forms of s and the defaults were not checked.
 
     α = 0.5 and τ = 3 give ½ · 4^(−½) = ¼ of the new model:
 
@@ -118,17 +118,17 @@ def fedbuff(
     beta2: float = 0.99,
     epsilon: float = 1e-3,
 ) -> np.ndarray | None:
-    """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once K updates are there; then the buffer is empty again.
+    """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once the buffer has K updates; then it is emptied.
 
     p_i is the share of steps taken by a device, 1 for full jobs. With privacy the Δ_i are clipped, and the
-    sum has noise (`fedge.devices.servers.private`). With an optimizer, "momentum" or "adam", the mean (1/K) Σ
-    s(τ_i) Δ_i is its gradient (`fedge.devices.servers.stepping`). With staleness="cosine", FedRevive without
-    distillation, the control of that method.
+    sum has noise (`fedge.devices.servers.private`). An optimizer, "momentum" or "adam", uses the mean
+    (1/K) Σ s(τ_i) Δ_i as its gradient (`fedge.devices.servers.stepping`). With staleness="cosine" this is
+    FedRevive without distillation, the control of that method.
 
     Source: Nguyen et al. 2022 (arXiv 2106.06639), Algorithm 1, with s(τ) = 1 / √(1 + τ). Its authors' FLSim
-    divides s by its value at an average staleness, and sums where this has the mean: both are factors on η.
+    divides s by its value at an average staleness, and takes the sum instead of the mean: both scale η.
 
-    K = 2, one fresh update and one with τ = 3, so s = ½: 2 + (1·2 + ½·4) / 2
+    K = 2, one fresh update and one with τ = 3, so s = ½, give 2 + (1·2 + ½·4) / 2:
 
     >>> w, memory = np.array([2.0]), Memory(2)
     >>> fedbuff(w, memory, Arrival(0, 0, w, np.array([4.0])), buffer=2)
@@ -138,7 +138,7 @@ def fedbuff(
     refuse_outside("lr", lr, 0.0)
     refuse_no_count("buffer", buffer)
     refuse_server_optimizer(optimizer, beta, beta2, epsilon)
-    weight(staleness, arrival.staleness, a, b)  # errors come up at the first arrival, not the K-th
+    weight(staleness, arrival.staleness, a, b)  # report errors at the first arrival, not the K-th
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -157,14 +157,14 @@ def fedbuff(
 def ca2fl(
     model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10, lr: float = 1.0
 ) -> np.ndarray | None:
-    """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once K updates of any staleness are there.
+    """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once there are K updates, whatever their staleness.
 
     h_i is the last update of child i, 0 before its first, and h = (1/n) Σ h_i the mean over all n children;
-    then h_i ← Δ_i for the arrived ones. The server keeps n vectors.
+    afterwards h_i ← Δ_i for the children in the buffer. The server keeps n vectors.
 
-    Source: Wang et al. 2024 (ICLR), by two independent implementations in agreement; no official code was
-    found. If a child is in a buffer twice, both are compared with its h_i from before, and the later one
-    stays.
+    Source: Wang et al. 2024 (ICLR), after two independent implementations that agree; no official code was
+    found. If a child is in a buffer twice, both updates are compared with its previous h_i, and the later one
+    is kept.
 
     Two children, K = 1: after Δ_0 = 2, h = 1; then Δ_1 = 4 gives 1 + (4 − 0), and h = 3:
 
@@ -196,14 +196,14 @@ def ca2fl(
 
 
 def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10) -> np.ndarray | None:
-    """w ← the mean of the last K arrived models, at every arrival; the oldest one goes.
+    """w ← mean of the last K models that arrived, at every arrival.
 
-    Until K are there the model stays.
+    Before the K-th arrival the model does not change.
 
-    Source: Xu et al. 2024 (IJCAI, arXiv 2404.11015). Only its abstract and notes on it could be read: window
-    size and weights of the paper may differ.
+    Source: Xu et al. 2024 (IJCAI, arXiv 2404.11015). Only its abstract and summaries could be read: the
+    paper's window size and weights may differ.
 
-    K = 2: the mean of 2 and 4, then of 4 and 8.
+    K = 2: the mean of 2 and 4, then that of 4 and 8.
 
     >>> w, memory = np.array([0.0]), Memory(3)
     >>> [fedfa(w, memory, Arrival(0, 0, w, np.array([m])), buffer=2) for m in (2.0, 4.0, 8.0)]
@@ -221,7 +221,7 @@ def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10)
 
 
 def refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
-    """Raise ConfigError for an argument of a rule other than a number above one and at most another."""
+    """Raise ConfigError unless a rule's argument is a number above one bound and at most another."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not above < value <= most or value == np.inf:
         limit = f"above {above:g}" + (f", at most {most:g}" if most < np.inf else "")
@@ -229,7 +229,7 @@ def refuse_outside(name: str, value: float, above: float, most: float = np.inf) 
 
 
 def refuse_no_count(name: str, value: int) -> None:
-    """Raise ConfigError for an argument of a rule other than an integer of at least 1."""
+    """Raise ConfigError unless a rule's argument is an integer of at least 1."""
     if type(value) is not int or value < 1:
         raise ConfigError(
             f"{name} of a rule must be a whole number of at least 1, but is {shown(value)}; try 10"

@@ -16,19 +16,19 @@ from fedge.devices.servers.vectors import Version
 
 
 class DeviceServer:
-    """A leaf over its devices, or the cloud over its leaves.
+    """A leaf above its devices, or a server above other servers.
 
-    Rules move models by differences, and so can move BatchNorm's running variances below zero, where averages
-    never lead. A variance therefore stays within the range of the model's own and the arrived ones for the
-    new model; averaging rules are not affected.
+    Rules add differences to models, and so, unlike averages, could make running variances of BatchNorm
+    negative. Variances of a new model are therefore clipped to the range of the previous model's and the
+    arrivals' variances; averaging rules are not affected.
 
     Attributes:
-        version: its model.
-        number: its number of versions; staleness is counted in these.
-        memory: its state between arrivals.
-        told: its rule, as errors name it: the option, and its value.
-        put_aside: keeps the vector of a version, (P,), in memory or in a file.
-        range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
+        version: current model.
+        number: number of versions so far; the unit of staleness.
+        memory: state between arrivals.
+        told: the rule as errors name it: option and value.
+        put_aside: stores the vector of a version, (P,), in memory or in a file.
+        range: (V,) smallest and largest variances of arrivals since the last version; None before any.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class DeviceServer:
         private: PrivateSum | None = None,
         told: str = SERVER_RULES.option,
     ) -> None:
-        """Begin with a model.
+        """Start with a model.
 
         Args:
-            version: the model.
-            rule: of `fedge.devices.servers.rules`, or the user's. If it has a function `seconds_of`, (memory,
-                arguments) → virtual seconds, gives the server's time for the next arrival.
-            arguments: of the rule, by keyword.
-            children: how many bring something.
-            facts: of the model, for rules in need of more than vectors.
-            private: adds noise to releases; None for no privacy.
+            version: starting model.
+            rule: one of `fedge.devices.servers.rules`, or the user's. It may have a function
+                `seconds_of`, (memory, arguments) → virtual seconds for the next arrival.
+            arguments: keyword arguments of the rule.
+            children: number of children.
+            facts: facts about the model, for rules that need more than vectors.
+            private: adds noise to released sums; None without privacy.
             told: the rule, as errors name it.
         """
         self.told = told
@@ -60,12 +60,12 @@ class DeviceServer:
         self._given = rule, arguments
         self._rule = rule
         self._arguments = dict(arguments)
-        self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # of whom
+        self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # child, counters
         self.range: tuple[np.ndarray, np.ndarray] | None = None
         self.put_aside: Callable[[np.ndarray], np.ndarray] = _in_memory
 
     def like(self, version: Version, children: int, number: int) -> "DeviceServer":
-        """A server with the same rule, started with a model; its streams are those of a number."""
+        """A new server with the same rule that starts from a model; `number` selects its random streams."""
         facts = self.memory.facts
         own = None if facts is None else replace(facts, server=facts.server + number)
         made = DeviceServer(version, *self._given, children, own, told=self.told)
@@ -73,17 +73,17 @@ class DeviceServer:
         return made
 
     def take(self, arrival: Arrival | None) -> bool:
-        """Take in an arrival, None for the end of a round; tell whether there is a new model.
+        """Process an arrival, or None for the end of a round; returns whether there is a new model.
 
-        Counters become those of the child with the lowest number among those since the last version.
+        Counters are taken from the child with the lowest number since the last version.
 
         Raises:
-            ConfigError: a rule of the user's returned no model, or raised an exception.
+            ConfigError: a user's rule raised an exception, or returned no model.
         """
         if arrival is not None and len(self.version.layout.variances):
             self._widen(arrival.end[self.version.layout.variances])
         is_first = arrival is not None and (self._counters is None or arrival.child < self._counters[0])
-        if arrival is not None and is_first and self.memory.private is None:  # no noise covers a counter
+        if arrival is not None and is_first and self.memory.private is None:  # noise would not hide a counter
             self._counters = arrival.child, arrival.counters
         found = self._asked(arrival)
         if found is None:
@@ -97,7 +97,7 @@ class DeviceServer:
         return True
 
     def _asked(self, arrival: Arrival | None) -> np.ndarray | None:
-        """Result of the rule for an arrival."""
+        """Result of the rule for an arrival, or for the end of a round."""
         try:
             return self._rule(self.version.vector, self.memory, arrival, **self._arguments)
         except ConfigError:
@@ -109,24 +109,24 @@ class DeviceServer:
 
     @property
     def seconds_of_next(self) -> float:
-        """Virtual seconds for the next arrival."""
+        """Virtual seconds that the rule takes for the next arrival."""
         seconds_of = getattr(self._rule, "seconds_of", None)
         return 0.0 if seconds_of is None else float(seconds_of(self.memory, self._arguments))
 
     def _widen(self, variances: np.ndarray) -> None:
-        """Take the variances (V,) of an arrival into the range."""
+        """Extend the range by the variances (V,) of an arrival."""
         low, high = self.range or (variances, variances)
         self.range = np.minimum(low, variances), np.maximum(high, variances)
 
     def change(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> None:
-        """Continue with a model (P,) not counted as a version."""
+        """Replace the model by another (P,), without counting a version."""
         vector = vector.astype(self.version.vector.dtype)
         vector.flags.writeable = False
         vector = self.put_aside(vector)
         self.version = Version(self.version.layout, vector, counters or self.version.counters)
 
     def _checked(self, found: np.ndarray) -> np.ndarray:
-        """A rule's result once checked, or ConfigError."""
+        """The result of a rule, or ConfigError if it is invalid."""
         shape = self.version.vector.shape
         if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
             raise ConfigError(
@@ -137,7 +137,7 @@ class DeviceServer:
 
     @property
     def counters(self) -> tuple[int, Mapping[str, np.ndarray]] | None:
-        """Device and its counters (integers of any shape) for the next version; None before the first."""
+        """Child and counters (integers of any shape) for the next version; None before the first arrival."""
         return self._counters
 
     def restore(
@@ -147,17 +147,17 @@ class DeviceServer:
         memory: Memory,
         counters: tuple[int, Mapping[str, np.ndarray]] | None,
     ) -> None:
-        """Go on where a checkpoint was made; counters are integers of any shape."""
+        """Restore the state of a checkpoint; counters are integers of any shape."""
         self.version, self.number, self.memory, self._counters = version, number, memory, counters
 
 
 def _in_memory(vector: np.ndarray) -> np.ndarray:
-    """A vector (P,) in place."""
+    """Leave a vector (P,) in memory."""
     return vector
 
 
 def within(found: np.ndarray, before: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """A model (P,) with variances between those of the model before and low and high, (V,) each."""
+    """A model (P,) with variances clipped to those of the model before and of `low` and `high`, (V,) each."""
     at = before.layout.variances
     own = before.vector[at]
     kept = found.copy()

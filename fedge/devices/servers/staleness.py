@@ -1,12 +1,12 @@
-"""Weight of an update from an old model: s(τ), τ the number of versions since.
+"""Weight s(τ) of an update by its staleness: τ is the number of versions since its starting model.
 
     constant     1
     polynomial   (1 + τ)^(−a)                            Xie et al. 2019; a = ½ in FedBuff's experiments
     hinge        1 if τ ≤ b, else 1 / (1 + a (τ − b))    Xie et al. 2019
     cosine       ½ (1 + cos(π τ / (2 b))), 0 from τ = 2b on
 
-The last one is 1 − β(τ) of FedRevive (Askin et al. 2025), whose s_max is b: that method without distillation,
-its control.
+The last is 1 − β(τ) of FedRevive (Askin et al. 2025) with b = s_max: that method without distillation, as its
+control.
 """
 
 import math
@@ -27,7 +27,7 @@ def weight(kind: str, staleness: int, a: float = 0.5, b: float = 4.0) -> float:
     [1.0, 0.5, 0.0, 0.0]
 
     Raises:
-        ConfigError: there is no such function, or a or b cannot be.
+        ConfigError: unknown function, or impossible a or b.
     """
     if not (_is_number(a) and a >= 0 and _is_number(b) and b >= 0 and (kind != "cosine" or b > 0)):
         raise ConfigError(

@@ -1,11 +1,11 @@
-"""Server optimisers for the mean update of a buffer: add it, gather momentum, or step by Adam.
+"""Server optimisers for a buffer's mean update: add it, use momentum, or step by Adam.
 
-The mean d of the weighted updates stands for a gradient with its sign turned round (Reddi et al. 2021), m and
-v are the server's state. Untrained entries, such as BatchNorm's statistics, get d itself.
+The mean d of the weighted updates serves as the negative gradient (Reddi et al. 2021); m and v are the
+server's state. Untrained entries, such as BatchNorm's statistics, are moved by d itself.
 
     momentum   m ← β m + d;  w ← w + η m                                       (Hsu et al. 2019, FedAvgM)
     adam       m ← β m + (1 − β) d;  v ← β₂ v + (1 − β₂) d²;  w ← w + η m / (√v + ε)
-               with v = ε² before the first, and no correction of its bias     (Reddi et al. 2021, FedAdam)
+               with v = ε² at the beginning, and no bias correction            (Reddi et al. 2021, FedAdam)
 """
 
 import numpy as np
@@ -44,17 +44,17 @@ def stepped(
     beta2: float,
     epsilon: float,
 ) -> np.ndarray:
-    """The next model, (P,) float64, and the server's state in `memory.arrays`.
+    """The next model, (P,) float64; updates the optimiser's state in `memory.arrays`.
 
     Args:
         model: w, (P,).
         update: d, (P,) float64.
-        memory: of the server.
+        memory: memory of the server.
         optimizer: "momentum" or "adam".
         lr: η.
         beta, beta2, epsilon: β, β₂, ε.
 
-    β = ½, twice d = 2: m is 2, then 3:
+    β = ½ and d = 2 twice give m = 2, then 3:
 
     >>> from fedge.devices.servers.arrivals import Memory
     >>> w, memory = np.array([0.0]), Memory(2)
@@ -78,7 +78,7 @@ def stepped(
 
 
 def _untrained(memory: Memory, count: int) -> np.ndarray:
-    """Mask of the untrained entries, (P,) bool; all False without facts of the model."""
+    """Mask of untrained entries, (P,) bool; all False without facts about the model."""
     facts = memory.facts
     if facts is None:
         return np.zeros(count, bool)

@@ -1,6 +1,6 @@
-"""Models as flat vectors, with which servers on the virtual clock compute.
+"""Models as flat vectors, in which servers on the virtual clock compute.
 
-The floating-point entries are concatenated in one array (P,); other entries (step counters) are kept beside
+All floating-point entries form one array (P,); other entries (step counters) are kept separately, beside
 it, as in all averages (`fedge.states.averaging`).
 """
 
@@ -16,19 +16,19 @@ from fedge.states.records import to_record
 
 
 class Layout:
-    """Layout of a state's entries in a vector.
+    """Positions of a state's entries in a vector.
 
     Attributes:
-        dtype: of vectors.
-        variances: (V,) int64, places of non-negative numbers in a vector (BatchNorm's).
-        variance_names: entries with these.
+        dtype: dtype of vectors.
+        variances: (V,) int64, positions of non-negative numbers (BatchNorm's variances).
+        variance_names: names of the entries that hold these.
     """
 
     def __init__(self, state: State, variances: Collection[str] = ()) -> None:
-        """Lay out states with the entries, shapes and dtypes of this one.
+        """Layout for states with the entries, shapes and dtypes of this one.
 
         Args:
-            state: any of them.
+            state: any state of the model.
             variances: names of non-negative entries.
         """
         self._names = tuple(state)
@@ -36,7 +36,7 @@ class Layout:
         self._dtypes = {name: array.dtype for name, array in state.items()}
         kinds = {self._dtypes[name] for name in self._floating}
         self.variance_names = tuple(name for name in self._floating if name in variances)
-        self.dtype = np.result_type(np.float32, *kinds)  # float32 of float32: copies cost memory
+        self.dtype = np.result_type(np.float32, *kinds)  # float32 stays float32: copies cost memory
         self.variances = np.flatnonzero(self.places(variances))
 
     def vector(self, state: State) -> np.ndarray:
@@ -56,7 +56,7 @@ class Layout:
         return {name: np.array(state[name]) for name in self._names if name not in self._floating}
 
     def state(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The state of a vector (P,) and counters; its entries lie on the vector where they can."""
+        """The state of a vector (P,) and counters; where possible its entries are views of the vector."""
         parts: dict[str, np.ndarray] = dict(counters)
         at = 0
         for name, shape in self._floating.items():
@@ -69,12 +69,12 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A server's model, held once for all jobs starting from it.
+    """A server's model, shared by all jobs that start from it.
 
     Attributes:
-        layout: of the model.
-        vector: (P,), read-only.
-        counters: its entries of other types than floating point.
+        layout: layout of the vector.
+        vector: (P,) floating-point entries, read-only.
+        counters: entries that are not floating point.
     """
 
     layout: Layout = field(repr=False)
@@ -88,7 +88,7 @@ class Version:
 
     @cached_property
     def record(self) -> ArrayRecord:
-        """The model as in messages."""
+        """The model in the form of messages."""
         return to_record(self.state)
 
     @property

@@ -1,7 +1,7 @@
-"""All servers above the leaves on the virtual clock: the cloud, and regions of a deeper tree below it.
+"""All servers above the leaves on the virtual clock: the cloud, and the regions of a deeper tree.
 
-Servers but the cloud are numbered tier by tier, from left to right: regions first, leaves last. Events know
-them by these numbers, so of one moment upper servers get their answers before those below.
+Servers below the cloud are numbered tier by tier, from left to right: regions first, leaves last. Events have
+these numbers as subjects, so at one moment upper servers get their answers before lower ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from fedge.devices.work.ledger import Ledger
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """Place of a server over servers in the tree.
+    """Place in the tree of a server that has servers below it.
 
     Attributes:
-        path: from the root down.
+        path: path from the root.
         leaves: numbers of the leaves below each of its children.
-        stream: number that its random streams have, different for each; groups of the cloud add theirs to 0.
-        options: its rule, and the edges to its children, as options of the cloud.
+        stream: number of its random streams, unique in the tree; groups of the cloud add theirs to 0.
+        options: its rule, and the links to its children, in the form of the cloud's options.
     """
 
     path: Path
@@ -35,18 +35,18 @@ class ServerPlace:
 
 
 class Above:
-    """Servers above the leaves, and messages between them.
+    """Servers above the leaves, and the messages between them.
 
     Attributes:
-        paths: of all servers but the cloud, in the order of their numbers.
-        parents: servers over servers: the cloud, then regions in the order of their numbers.
+        paths: paths of all servers below the cloud, by number.
+        parents: servers that have servers below them: the cloud, then regions by number.
         leaves: the leaves' own servers, in order.
     """
 
     def __init__(
         self, paths: Sequence[Path], parents: Sequence[Parent], leaves: Sequence[DeviceServer]
     ) -> None:
-        """Stand before the first exchange; arguments are the attributes."""
+        """State before the first exchange; arguments are the attributes."""
         self.paths, self.parents, self.leaves = list(paths), list(parents), list(leaves)
         self._first_leaf = len(self.paths) - len(self.leaves)
         self._under = {
@@ -62,28 +62,28 @@ class Above:
 
     @property
     def servers(self) -> list[DeviceServer]:
-        """Servers of the cloud, one per group, then of the regions."""
+        """Servers of the cloud, one per group, then those of the regions."""
         return [server for parent in self.parents for server in parent.servers]
 
     @property
     def branches(self) -> list[DeviceServer]:
-        """Servers below the cloud, in order."""
+        """Servers just below the cloud, in order."""
         return [self._server(node) for node in self.cloud.nodes]
 
     def branch_of(self, leaf: int) -> int:
-        """Child of the cloud under which a leaf stands."""
+        """Child of the cloud that is a leaf, or is above it."""
         return self.paths[self._first_leaf + leaf][0]
 
     def labels(self) -> list[int]:
-        """Per leaf the number of the cloud's group in which it is."""
+        """Number of each leaf's group at the cloud."""
         return [self.cloud.labels[self.branch_of(leaf)] for leaf in range(len(self.leaves))]
 
     def top_of(self, leaf: int) -> DeviceServer:
-        """The cloud's server whose model a leaf's clients are served."""
+        """The cloud's server whose model is served to a leaf's clients."""
         return self.cloud.server_of(self.branch_of(leaf))
 
     def _server(self, node: int) -> DeviceServer:
-        """The server of a number."""
+        """The server with a number."""
         if node >= self._first_leaf:
             return self.leaves[node - self._first_leaf]
         return self.parents[node + 1].servers[0]
@@ -94,7 +94,7 @@ class Above:
         parent.renewed(child, self.leaves[leaf], clock, ledger)
 
     def happen(self, event: Event, clock: Clock, ledger: Ledger) -> bool:
-        """Let a message begin or go on its way; False where its child has changed its group since."""
+        """Start or advance a message; False if it is void because its child has changed groups."""
         if event.kind == Kind.LEAVE:
             self.parents[event.subject].leave(clock, ledger)
             return True
@@ -112,12 +112,12 @@ class Above:
         return True
 
     def done_us(self, now_us: int) -> float:
-        """Virtual microseconds for which rules have occupied them until now, in the mean over servers."""
+        """Virtual microseconds for which rules have occupied servers until now, mean over the servers."""
         return sum(parent.done_us(now_us) for parent in self.parents) / len(self.parents)
 
     @property
     def in_line(self) -> int:
-        """Models that wait for a server that is busy."""
+        """Number of models waiting for busy servers."""
         return sum(len(line.waiting) for parent in self.parents for line in parent.lines)
 
 
@@ -128,14 +128,14 @@ def servers_above(
     make: Callable[[ServerPlace], DeviceServer],
     labels: Sequence[int] | None = None,
 ) -> Above | None:
-    """The servers above some leaves; None above a single one.
+    """The servers above some leaves; None for a single leaf.
 
     Args:
-        config: its sections on hierarchy and asynchrony are read.
-        leaves: in order.
-        windows: of training below each.
-        make: a server, with the model that all begin with, for a place in the tree.
-        labels: per child of the cloud the number of its group; None: all are one.
+        config: configuration; its sections on hierarchy and asynchrony are read.
+        leaves: servers of the leaves, in order.
+        windows: training windows of each leaf.
+        make: function from a place in the tree to a new server with the initial model.
+        labels: group of each child of the cloud; None for one group.
     """
     if not has_servers_above_leaves(config.hierarchy):
         return None

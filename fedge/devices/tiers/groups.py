@@ -1,17 +1,16 @@
-"""Leaves with a shared model at the cloud, on the virtual clock: as configured, or as found at evaluations.
+"""Groups of leaves that share a model at the cloud: as configured, or found at evaluations.
 
-In a deeper tree a leaf is here any child of the cloud: a region, with the model of its own and the clients of
-all its leaves.
+In a deeper tree, "leaf" here means any child of the cloud: a region has its own model, and the clients of all
+its leaves.
 
-Found groups come from a method of `fedge.clustering` based on models and losses alone, or from the deal test.
+Groups are found by a method of `fedge.clustering` that needs only models and losses, or by the deal test.
 Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
-validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
+validation windows; labels change once `cluster.patience` comparisons in a row have found the same groups.
 
-The deal test looks once: at the first of these evaluations all devices make an update of the run's first
-model (`fedge.devices.clients.probing`), and the resulting groups are in force from then on. Data on the
-virtual clock stay as they are, so a second look would be the first one. Trials of groups take whole rounds
-and have no meaning where nobody waits: the level of the test is the chance of a false split. Shape letter: S
-leaves.
+The deal test is made once: at the first of these evaluations all devices compute an update of the run's
+first model (`fedge.devices.clients.probing`), and the groups found are used from then on. A second test would
+give the same result, because data on the virtual clock never change. Trials of groups take whole rounds and
+are meaningless without rounds: the level of the test is the chance of a false split. Shape letter: S leaves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,25 +32,25 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 from fedge.states.restored import flag
 
-ALLOWED = {"cross-losses"}  # for which clients can be asked at any moment
+ALLOWED = {"cross-losses"}  # measures that can be taken at any moment
 
 
 class ClockGroups:
-    """The labels in force, and how they change.
+    """Current labels, and their changes.
 
     Attributes:
         labels: (S,) int64, group of each leaf, numbered by first appearance.
-        membership: proposed groups.
+        membership: groups proposed by comparisons.
         is_tested: whether the deal test has been made.
     """
 
     def __init__(self, config: Config, parameters: Sequence[str], seed: int, truth: Any = None) -> None:
-        """Begin with the groups of `asynchrony.groups`, or with one.
+        """Start with the groups of `asynchrony.groups`, or with one group.
 
         Args:
-            config: its sections on clustering, hierarchy and asynchrony are read.
+            config: configuration; its sections on clustering, hierarchy and asynchrony are read.
             parameters: names of the trainable entries of a model, in layer order.
-            seed: root of the streams of tests.
+            seed: root of the random streams of tests.
             truth: (S,) groups planted by a scenario; None without one.
         """
         leaves = config.hierarchy.branches
@@ -65,30 +64,30 @@ class ClockGroups:
         self._truth = None if truth is None else np.array(truth, dtype=np.int64)
 
     def is_due(self, evaluation: int) -> bool:
-        """Whether leaves are compared at evaluation 1, 2, …"""
+        """Whether leaves should be compared at evaluation 1, 2, …"""
         since = evaluation - self._config.start_round
         return self._config.enabled and since >= 0 and since % self._config.every == 0 and not self.is_tested
 
     @property
     def asks_updates(self) -> bool:
-        """Whether devices must be asked for updates of the run's first model."""
+        """Whether the next comparison needs devices' updates of the run's first model."""
         return self._config.deals
 
     @property
     def asks_losses(self) -> bool:
-        """Whether clients must be asked for the losses of all leaves' models."""
+        """Whether comparisons need clients' losses of all leaves' models."""
         needed = self._method is not None and "cross-losses" in self._method.needs(self._config)
         return needed and not self.asks_updates
 
     def test(self, likeness: Likeness | None, evaluation: int, exchange_bytes: int) -> CloudStep:
-        """Part the leaves as the deal test allows, and return the findings.
+        """Split the leaves as the deal test allows; returns the findings.
 
-        If too few devices have answered, leaves are unchanged until the next due test.
+        If too few devices have replied, nothing changes until the next comparison is due.
 
         Args:
-            likeness: of updates from the run's first model; None where nobody has answered.
+            likeness: comparison of updates of the run's first model; None without any reply.
             evaluation: 1, 2, …
-            exchange_bytes: bytes of the question.
+            exchange_bytes: bytes of the messages for it.
         """
         config, before = self._config, self.labels
         tests = "no device has answered" if likeness is None else dealt_tests(likeness, config, self._seed)
@@ -109,12 +108,12 @@ class ClockGroups:
     def compare(
         self, models: Sequence[State], weights: Sequence[float], answers: Answers | None, evaluation: int
     ) -> CloudStep:
-        """Compare the leaves, and return the findings; `labels` are those in force from now on.
+        """Compare the leaves, and update `labels`; returns the findings.
 
         Args:
-            models: of the leaves.
+            models: models of the leaves.
             weights: their training windows.
-            answers: of their clients, to all models; None where nobody was asked.
+            answers: losses of all models by the leaves' clients; None if clients were not asked.
             evaluation: 1, 2, …
         """
         assert self._method is not None
@@ -135,7 +134,7 @@ class ClockGroups:
         return CloudStep(signal, self.labels, found.similarity, config.tau, False, [], config.method, facts)
 
     def facts(self) -> dict[str, Any]:
-        """Everything as JSON, for `restore`."""
+        """The whole state as JSON, for `restore`."""
         return {
             "labels": self.labels.tolist(),
             "membership": self.membership.facts(),
@@ -151,7 +150,7 @@ class ClockGroups:
 
 
 def refuse_needs_of_rounds(config: ClusterConfig) -> None:
-    """Raise ConfigError for a grouping method in need of a whole round from one model."""
+    """Raise ConfigError for a grouping method that needs a whole round from one model."""
     method = method_named(config)
     needs = set() if config.deals else {need for need in method.needs(config) if need not in ALLOWED}
     if needs or method.by_time:

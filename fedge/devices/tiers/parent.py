@@ -1,21 +1,21 @@
-"""A server over servers on the virtual clock: the cloud over its children, or a region below it.
+"""A server with servers below it on the virtual clock: the cloud, or a region below the cloud.
 
-A child is a leaf, which buffers its devices, or a region. Every `asynchrony.cloud-every` versions it sends
-its model. The parent counts the change since the model that the child last got from there, by a rule as
-between devices and a leaf; so every tier may work in rounds or not. Meanwhile the child goes on. When the
-parent has a new model, every child that it is made of gets it, after the same delay, and puts on top of it
-all changes since it sent:
+A child is a leaf, which buffers its devices' updates, or a region. It sends its model after every
+`asynchrony.cloud-every` versions, and continues meanwhile. The parent's rule, one of those for devices and a
+leaf, takes in the change since the parent's model that the child got last; so any tier may work in rounds.
+When the parent has a new model, all children that contributed to it get it, after the same delay, and add
+their own changes since they sent:
 
     child ← parent + (child − the model that it sent)
 
-A child sends nothing while it waits. A rule with the trait `ROUNDS` waits for all children. A region answers
-with the model that it has at the end of the moment: what comes from above then is in it. So without delays
-rounds on every tier are hierarchical averaging.
+A child that waits for an answer sends nothing. A rule with the trait `ROUNDS` waits for all children. A
+region answers with its model at the end of the moment, which then includes what came from above. So without
+delays, rounds on every tier are hierarchical averaging.
 
-Groups of the cloud's children (`fedge.devices.tiers.groups`) have a model and a rule of their own each, and
-all of this holds within a group. When groups change, each new one begins with the mean of its children's
-models, weighted by training windows; to every such child that is as if it had just sent its model; messages
-under way are void.
+Each group of the cloud's children (`fedge.devices.tiers.groups`) has its own model and rule, and all of this
+holds within a group. When groups change, each new one starts from the mean of its children's models, weighted
+by training windows; each of its children continues as if it had just sent its model, and messages under way
+are void.
 """
 
 import inspect
@@ -42,12 +42,12 @@ class ParentLink:
     """Link between one child and its parent.
 
     Attributes:
-        base: the parent's model that the child goes out from.
-        base_number: versions that the parent had made then.
-        made: versions that the child has made since it last sent.
-        sent: its model, sent and not yet answered; None while nothing is under way.
-        answer: the parent's model, and its number; None before it has left.
-        exchange: changes of group so far; messages from before one are void.
+        base: the parent's model from which the child started.
+        base_number: number of versions that the parent had made by then.
+        made: number of versions that the child has made since it last sent.
+        sent: model that the child sent and that is not yet answered, or None.
+        answer: the parent's model, and its number; None before it is sent.
+        exchange: number of changes of group so far; older messages are void.
     """
 
     base: Version
@@ -59,20 +59,20 @@ class ParentLink:
 
 
 class Parent:
-    """A server over servers, and its links to them.
+    """A server that has servers below it, and its links to them.
 
     Attributes:
-        servers: per group its model and its rule; a region has one.
-        labels: per child the number of its group.
-        weights: per child its training windows.
-        links: per child, in order.
-        nodes: per child its number among all servers but the cloud, by which events know it.
-        waiting: per group the children whose models are in the buffer, in the order of arrival.
-        due: children to which a region's model leaves at the end of this moment.
-        lines: per group the children whose models have arrived and wait until its rule is free.
+        servers: model and rule of each group; a region has one.
+        labels: group of each child.
+        weights: training windows of each child.
+        links: links to the children, in order.
+        nodes: number of each child among all servers below the cloud, used in events.
+        waiting: per group, the children whose models are in the buffer, by time of arrival.
+        due: children that get a region's model at the end of this moment.
+        lines: per group, the children whose models have arrived and wait for its busy rule.
         above: the parent of a region; None for the cloud.
-        network: where children share a link to it; None: each has its own.
-        number: among all parents; the cloud's is 0.
+        network: shared link to the children; None if each has its own.
+        number: number among all parents, 0 for the cloud.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Parent:
         labels: Sequence[int] | None = None,
         nodes: Sequence[int] | None = None,
     ) -> None:
-        """Stand before the first exchange.
+        """State before the first exchange.
 
         Args:
-            config: its options on the cloud are read, as they are for this server and the edges below it.
-            server: with the model that all children begin with.
-            weights: per child its training windows.
-            labels: per child the number of its group, by first appearance; None: all are one.
-            nodes: per child its number in events; None: its place among the children.
+            config: configuration; its options for the cloud are those of this server and the links below it.
+            server: a server with the initial model of all children.
+            weights: training windows of each child.
+            labels: group of each child, by first appearance; None for one group.
+            nodes: number of each child in events; None for its position among the children.
         """
         self.labels = [0] * len(weights) if labels is None else list(labels)
         self.servers = [server.like(server.version, len(self.of_group(group)), group)
@@ -100,7 +100,7 @@ class Parent:
         self.waiting: list[list[int]] = [[] for _ in self.servers]
         self.due: list[int] = []
         self.lines: list[Line[int]] = [Line() for _ in self.servers]
-        self.dissolved_us = 0  # virtual time for which rules of groups that are no more occupied it
+        self.dissolved_us = 0  # virtual time for which rules of former groups occupied the server
         self.number = 0
         self.weights = list(weights)
         self._every = config.cloud_every
@@ -113,10 +113,10 @@ class Parent:
         self._before_us = round(config.cloud_delay_s * SECOND_US)
         self._most_bytes_s = config.cloud_megabytes_s * 1e6
         self.above: Parent | None = None
-        self._place = 0  # among the children of the parent above
+        self._place = 0  # position among the children of its parent
 
     def stand_below(self, above: "Parent", place: int, number: int) -> None:
-        """Be a child of a parent, and a parent of a number among all."""
+        """Make this server a child of a parent, and number it among all parents."""
         self.above, self._place, self.number = above, place, number
 
     def of_group(self, group: int) -> list[int]:
@@ -128,7 +128,7 @@ class Parent:
         return self.servers[self.labels[child]]
 
     def renewed(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
-        """Note that a child has made a version; let it send its model if that is due."""
+        """Record a child's new version, and start sending its model if due."""
         self.links[child].made += 1
         self._send_if_due(child, server, clock, ledger)
 
@@ -140,7 +140,7 @@ class Parent:
             self._begin_to_send(child, Kind.UP, clock)
 
     def _begin_to_send(self, child: int, reaches: Kind, clock: Clock) -> None:
-        """Let a model go up from a child or back; over a shared link bytes go after the delay."""
+        """Start a message up from a child or down to it; over a shared link, bytes follow after the delay."""
         node, exchange = self.nodes[child], self.links[child].exchange
         if self.network is None:
             clock.at(clock.now_us + self._delay_us, reaches, node, exchange)
@@ -148,13 +148,13 @@ class Parent:
             clock.at(clock.now_us + self._before_us, Kind.SEND_BETWEEN, node, exchange)
 
     def send(self, child: int, clock: Clock) -> None:
-        """Let the bytes of a child's model, or of the answer, go over the link that all children share."""
+        """Start the transfer of a child's model, or of the answer, over the shared link."""
         assert self.network is not None
         link = self.network.of_parent(self.number, UP if self.links[child].answer is None else DOWN)
         self.network.join(link, self._key(child), self._most_bytes_s, clock)
 
     def sent(self, key: int, clock: Clock) -> None:
-        """Deliver the messages that have come over the shared link."""
+        """Deliver the messages whose transfers over the shared link are complete."""
         exchange, child = divmod(key, len(self.links))
         reaches = Kind.UP if self.links[child].answer is None else Kind.DOWN
         clock.at(clock.now_us, reaches, self.nodes[child], exchange)
@@ -164,7 +164,7 @@ class Parent:
         return self.links[child].exchange * len(self.links) + child
 
     def receive(self, child: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in a child's model, or let it wait in line while the rule of its group is busy."""
+        """Take in a child's model, or queue it while its group's rule is busy."""
         line = self.lines[self.labels[child]]
         if line.waiting:
             line.waiting.append(child)
@@ -172,7 +172,7 @@ class Parent:
             self._take(child, clock, ledger)
 
     def served(self, child: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in the child's model with which a rule was busy, and all until it is busy again."""
+        """Take in the model on which a rule was busy, then queued ones until it is busy again."""
         waiting = self.lines[self.labels[child]].waiting
         self._take(waiting.popleft(), clock, ledger)
         while waiting:
@@ -182,7 +182,7 @@ class Parent:
             self._take(child, clock, ledger)
 
     def _is_busy_with(self, child: int, clock: Clock) -> bool:
-        """Whether taking in a child's model takes its group's rule time; if so, that begins now."""
+        """Whether the group's rule takes virtual time for a child's model; if so, its work starts now."""
         busy_us = round(self.server_of(child).seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[self.labels[child]].occupy(child, busy_us, clock.now_us)
@@ -190,11 +190,11 @@ class Parent:
         return busy_us > 0
 
     def done_us(self, now_us: int) -> int:
-        """Virtual microseconds for which rules have occupied it until now; groups add up."""
+        """Virtual microseconds for which rules have occupied this server until now, summed over groups."""
         return self.dissolved_us + sum(line.done_us(now_us) for line in self.lines)
 
     def _take(self, child: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in a child's model; answer all of its group that wait if there is a new one."""
+        """Take in a child's model; if this makes a new one, answer all waiting children of the group."""
         link, server, group = self.links[child], self.server_of(child), self.labels[child]
         assert link.sent is not None
         arrival = Arrival(
@@ -219,20 +219,20 @@ class Parent:
         self.above.renewed(self._place, server, clock, ledger)
 
     def leave(self, clock: Clock, ledger: Ledger) -> None:
-        """Let its model leave for all children to which that is due."""
+        """Send a region's model to all children that are due."""
         for child in self.due:
             self._answer(child, clock, ledger)
         self.due = []
 
     def _answer(self, child: int, clock: Clock, ledger: Ledger) -> None:
-        """Let the model of its group leave for a child."""
+        """Send the group's model to a child."""
         link, server = self.links[child], self.server_of(child)
         link.answer = server.version, server.number
         ledger.between_servers(self.nodes[child], down=self._bytes)
         self._begin_to_send(child, Kind.DOWN, clock)
 
     def give(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
-        """Give a child the answer; the child's changes since it sent stay on top of it."""
+        """Deliver the answer to a child, which adds its own changes since it sent."""
         link = self.links[child]
         assert link.sent is not None
         assert link.answer is not None
@@ -250,7 +250,7 @@ class Parent:
     def regroup(
         self, labels: Sequence[int], children: Sequence[DeviceServer], clock: Clock, ledger: Ledger
     ) -> None:
-        """Let children share models by other labels from now on; groups of the same ones stay as they are."""
+        """Give children new group labels; groups that keep the same members are unchanged."""
         before = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
         servers, waiting, lines = self.servers, self.waiting, self.lines
         self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []
@@ -281,13 +281,13 @@ class Parent:
 
 
 def _mean_version(models: Sequence[Version], weights: Sequence[float]) -> Version:
-    """The weighted mean of models, with the counters of the first."""
+    """Weighted mean of models, with the counters of the first."""
     found = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
     found.flags.writeable = False
     return Version(models[0].layout, found, models[0].counters)
 
 
 def cloud_arguments(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a rule over servers: its buffer, if any, is one child where nothing else is said."""
+    """Arguments of a rule for servers above the leaves; the buffer, if any, is one child unless given."""
     has_buffer = "buffer" in inspect.signature(rule).parameters
     return {**({"buffer": 1} if has_buffer else {}), **arguments}

@@ -1,9 +1,8 @@
 """The virtual clock: events in the order of simulated time.
 
-An event is a plain record, (microseconds, kind, subject, number): time and kind of event, and its device or
-server, and its job or exchange. Records are compared from left to right, so events of one moment come in the
-order of their kinds, then of their subjects: arrivals of the same time are taken in the order of device ids
-before anything is begun anew.
+An event is a record (microseconds, kind, subject, number) of its time, its kind, its device or server, and
+its job or exchange. Records are compared from left to right, so events at one moment happen in the order of
+kinds and then of subjects: arrivals by device id, and all of them before new jobs start.
 """
 
 import heapq
@@ -15,30 +14,30 @@ SECOND_US = 1_000_000
 
 
 class Kind(IntEnum):
-    """Kind of event; of one moment, the smaller number first."""
+    """Kind of an event; at one moment, smaller numbers come first."""
 
     SENT = -5  # transfers over a shared link end
-    SEND = -4  # a device begins to receive or to send over the link of its leaf
-    SEND_BETWEEN = -3  # a server, or the one above it, begins to send over the link of the latter
-    SERVED_ABOVE = -2  # a server is done with the model of one below
-    SERVED = -1  # a leaf is done with an arrival
+    SEND = -4  # a device starts to receive or to send over its leaf's link
+    SEND_BETWEEN = -3  # a transfer between a server and its parent starts
+    SERVED_ABOVE = -2  # a server has finished with a child's model
+    SERVED = -1  # a leaf has finished with an arrival
     ARRIVE = 0  # a device's job ends
-    UP = 1  # a server's model reaches the one above
-    DOWN = 2  # the answer reaches a server
+    UP = 1  # a server's model reaches its parent
+    DOWN = 2  # the parent's answer reaches the server
     ROUND_END = 3  # a leaf that works in rounds combines its arrivals
-    LEAVE = 4  # a region's model leaves for servers below; what came from above is in it
+    LEAVE = 4  # a region's model is sent to its children, including what came from above
     EVALUATE = 5
-    START = 6  # a server gives work to an idle device, or to those of a round
+    START = 6  # a server gives a job to an idle device, or to those of a round
 
 
 class Event(NamedTuple):
     """An event.
 
     Attributes:
-        time_us: when, in virtual microseconds.
-        kind: of event.
+        time_us: time in virtual microseconds.
+        kind: kind of event.
         subject: id of the device or number of the server.
-        number: of the job or exchange; distinguishes otherwise equal events.
+        number: number of the job or exchange; distinguishes events that are otherwise equal.
     """
 
     time_us: int
@@ -48,11 +47,11 @@ class Event(NamedTuple):
 
 
 class Clock:
-    """Gives events in their order.
+    """Queue of events in order.
 
     Attributes:
-        now_us: virtual time of the newest event.
-        events: how many there have been.
+        now_us: virtual time of the latest event.
+        events: number of events so far.
 
     >>> clock = Clock()
     >>> clock.at(30, Kind.START, subject=0)
@@ -63,22 +62,22 @@ class Clock:
     """
 
     def __init__(self, now_us: int = 0, events: int = 0, ahead: Iterable[Sequence[int]] = ()) -> None:
-        """Begin, or restore the result of `facts`."""
+        """Start at a time, or restore the result of `facts`."""
         self.now_us = now_us
         self.events = events
         self._heap = [Event(*event) for event in ahead]
         heapq.heapify(self._heap)
 
     def at(self, time_us: int, kind: Kind, subject: int, number: int = 0) -> None:
-        """Record a future event, never one in the past."""
+        """Schedule an event, not in the past."""
         assert time_us >= self.now_us, f"an event at {time_us} µs, but it is {self.now_us} µs"
         heapq.heappush(self._heap, Event(time_us, int(kind), subject, number))
 
     def next(self) -> Event:
-        """The next event; now is its time.
+        """The next event, whose time becomes the current one.
 
         Raises:
-            IndexError: nothing will ever happen.
+            IndexError: there are no more events.
         """
         event = heapq.heappop(self._heap)
         self.now_us = event.time_us

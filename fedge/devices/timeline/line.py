@@ -1,4 +1,4 @@
-"""Queue of arrivals at a server with a rule taking virtual time."""
+"""Queue of arrivals at a server whose rule takes virtual time."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -9,13 +9,12 @@ T = TypeVar("T")
 
 @dataclass
 class Line(Generic[T]):
-    """A line before one server, which is busy with the first.
+    """Queue at a server, which works on the first item.
 
     Attributes:
-        waiting: in the order in which they are taken in.
-        busy_us: virtual microseconds for which the rule has occupied the server, the rest of `until_us`
-            included.
-        until_us: end of its work on the first.
+        waiting: items in order.
+        busy_us: virtual microseconds of work so far, including the rest until `until_us`.
+        until_us: when the work on the first item ends.
     """
 
     waiting: deque[T] = field(default_factory=deque)
@@ -23,7 +22,7 @@ class Line(Generic[T]):
     until_us: int = 0
 
     def occupy(self, item: T, busy_us: int, now_us: int) -> int:
-        """Let the server be busy with an item, now the first; until when."""
+        """Start the work on an item, which becomes the first; returns its end."""
         self.waiting.appendleft(item)
         self.busy_us += busy_us
         self.until_us = now_us + busy_us

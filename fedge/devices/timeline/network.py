@@ -1,7 +1,7 @@
-"""Links of a run that transfers share: of each leaf to its devices, of each server above to those below.
+"""Links that transfers share: from each leaf to its devices, and from each server above to its children.
 
-Each has two independent directions. Where the configuration gives no bandwidth there is no such link, and a
-transfer takes as long as the device's own allows.
+Both directions of a link are independent. Without a configured bandwidth there is no shared link, and
+transfers are limited only by the device's own link.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _MEGA = 1e6
 
 
 class SharedLinks:
-    """All shared links.
+    """All shared links of a run.
 
     Attributes:
-        at_leaves: devices share the links of their leaves.
+        at_leaves: whether devices share the links of their leaves.
     """
 
     def __init__(
@@ -31,17 +31,17 @@ class SharedLinks:
         above: Sequence[float] = (),
         at_devices: tuple[int, int] | None = None,
     ) -> None:
-        """Let nobody send yet.
+        """Start without transfers.
 
         Args:
-            config: the bandwidth of leaves is read.
-            leaves: how many.
-            model_bytes: of a transfer.
-            above: 10⁶ bytes per second of each server over servers, the cloud's first; 0: nothing is shared.
-            at_devices: bytes to a device and from it, where they are others than a model's.
+            config: configuration; the bandwidth of leaves is read.
+            leaves: number of leaves.
+            model_bytes: bytes of a transfer.
+            above: 10⁶ bytes per second of each server above leaves, the cloud first; 0 if it shares no link.
+            at_devices: bytes to a device and back, if not those of a model.
 
         Raises:
-            ConfigError: a link is shared, and the model has more bytes than its sums hold.
+            ConfigError: a link is shared, and the model is too large for its arithmetic.
         """
         at_leaf = config.leaf_link_megabytes_s
         self.at_leaves = at_leaf > 0
@@ -60,36 +60,36 @@ class SharedLinks:
         self._bytes = model_bytes
 
     def of_leaf(self, leaf: int, direction: int) -> int:
-        """The number of the link between a leaf and its devices in a direction."""
+        """Number of the link between a leaf and its devices in one direction."""
         return 2 * leaf + direction
 
     def is_shared(self, parent: int) -> bool:
-        """Whether the servers below a server over servers share its link."""
+        """Whether the children of a server above leaves share its link."""
         return parent in self._shared
 
     def of_parent(self, parent: int, direction: int) -> int:
-        """The number of the link between a server over servers and these in a direction."""
+        """Number of the link between a server above leaves and its children in one direction."""
         return self._first + 2 * self._shared.index(parent) + direction
 
     def parent_of(self, link: int) -> int | None:
-        """The server over servers whose link it is; None: a leaf's."""
+        """Server above leaves to which a link belongs; None if it belongs to a leaf."""
         return self._shared[(link - self._first) // 2] if link >= self._first else None
 
     def join(self, link: int, key: int, most_bytes_s: float, clock: Clock) -> None:
-        """Begin to transfer a model, at most so many bytes per second."""
+        """Start the transfer of a model, limited to `most_bytes_s` bytes per second."""
         nbytes = self._at_devices[link % 2] if link < self._first else self._bytes
         self.links[link].join(key, nbytes, most_bytes_s, clock.now_us)
         self._note(link, clock)
 
     def leave(self, link: int, key: int, clock: Clock) -> None:
-        """End a transfer early, if under way."""
+        """Abort a transfer, if under way."""
         before = self.links[link].changes
         self.links[link].leave(key, clock.now_us)
         if self.links[link].changes != before:
             self._note(link, clock)
 
     def ended(self, link: int, change: int, clock: Clock) -> list[int]:
-        """The transfers ending now; none where rates have changed since the event was noted."""
+        """Keys of transfers that end now; none if rates have changed since the event was scheduled."""
         if self.links[link].changes != change:
             return []
         found = self.links[link].ended(clock.now_us)
@@ -97,7 +97,7 @@ class SharedLinks:
         return found
 
     def _note(self, link: int, clock: Clock) -> None:
-        """Note when the next transfer ends."""
+        """Schedule the end of the next transfer."""
         next_us = self.links[link].next_us
         if next_us is not None:
             clock.at(next_us, Kind.SENT, link, self.links[link].changes)

@@ -1,9 +1,9 @@
-"""Real arrivals: the first reply back is taken in first, and a log records the order.
+"""Real arrivals: replies are taken in as they come, and a log records their order.
 
-On a real clock jobs end when their replies come. All else is as on the virtual clock: the same events, rules
-and draws, at microseconds since the run began. Arrivals stand in devices/arrivals.csv. With the log, a run on
-the virtual clock is an exact repetition (`logged_ends`): the chosen devices, their start versions and all
-models follow from the ends of jobs, and from no other real quantity.
+On a real clock, jobs end when their replies come. All else is as on the virtual clock, with the same events,
+rules and draws, at microseconds since the start of the run. Arrivals are logged in devices/arrivals.csv. With
+this log, a run on the virtual clock is an exact repetition (`logged_ends`): chosen devices, starting versions
+and all models depend on no other real quantity than the ends of jobs.
 """
 
 import csv
@@ -22,29 +22,30 @@ from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
 from hhar.regular import open_regular
 
 LOG = "devices/arrivals.csv"
-_LOOK_S = 0.5  # interval of looks for other due events
+_LOOK_S = 0.5  # interval of checks for other events that are due
 _MOST_US = 10**18  # thirty thousand years
 
 
 class RealClock(Clock):
-    """A clock on which jobs end when their replies are there.
+    """A clock on which jobs end when their replies have come.
 
-    Events are noted in order of their times; arrivals found together have one time, and come in the order of
-    ids, as on the virtual clock.
+    Events are scheduled by time; arrivals found together get the same time, and are taken in by id, as on the
+    virtual clock.
     """
 
     def __init__(self, arrived: Callable[[float], list[tuple[int, int]]]) -> None:
-        """Begin now.
+        """Start now.
 
         Args:
-            arrived: (seconds to wait) → device and number of each job with a reply, each once.
+            arrived: function from seconds to wait to (device, number) of each job with a reply, reported
+                once.
         """
         super().__init__()
         self._arrived = arrived
         self._began = time.monotonic()
 
     def go_on(self, clock: Clock) -> "RealClock":
-        """This clock in place of another one, with all events ahead there but those of replies."""
+        """This clock, with the events ahead of another one except arrivals."""
         facts = clock.facts()
         super().__init__(clock.now_us, clock.events, [
             event for event in facts["ahead"] if event[1] != Kind.ARRIVE  # type: ignore[attr-defined]
@@ -53,7 +54,7 @@ class RealClock(Clock):
         return self
 
     def next(self) -> Event:
-        """The next event, once due or arrived."""
+        """The next event, as soon as it is due or has arrived."""
         while True:
             wait_us = self._heap[0].time_us - self._real_us() if self._heap else _MOST_US
             found = self._arrived(min(_LOOK_S, max(0, wait_us) / SECOND_US))
@@ -64,27 +65,27 @@ class RealClock(Clock):
                 return super().next()
 
     def _real_us(self) -> int:
-        """Microseconds since the run began."""
+        """Microseconds since the start of the run."""
         return int((time.monotonic() - self._began) * SECOND_US)
 
 
 @dataclass(frozen=True)
 class RealEnds:
-    """When the jobs of a run on the real clock ended.
+    """Ends of jobs in a run on the real clock.
 
     Attributes:
-        path: of the log.
-        of: number of a job → its device, its end, and its failure.
+        path: path of the log.
+        of: number of a job → its device, its end, and whether it failed.
     """
 
     path: Path
     of: Mapping[int, tuple[int, int, bool]]
 
     def of_job(self, number: int, device: int) -> tuple[int, bool]:
-        """The end of a job, virtual microseconds, and whether it fails; never for an unfinished job.
+        """End of a job in virtual microseconds, and whether it fails; "never" if it did not finish.
 
         Raises:
-            ConfigError: it belonged to another device: the log is of another run.
+            ConfigError: the job belonged to another device, so the log is of another run.
         """
         logged, end_us, failed = self.of.get(number, (device, _MOST_US, False))
         if logged != device:
@@ -97,13 +98,13 @@ class RealEnds:
 
 
 def logged_ends(path: str) -> RealEnds:
-    """The ends of jobs from a run's log.
+    """Ends of jobs in a run's log.
 
     Args:
-        path: of the log, or of the run's folder.
+        path: path of the log, or of the run folder.
 
     Raises:
-        ConfigError: the file is missing, or not such a log.
+        ConfigError: the file is missing, or is not such a log.
     """
     file = Path(path) / LOG if Path(path).is_dir() else Path(path)
     found: dict[int, tuple[int, int, bool]] = {}
@@ -128,7 +129,7 @@ def logged_ends(path: str) -> RealEnds:
 
 
 def refuse_what_reality_decides(config: Config) -> None:
-    """Raise ConfigError for made-up times of devices where real ones count, or a log of them."""
+    """Raise ConfigError for options that simulate times if arrivals are real, or that replay a log."""
     asynchrony, devices = config.asynchrony, config.devices
     if not asynchrony.is_on or not (asynchrony.is_real or asynchrony.replay):
         return

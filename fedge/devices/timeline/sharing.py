@@ -1,11 +1,13 @@
-"""A link with fair sharing: equal rates for all, or each transfer's own limit.
+"""A link with fair sharing: all transfers get equal rates, except those limited by a lower cap.
 
-    Σ min(cap_i, share) = the link, or every transfer goes as fast as its own cap where the link has room
 
-(max-min fairness, Bertsekas and Gallager 1992). Caps and shares are whole thousandths of a byte per second,
-the rest of a transfer whole 10⁻⁹ bytes, times microseconds: a share is rounded down, an end to the nearest
-microsecond, at least one ahead, and nothing else is rounded. So the numbers are the same everywhere, and
-after a checkpoint. The start or end of a transfer changes the rates of all: O(n log n) for n under way.
+    Σ min(cap_i, share) = capacity of the link; if the link is not full, every transfer runs at its cap
+
+(max-min fairness, Bertsekas and Gallager 1992). Caps and shares are integers in thousandths of a byte per
+second; remaining bytes are integers in units of 10⁻⁹ bytes, and times in microseconds. Shares are rounded
+down, ends to the nearest microsecond, at least one ahead; nothing else is rounded, so numbers are the same on
+all machines and after a checkpoint. Each start or end of a transfer changes all rates: O(n log n) for n
+transfers.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 
 SLOWEST, QUICKEST = 1e-3, 1e11  # bytes per second
-MOST_BYTES = 9 * 10**9  # of a transfer, which 64 bits hold in units of 10⁻⁹
+MOST_BYTES = 9 * 10**9  # of a transfer, which fit into 64 bits in units of 10⁻⁹ bytes
 _MILLI, _NANO = 10**3, 10**9
 
 
@@ -24,7 +26,7 @@ def rate_of(bytes_s: float) -> int:
 
 
 def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
-    """Rates (n,) int64 of transfers with caps (n,) int64 over a link of `whole`, all of the same unit.
+    """Rates (n,) int64 of transfers with caps (n,) int64 on a link of capacity `whole`, in one unit.
 
     >>> fair_rates(np.array([100, 10, 100]), 90)
     array([40, 10, 40])
@@ -32,7 +34,7 @@ def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
     array([20, 10])
     """
     ordered = np.sort(caps)
-    taken = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first waiting one
+    taken = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first transfer at its fair share
     share = (whole - taken) // np.arange(len(caps), 0, -1)
     waiting = ordered > share
     if not waiting.any():
@@ -42,7 +44,7 @@ def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
 
 
 def duration_us(model_bytes: int, rate: int) -> int:
-    """Microseconds of a transfer at a rate in thousandths of a byte per second, at least one.
+    """Microseconds of a transfer, at least one, at a rate in thousandths of a byte per second.
 
     >>> duration_us(1_000_000, rate_of(500_000.0))
     2000000
@@ -51,7 +53,7 @@ def duration_us(model_bytes: int, rate: int) -> int:
 
 
 def _ahead(left: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Microseconds until transfers end, (n,) int64, with so much left at rates, (n,) int64 each."""
+    """Microseconds until transfers end, (n,) int64, from remaining bytes and rates, (n,) int64 each."""
     whole, rest = np.divmod(left, rates)
     found: np.ndarray = np.maximum(1, whole + (2 * rest >= rates))
     return found
@@ -61,11 +63,11 @@ class SharedLink:
     """One direction of a link.
 
     Attributes:
-        changes: how often transfers have begun or ended; tells a plan for the next end from an older one.
+        changes: number of starts and ends so far; shows whether a scheduled end is outdated.
     """
 
     def __init__(self, bytes_s: float) -> None:
-        """Nobody sends yet; the link takes this many bytes per second."""
+        """Start without transfers, with a capacity of `bytes_s` bytes per second."""
         self.whole = rate_of(bytes_s)
         self.changes = 0
         self._now_us = 0
@@ -73,11 +75,11 @@ class SharedLink:
         self._caps, self._left, self._rates, self._ends = (np.empty(0, np.int64) for _ in range(4))
 
     def __len__(self) -> int:
-        """Transfers under way."""
+        """Number of transfers under way."""
         return len(self._keys)
 
     def join(self, key: int, model_bytes: int, most_bytes_s: float, now_us: int) -> None:
-        """Begin a transfer, with a key not under way, of at most so many bytes per second."""
+        """Start a transfer under an unused key, limited to `most_bytes_s` bytes per second."""
         self._advance(now_us)
         self._keys.append(key)
         self._caps = np.append(self._caps, min(rate_of(most_bytes_s), self.whole))
@@ -85,7 +87,7 @@ class SharedLink:
         self._share(now_us)
 
     def leave(self, key: int, now_us: int) -> None:
-        """End a transfer early, if under way."""
+        """Abort a transfer, if under way."""
         if key in self._keys:
             self._advance(now_us)
             place = self._keys.index(key)
@@ -93,7 +95,7 @@ class SharedLink:
             self._share(now_us)
 
     def ended(self, now_us: int) -> list[int]:
-        """The keys of the transfers ending now, ascending; they are gone."""
+        """Remove the transfers that end now; returns their keys, ascending."""
         over = self._ends <= now_us
         found = sorted(key for key, is_over in zip(self._keys, over.tolist(), strict=True) if is_over)
         if found:
@@ -104,21 +106,21 @@ class SharedLink:
 
     @property
     def next_us(self) -> int | None:
-        """When the next transfer ends if none begins before; None while nobody sends."""
+        """When the next transfer ends, if none starts before; None without transfers."""
         return int(self._ends.min()) if len(self._ends) else None
 
     def _advance(self, now_us: int) -> None:
-        """Let transfers go on until now."""
+        """Advance transfers until now."""
         self._left = np.maximum(0, self._left - self._rates * (now_us - self._now_us))
         self._now_us = now_us
 
     def _remove(self, gone: np.ndarray) -> None:
-        """Take transfers (n,) bool out."""
+        """Remove transfers, given as (n,) bool."""
         self._keys = [key for key, is_gone in zip(self._keys, gone.tolist(), strict=True) if not is_gone]
         self._caps, self._left = self._caps[~gone], self._left[~gone]
 
     def _share(self, now_us: int) -> None:
-        """Share the link anew."""
+        """Recompute the rates."""
         self.changes += 1
         self._rates = fair_rates(self._caps, self.whole)
         self._ends = now_us + _ahead(self._left, self._rates)

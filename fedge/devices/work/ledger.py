@@ -1,4 +1,4 @@
-"""Ledger of devices: jobs, virtual time, bytes, staleness, device by device."""
+"""Totals of a run on the virtual clock, by device: jobs, virtual time, bytes, staleness."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ class DeviceTotals:
     Attributes:
         device: partition id.
         leaf: number of its leaf.
-        train_samples: windows.
-        jobs: ended; they are updates, dropped, away, late, stale or failed.
-        updates: jobs with a used result.
-        dropped, away, late, stale, failed: lost jobs, and why.
-        busy_s, wasted_s, idle_s: virtual seconds at work, thereof in lost jobs, and without work.
+        train_samples: training windows.
+        jobs: ended jobs, each an update, dropped, away, late, stale or failed.
+        updates: jobs whose results were used.
+        dropped, away, late, stale, failed: jobs lost for each reason.
+        busy_s, wasted_s, idle_s: virtual seconds in jobs, in lost ones among them, and without a job.
         contribution: share of all updates, 0..1.
-        partial: updates of a part of their steps.
+        partial: updates from only a part of the steps.
     """
 
     device: int
@@ -54,9 +54,9 @@ class DeviceTotals:
 
 
 def gini(values: np.ndarray) -> float:
-    """The Gini coefficient of numbers (N,) of at least 0: 0 if all are equal, 1 − 1/N if one has all.
+    """Gini coefficient of numbers (N,) of at least 0: 0 if all are equal, 1 − 1/N if one has everything.
 
-    Σ_i (2i − N − 1) x_i / (N Σ x), x in ascending order, i from 1. 0 for zeros alone.
+    Σ_i (2i − N − 1) x_i / (N Σ x), with x in ascending order and i from 1; 0 if all are zero.
 
     >>> gini(np.array([1, 1, 1])), gini(np.array([0, 0, 0, 8]))
     (0.0, 0.75)
@@ -69,23 +69,23 @@ def gini(values: np.ndarray) -> float:
 
 
 class Ledger:
-    """The books of a run on the virtual clock.
+    """Totals of a run on the virtual clock.
 
     Attributes:
-        counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device; "uploads":
-            jobs, lost or not, whose device had finished training, and so begun to send.
-        staleness: τ → arrivals that had it, those that were dropped for it included.
-        cloud_staleness: the same of servers' models at those above.
-        taken: results that were taken in, of all devices.
-        leaf_versions: that leaves have made.
+        counts: name in `DeviceTotals` (times in microseconds) → (N,) int64, a number per device; "uploads"
+            are jobs, lost or not, whose device had finished training and so started to send.
+        staleness: τ → number of arrivals, including those too stale to use.
+        cloud_staleness: the same for servers' models at their parents.
+        taken: number of results taken in, over all devices.
+        leaf_versions: number of versions made by leaves.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes of models so far.
-        between: per server but the cloud, by its number, bytes of models up and down, (S, 2) int64.
-        losses: device → mean loss of its newest job, of those since the last evaluation.
+        between: per server below the cloud, by number, bytes of models up and down, (S, 2) int64.
+        losses: device → mean loss of its latest job since the last evaluation.
         failures: device → its first failure since then.
     """
 
     def __init__(self, devices: int, fleet: Fleet | None = None, servers: int = 0) -> None:
-        """Open the books of so many devices and servers but the cloud; power is a fleet's, if it is known."""
+        """Start at zero, for `devices` and `servers` below the cloud; the fleet gives the power, if known."""
         self.counts = {name: np.zeros(devices, np.int64) for name in _COUNTS}
         self.staleness: Counter[int] = Counter()
         self.cloud_staleness: Counter[int] = Counter()
@@ -98,7 +98,7 @@ class Ledger:
         self.failures: dict[int, Failure] = {}
 
     def end_of(self, job: Job, outcome: str) -> None:
-        """Note how a job ended: "updates", or the reason of the loss."""
+        """Record the outcome of a job: "updates", or the reason for its loss."""
         counts, device = self.counts, job.device
         counts["jobs"][device] += 1
         counts[outcome][device] += 1
@@ -115,18 +115,18 @@ class Ledger:
             self._joules += float(energy) / SECOND_US
 
     def between_servers(self, node: int, up: int = 0, down: int = 0) -> None:
-        """Count bytes between a server, by its number, and the one above."""
+        """Count bytes between a server, by number, and its parent."""
         self.moved["cloud_up"] += up
         self.moved["cloud_down"] += down
         self.between[node] += (up, down)
 
     def total(self, name: str) -> int:
-        """A number over all devices."""
+        """Sum of a count over all devices."""
         return int(self.counts[name].sum())
 
     @property
     def joules(self) -> float | None:
-        """Energy of all jobs ended; None where the devices' power is not known."""
+        """Energy of all jobs that ended; None if the devices' power is unknown."""
         return None if self._watts is None else self._joules
 
     @property
@@ -136,7 +136,7 @@ class Ledger:
 
     @property
     def mean_cloud_staleness(self) -> float | None:
-        """The same over leaves' models at the cloud."""
+        """Mean τ over servers' models at their parents; None before the first."""
         return _mean(self.cloud_staleness)
 
     def devices(
@@ -145,7 +145,7 @@ class Ledger:
         """The rows of devices.csv, for the devices of `windows`, in order.
 
         Args:
-            now_us: end of the run, in virtual time.
+            now_us: virtual time of the end of the run.
             leaf_of: device → number of its leaf.
             windows: device → training windows.
         """
@@ -164,11 +164,11 @@ class Ledger:
         return rows
 
     def begin_period(self) -> None:
-        """Clear losses and failures of the ended evaluation period."""
+        """Clear losses and failures for a new evaluation period."""
         self.losses, self.failures = {}, {}
 
     def facts(self) -> dict[str, Any]:
-        """The books as JSON, but for the counts, which are arrays."""
+        """All totals as JSON, except the counts, which are arrays."""
         return {
             "staleness": sorted(self.staleness.items()),
             "cloud_staleness": sorted(self.cloud_staleness.items()),
@@ -197,6 +197,6 @@ class Ledger:
 
 
 def _mean(staleness: Counter[int]) -> float | None:
-    """Mean of τ → how often; None of none."""
+    """Mean of τ, weighted by number; None if empty."""
     count = sum(staleness.values())
     return sum(tau * n for tau, n in staleness.items()) / count if count else None

@@ -1,7 +1,7 @@
-"""A round on the virtual clock: more devices are asked than waited for, with an optional deadline.
+"""A round on the virtual clock: more devices are asked than needed, with an optional deadline.
 
-All of this is known when the round begins: the results of the first devices to return count. The others, and
-dropouts, are therefore not really trained.
+The outcome is known when the round begins: the results of the first devices to return count. The other
+devices, and dropouts, are therefore not trained for real.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fedge.devices.work.jobs import Job
 
 
 def goal_of(concurrency: int, over_selection: float) -> int:
-    """Number of awaited results of a round, for so many asked devices.
+    """Number of results that a round waits for, given the number of devices asked.
 
     >>> goal_of(13, 1.3), goal_of(10, 1.0), goal_of(1, 100.0)
     (10, 10, 1)
@@ -19,16 +19,16 @@ def goal_of(concurrency: int, over_selection: float) -> int:
 
 
 def settled(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
-    """The jobs of a round as they will end, and when the round ends.
+    """The jobs of a round with their outcomes, and the end of the round.
 
-    The first `goal` training jobs ending by the deadline count. The round ends with the last of them; with
-    fewer, at the deadline, and without one when nobody is at work any more. Devices at work then are told to
-    stop. Of jobs ending at the same time, the device with the lower id is first.
+    The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; if
+    there are fewer, at the deadline, or without one, with the last job. Devices still working then are
+    stopped. Of jobs that end at the same time, the one with the lower device id comes first.
 
     Args:
-        jobs: all jobs starting together, at least one.
-        goal: how many are waited for.
-        deadline_us: virtual time; None for none.
+        jobs: all jobs of the round, at least one.
+        goal: number of results to wait for.
+        deadline_us: virtual time of the deadline, or None.
     """
     by_end = sorted((job for job in jobs if job.fate == "trains"), key=lambda job: (job.end_us, job.device))
     in_time = [job for job in by_end if deadline_us is None or job.end_us <= deadline_us]

@@ -1,4 +1,4 @@
-"""Routes of jobs over the shared link of their leaf, and rounds that end on enough results."""
+"""Routes of jobs over their leaf's shared link, and rounds that end when enough results are back."""
 
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 from fedge.devices.work.jobs import Fate
 
 COMING, RECEIVING, TRAINING, SENDING, BACK = range(5)
-NOT_YET_US = 2**61  # when something happens of which nobody knows
+NOT_YET_US = 2**61  # time of an event that is not known yet
 
 
 @dataclass
 class Route:
-    """One job's way over shared links.
+    """A job's route over shared links.
 
     Attributes:
-        down_us, train_us, up_us: before its model comes, of training, before its result goes.
-        back_us: of sending the result if nobody else were sending.
-        cut_us: virtual time of its loss unless returned; None: never.
-        lost_as: its outcome then.
-        leg: its position.
+        down_us, train_us, up_us: before its model is sent, of training, before its result is sent.
+        back_us: of sending the result if alone on the link.
+        cut_us: virtual time at which it is lost unless it has returned; None for never.
+        lost_as: its outcome in that case.
+        leg: current part of the route.
     """
 
     down_us: int
@@ -36,14 +36,14 @@ class Route:
 
 @dataclass
 class OpenRound:
-    """A round with its end on enough results.
+    """A round that ends when enough results are back.
 
     Attributes:
-        number: of its last job, an identifier among rounds.
-        goal: awaited results.
-        at_work: unfinished jobs.
-        back: present results.
-        is_ending: its end is noted.
+        number: number of its last job, which identifies the round.
+        goal: number of results to wait for.
+        at_work: number of unfinished jobs.
+        back: number of results so far.
+        is_ending: whether its end is scheduled.
     """
 
     number: int
