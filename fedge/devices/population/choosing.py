@@ -98,7 +98,7 @@ class Choosing:
         return self.rosters[leaf].next_change_us()
 
     def put(self, leaf: int, device: int, now_us: int) -> None:
-        """Return a device whose job has ended to the idle ones."""
+        """Add a device whose job has ended to the idle ones."""
         self.rosters[leaf].put(device, now_us)
 
     def note_update(self, device: int, loss: float, seconds: float) -> None:

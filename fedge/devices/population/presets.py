@@ -125,10 +125,9 @@ def fedscale(
     Args:
         owner: (N,) user of each device.
         rng: source of draws.
-        path: path of a CSV file with a row per device, used in turn after a shuffle; columns as in FedScale's
-            device capacities: computation, milliseconds of inference per sample, and communication, kilobits
-                per
-            second.
+        path: path of a CSV file with a row per device, used in turn after a shuffle; columns as FedScale's
+            device capacities have them (computation, milliseconds of inference per sample; communication,
+            kilobits per second).
         kilobits: kilobits per second of every device, without a file.
         jitter: standard deviation of the logarithm of a job's training time.
     """
