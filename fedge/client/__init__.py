@@ -1,4 +1,4 @@
-"""Client side around training: privacy, and an answer in any case.
+"""Client side around training: privacy, memory, and a guaranteed reply or error.
 
 Imports only from below: `clustering` and rooms below it.
 """

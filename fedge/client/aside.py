@@ -1,9 +1,9 @@
-"""Large states of a ClientApp's message: in files, while they are not in use.
+"""Large states of a ClientApp's messages, kept in files while not in use.
 
-A SuperNode has a ClientApp started for every message. What Flower has received stays in memory until that
-process ends, beside the network, its gradients and the trained model. Here the arrays of a large model lie in
-files of the node's own machine (beside its memories, `fedge.client.memory`), and those of the reply, too; the
-files have no name any more once the reply is made.
+A SuperNode starts a ClientApp for every message. What Flower has received stays in memory until that process
+ends, besides the network, its gradients and the trained model. Here the arrays of large models, in messages
+and replies, are moved to files on the node's own machine (beside its memories, `fedge.client.memory`). The
+files are unlinked once the reply is made.
 """
 
 import logging
@@ -24,21 +24,21 @@ from fedge.states.shared import SharedStates
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "states"  # in that of memories, where each run's has a name of 16 digits
-_BESIDE = 3  # models in memory beside the message: the network, its gradients, the trained model
+FOLDER = "states"  # in the folder of memories, where each run's folder has a name of 16 digits
+_BESIDE = 3  # models in memory besides the message: the network, its gradients, the trained model
 
 
 @contextmanager
 def states_aside(
     message: Message, transfer: TransferConfig, node: Mapping[str, Any]
 ) -> Iterator[Callable[[Message], object]]:
-    """Put the large states of a message into files; yields what does so with those of its reply.
+    """Move a message's large states to files; yields a function that does the same for its reply.
 
-    Nothing happens in a thread of the server's process, or on Ray.
+    Has no effect in a thread of the server's process, or on Ray.
 
     Args:
-        message: for this client.
-        transfer: says from which size on.
+        message: message to this client.
+        transfer: section `transfer`, with the limit on size.
         node: configuration of its node.
     """
     shared = _files_for(message, transfer, node)
@@ -53,7 +53,7 @@ def states_aside(
 
 
 def _files_for(message: Message, transfer: TransferConfig, node: Mapping[str, Any]) -> SharedStates | None:
-    """Files for the states of a message; None where they stay in memory."""
+    """Files for the states of a message; None if they stay in memory."""
     if not is_client_app():
         return None
     records = entries(message.content)

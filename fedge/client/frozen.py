@@ -1,4 +1,4 @@
-"""The frozen entries of a client's model, which no message carries (`fedge.training.networks.frozen`)."""
+"""Frozen entries of a client's model, which messages leave out (`fedge.training.networks.frozen`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedge.training.networks.start import drawn_network
 
 
 def whole_model(state: State, network: nn.Module, config: TrainConfig, data: ClientData, seed: int) -> State:
-    """A model for training or evaluation at a client, from the transmitted entries.
+    """A whole model for training or evaluation at a client, from the entries that were sent.
 
     Args:
-        state: of a message.
-        network: of the run's kind.
-        config: of the run.
-        data: the client's, with the frozen entries where the server has put them beside.
-        seed: of the run, from which they are drawn where clients own their data.
+        state: state in the message.
+        network: a network of the run.
+        config: section `train`.
+        data: data of the client, with the frozen entries if the server has stored them there.
+        seed: seed of the run, from which frozen entries are drawn if clients own their data.
     """
     if config.exchange == "all":
         return state
@@ -31,7 +31,7 @@ def whole_model(state: State, network: nn.Module, config: TrainConfig, data: Cli
 
 
 def _shape_of(data: ClientData) -> tuple[tuple[int, ...], int, tuple[int, ...], bool]:
-    """Sizes from which a model is built."""
+    """Sizes that determine a model."""
     x, y = data.train
     return x.shape[1:], data.classes, y.shape[1:], x.dtype == np.int64
 
@@ -45,6 +45,6 @@ def _drawn(
     y_shape: tuple[int, ...],
     tokens: bool,
 ) -> State:
-    """Frozen entries as they follow from the seed, the newest kept."""
+    """Frozen entries drawn from the seed; the latest result is cached."""
     network = drawn_network(config, seed, input_shape, classes, y_shape, tokens=tokens)
     return parted(get_state(network), frozen_names(network, config))[1]

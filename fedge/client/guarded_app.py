@@ -1,11 +1,10 @@
-"""A Flower ClientApp with an answer in any case: with a reply to the message, or an exception that says why
-not.
+"""A Flower ClientApp that always replies to a message, or raises an exception that gives the reason.
 
-Flower 1.25 does not handle three actions of a client. ``sys.exit()`` ends its worker process, with code 0 for
-good; ``None`` leaves the server waiting until its timeout; any other object than a reply ends the sending
-thread. A client without a return holds its worker for ever. So the first three become exceptions here, and a
-worker process in which a client takes too long ends itself, which Ray notices at once and starts another
-(`fedge.engine.ray_workers`).
+Flower 1.25 does not handle three things that a client may do. ``sys.exit()`` ends its worker process, with
+code 0, for good; returning ``None`` leaves the server waiting until its timeout; any other object that is not
+a reply ends the sending thread. Here these become exceptions. A client that never returns would hold its
+worker forever: here its worker process ends itself at the time limit, and Ray notices at once and starts
+another (`fedge.engine.ray_workers`).
 """
 
 import faulthandler
@@ -39,31 +38,31 @@ _NO_GPU_MEMORY = (
     "a time (client-resources.num-gpus, or --workers in process; fedge doctor says how many fit), or set "
     "train.device=cpu"
 )
-_LONGEST_S = 1e6  # the timer cannot count further
+_LONGEST_S = 1e6  # limit of the timer
 
 
 class ClientError(RuntimeError):
-    """A client without an answer. One line."""
+    """Client without a reply. One line."""
 
 
 class GuardedApp(ClientApp):
-    """A ClientApp of which every call returns a reply or raises an Exception, in its round's time."""
+    """A ClientApp whose every call returns a reply or raises an Exception within the time limit."""
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Execute the app."""
+        """Run the app."""
         with _time_limit(message, context):
             return answered(super().__call__, message, context)
 
 
 def answered(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
-    """The reply of `app` to a message.
+    """Reply of `app` to a message.
 
-    The client's output and log meanwhile are bounded (`fedge.process.output`).
+    Meanwhile the client's output and log are limited (`fedge.process.output`).
 
     Raises:
-        ClientError: it returned something else, tried to end the process, raised an endless text, or an error
-            in the user's own code, whose place is told.
-        Exception: the client's own.
+        ClientError: it returned something else, tried to end the process, raised an overlong text, or failed
+            in the user's code, whose place is given.
+        Exception: any other of the client's.
     """
     begin_message_of(context.run_id)
     try:
@@ -76,12 +75,12 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
             raise ClientError(f"{_NO_GPU_MEMORY} ({words.splitlines()[0][:_LONGEST_CAUSE]})") from None
         if len(words) > _LONGEST:
             raise ClientError(words[:_LONGEST]) from None
-        if isinstance(error, ConfigError):  # of a part, whose place it tells with its folder
+        if isinstance(error, ConfigError):  # an error of a part, which names its place and folder
             raise ConfigError(without_folders(str(error), error)) from error
-        if place_by_name(error):  # Flower passes on the message alone
+        if place_by_name(error):  # Flower passes on only the message
             raise ClientError(words) from error
         raise
-    except BaseException as error:  # SystemExit above all: nothing in here is meant to end the worker
+    except BaseException as error:  # mainly SystemExit: nothing here may end the worker
         note_failure()
         words = f"{_called(error)}: the client tried to end its process{place_by_name(error)}"
         raise ClientError(words) from None
@@ -104,7 +103,7 @@ def _client_of(context: Context) -> int:
 
 
 def _called(error: BaseException) -> str:
-    """An exception as a call; its own code runs here, which may raise anything."""
+    """An exception as text; its own code runs here, which may raise anything."""
     try:
         return f"{type(error).__name__}({error})"
     except BaseException:
@@ -113,11 +112,12 @@ def _called(error: BaseException) -> str:
 
 @contextmanager
 def _time_limit(message: Message, context: Context) -> Iterator[None]:
-    """End this worker process after the allowed time of the round context.
+    """End this worker process at the time limit of the round context.
 
-    The note lies there while the client is at work. A timer outside the interpreter lock writes into it where
-    the client stood when its time was over, and ends the process; a process killed from outside leaves the
-    note empty. In the server's own process (`fedge.engine.inprocess`) threads are watched instead.
+    A note in the data folder exists while the client works. A timer outside the interpreter lock writes into
+    it the place at which the client was at the time limit, and ends the process; a process killed from
+    outside leaves the note empty. In the server's own process (`fedge.engine.inprocess`), threads are watched
+    instead.
     """
     if message.metadata.message_type not in (TRAIN, EVALUATE):
         yield
@@ -136,9 +136,10 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
 
 @contextmanager
 def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
-    """Keep a note in the run's data folder of a client at work; yields the file for its last words.
+    """Keep a note in the run's data folder while a client works; yields the file for its last words.
 
-    Without a data folder nobody else sees this machine's files: a client's last words go to its own output.
+    Without a data folder, no other process sees this machine's files, and last words go to the client's
+    output.
     """
     if not data_folder:
         yield sys.stderr
@@ -152,10 +153,10 @@ def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
 
 
 def last_words(data_folder: str, client: int) -> str | None:
-    """Where a client stood when its time was over and its worker process ended.
+    """Place at which a client was when its worker process ended at the time limit.
 
-    Empty if the process was ended from outside, None if the client was not at work. Without a data folder
-    there are no notes (`_noted`), and every dead client counts as having been at work.
+    Empty if the process was ended from outside, None if the client was not working. Without a data folder
+    there are no notes (`_noted`), and every dead client counts as having been working.
     """
     if not data_folder:
         return ""
@@ -169,5 +170,5 @@ def last_words(data_folder: str, client: int) -> str | None:
 
 
 def _note(data_folder: str, client: int) -> Path:
-    """The file present during a client's work in a worker process."""
+    """File that exists while a client works in a worker process."""
     return Path(data_folder) / f"at-work-{client}"

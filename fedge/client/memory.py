@@ -1,10 +1,11 @@
-"""Memory of a client, read before a message is answered and written after training.
+"""A client's memory, read before a message is handled and written after training.
 
-In one file lie the memory of its algorithm, and what its uplink could not send.
+One file holds the memory of its algorithm, and the rest that its uplink could not send.
 
-In a simulation it lies in the run's folder; on a Ray cluster, whose other machines do not see that, messages
-carry it to and from its file there. Clients that own their data keep it on their own machine, in a
-folder that their node's configuration names, and a cloud never: of a message only the run's name is read.
+In a simulation the file is in the run's folder; machines of a Ray cluster that do not see this folder get it
+with the message, and return it with the reply. Clients that own their data keep it on their own machine, in a
+folder that is set in their node's configuration, never by the cloud: only the run's name comes from a
+message.
 """
 
 import re
@@ -19,24 +20,24 @@ from fedge.states.files import StateFileError
 from fedge.states.memory import Kept, forget_memories, read_memory, write_memory
 from fedge.states.named import Memory, packed, unpacked
 
-KEY = "memory-folder"  # of a node's configuration
+KEY = "memory-folder"  # in a node's configuration
 _RUN = re.compile(r"[0-9a-f]{16}")
 
-_FEEDBACK = "uplink feedback"  # among the names of a file
+_FEEDBACK = "uplink feedback"  # name of an entry in the file
 
 
 def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple[Memory | None, State]:
-    """Memory of a client's algorithm, and of its uplink, in the version that counts, in arrays of its own.
+    """Memory of a client's algorithm, and of its uplink, in the valid version, copied.
 
-    None, and nothing, where it has none yet.
+    None, and an empty state, if it has none yet.
 
     Args:
-        place: as the message says.
-        client: its partition id.
+        place: place named by the message.
+        client: partition id.
         node: configuration of its node.
 
     Raises:
-        StateFileError: it is gone or damaged.
+        StateFileError: the file is missing or damaged.
     """
     if place.kept is None:
         return None, {}
@@ -50,10 +51,10 @@ def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple
 def memory_or_lost(
     place: MemoryPlace, client: int, node: Mapping[str, Any]
 ) -> tuple[Memory | None, State, str]:
-    """Memories as of `memory_in`, and why they are lost; on a client's own machine they are begun anew then.
+    """Memories as in `memory_in`, and the reason if lost: clients that own their data start anew.
 
     Raises:
-        StateFileError: they are gone or damaged, and were in the run's folder.
+        StateFileError: they are missing or damaged in the run's folder.
     """
     try:
         return (*memory_in(place, client, node), "")
@@ -66,22 +67,22 @@ def memory_or_lost(
 def keep_memory(
     place: MemoryPlace, client: int, leaf_round: int, memory: State, feedback: State, node: Mapping[str, Any]
 ) -> tuple[Kept | None, State | None]:
-    """Keep a client's new memory, if it is to keep any.
+    """Store a client's new memory, if one is wanted.
 
     Returns:
-        The version, and None; or None, and the memory, packed, where the server keeps its file.
+        The version, and None; or None, and the packed memory, if the server keeps the file.
 
     Args:
-        place: as the message says.
-        client: its partition id.
-        leaf_round: that leaves the version.
-        memory: of its algorithm, packed.
-        feedback: what its uplink could not send, by entry of the model.
+        place: place named by the message.
+        client: partition id.
+        leaf_round: leaf round that makes the version.
+        memory: packed memory of its algorithm.
+        feedback: the rest that its uplink could not send, by entry of the model.
         node: configuration of its node.
 
     Raises:
         StateFileError: the disk is full or gone.
-        FloatingPointError: what could not be sent is not finite.
+        FloatingPointError: this rest is not finite.
     """
     if not place.keep:
         return None, None
@@ -97,7 +98,7 @@ def keep_memory(
 
 
 def _folder(place: MemoryPlace, node: Mapping[str, Any]) -> Path:
-    """Folder of a run's memories: the run's own, or on the client's machine."""
+    """Folder of a run's memories, in the run's folder or on the client's machine."""
     if not place.run:
         return Path(place.folder)
     if not _RUN.fullmatch(place.run):
@@ -106,7 +107,7 @@ def _folder(place: MemoryPlace, node: Mapping[str, Any]) -> Path:
 
 
 def own_folder(node: Mapping[str, Any]) -> Path:
-    """Folder of memories on a client's machine: of its node's configuration, else of its account.
+    """Folder of memories on a client's machine, set in its node's configuration, or else of its account.
 
     Raises:
         ConfigError: the account has no home folder.

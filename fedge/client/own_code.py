@@ -1,7 +1,7 @@
-"""Code of the user's that a client carries out, refused at its first call where it cannot be imported.
+"""The user's own code in a client, refused at the first call if it cannot be imported.
 
-A run's server has imported it before; a machine elsewhere may lack it. By itself it would be missed only in
-training, by every client, round after round.
+The run's server has imported it before, but another machine may lack it. Without this check, every client
+would fail in training, round after round.
 """
 
 import platform
@@ -33,14 +33,14 @@ def refuse_code_that_is_not_here(
     options: Mapping[str, Any], folders: Sequence[str] = (), client: int = 0,
     parts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """Raise ConfigError for a part of the user's own that this process cannot import, or has in another form.
+    """Raise ConfigError for a part of the user's that this process cannot import, or has in another version.
 
     Args:
-        options: of the run, flat.
-        folders: of the server's machine in which code may lie; looked in by workers of Ray alone, whose
-            machines have it at the same place.
-        client: partition id of who says so.
-        parts: option → SHA-256 of the server's code.
+        options: options of the run, flat.
+        folders: folders with code on the server's machine; used only by Ray's workers, whose machines have
+            the same folders.
+        client: partition id, for the message.
+        parts: option → SHA-256 of the code on the server.
     """
     given = [(of.option, of, str(options[of.option])) for of in _AT_CLIENTS if of.option in options]
     for of in _SEVERAL_AT_CLIENTS:
@@ -54,7 +54,7 @@ def refuse_code_that_is_not_here(
         for option, of, name in own:
             refuse_other_code(option, name, of.load(name), parts)
     except ConfigError as error:
-        machine = f" ({platform.node()})" if on_ray else ""  # an owner's machine keeps its name to itself
+        machine = f" ({platform.node()})" if on_ray else ""  # machines of data owners are not named
         raise ConfigError(
             f"code of a run must be on every machine that has clients, but where partition {client} "
             f"is{machine}: {error}"

@@ -1,6 +1,6 @@
-"""Private update of a client: the trained model's update clipped, and with `local` noise on it.
+"""Private update of a client: the trained model's update, clipped and, with `local`, noisy.
 
-The arithmetic stands in `fedge.privacy.mechanism`, the promises in docs/privacy.md.
+The arithmetic is in `fedge.privacy.mechanism`, the guarantees are in docs/privacy.md.
 """
 
 import numpy as np
@@ -19,18 +19,18 @@ def private_state(
     where: tuple[int, ...],
     key: bytes = b"",
 ) -> tuple[dict[str, np.ndarray], bool | None]:
-    """Trained model for sending, and whether the update was clipped.
+    """Trained model to send, and whether the update was clipped.
 
     Args:
-        config: of the run.
-        clip_norm: of its leaf; None where the client does not clip for the leaf.
-        start: the received model.
-        end: its trained model; names, shapes and dtypes of `start`, as of the result.
-        where: seed, leaf round, client and so on, from which its noise follows.
-        key: of the client (`fedge.client.secret`), the source of noise drawn by the system.
+        config: section `privacy`.
+        clip_norm: clipping norm of its leaf; None if the client does not clip for the leaf.
+        start: model received.
+        end: model trained from it; it and the result have the names, shapes and dtypes of `start`.
+        where: seed, leaf round, client and so on, which determine its noise.
+        key: secret of the client (`fedge.client.secret`), the source of noise for privacy.
 
     Returns:
-        (state, whether it was clipped); None in place of the latter unless the leaf's norm is adaptive.
+        (state, whether it was clipped); None for the latter unless the leaf's norm is adaptive.
     """
     if config.kind not in ("client-fixed", "client-adaptive", "local"):
         return end, None
@@ -48,7 +48,7 @@ def private_state(
 
 
 def local_noise_std(config: PrivacyConfig) -> float:
-    """The std of a client's noise on each number, for a leaf round within its budget.
+    """Standard deviation of a client's noise per number, for a leaf round within its budget.
 
     Two updates of norm C are at most 2C apart.
     """

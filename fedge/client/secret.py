@@ -1,7 +1,6 @@
-"""Secret of a client: random bytes, drawn once, kept in the state of its Flower node, never sent.
+"""Secret of a client: random bytes that are drawn once, kept in its Flower node's state, and never sent.
 
-Every question to the node, in any worker or thread, finds the same secret; a node in a new process has
-another.
+All calls of the node see the same secret, in any worker or thread; a node in a new process has a new one.
 """
 
 import os
@@ -15,7 +14,7 @@ _drawing = threading.Lock()  # threads of one process share their nodes' context
 
 
 def secret_of(context: Context) -> bytes:
-    """The secret of a context's client, 32 bytes; drawn if missing."""
+    """Secret of a context's client, 32 bytes; drawn if missing."""
     with _drawing:
         found = context.state.get(_RECORD)
         if not isinstance(found, ConfigRecord):

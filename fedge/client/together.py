@@ -1,4 +1,4 @@
-"""A client's training on several processes (`train.processes`): each worker keeps a team of them."""
+"""Training of a client by several processes (`train.processes`); each worker keeps a team of them."""
 
 import threading
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from fedge.training.local import TrainResult
 from fedge.training.settings import LocalTraining
 
 _mine = threading.local()  # the team of this worker's thread, for all its clients
-_teams = count()  # threads of this process with a former team
+_teams = count()  # threads of this process that have had a team
 
 
 def train_together(
@@ -32,19 +32,19 @@ def train_together(
     """Train the model `start` on a client's training windows, on `config.processes` processes.
 
     Args:
-        config: of the run.
-        data: of the client.
-        device: "cpu", or "cuda" for a GPU per process.
+        config: section `train`.
+        data: data of the client.
+        device: "cpu", or "cuda" for one GPU per process.
         start: name → array of any shape and dtype.
-        settings: as of `fedge.parallel.team.Team.train`.
+        settings: as in `fedge.parallel.team.Team.train`.
         generator: likewise.
         correction: likewise.
         draws: likewise.
-        timeout_s: seconds until the processes are given up.
+        timeout_s: seconds after which the processes are abandoned.
 
     Raises:
-        ConfigError: the client sees fewer GPUs than processes, or see there.
-        TeamError, ValueError, FloatingPointError: see there.
+        ConfigError: there are fewer GPUs than processes, or as in `Team.train`.
+        TeamError, ValueError, FloatingPointError: as in `Team.train`.
     """
     refuse_too_few_gpus(config.processes, device)
     team: Team | None = getattr(_mine, "team", None)
@@ -65,14 +65,14 @@ def train_together(
 
 
 def _first_gpu(processes: int) -> int:
-    """The first of the GPUs of this thread's team: teams take turns at as many as each of them needs."""
+    """First GPU of this thread's team; teams take turns at the GPUs."""
     if not hasattr(_mine, "number"):
         _mine.number = next(_teams)
     return first_gpu(_mine.number, processes, torch.cuda.device_count())
 
 
 def first_gpu(team: int, processes: int, there: int) -> int:
-    """The first of the GPUs of a team, by its number in a process that sees `there` of them.
+    """First GPU of a team, by number of the team, in a process that sees `there` GPUs.
 
     >>> [first_gpu(team, 2, 4) for team in range(3)]
     [0, 2, 0]
@@ -81,7 +81,7 @@ def first_gpu(team: int, processes: int, there: int) -> int:
 
 
 def refuse_too_few_gpus(processes: int, device: str) -> None:
-    """Raise ConfigError when processes would have to share a GPU, on which NCCL does not work."""
+    """Raise ConfigError if processes would have to share a GPU, which NCCL does not support."""
     if device == "cuda" and torch.cuda.device_count() < processes:
         raise ConfigError(
             f"train.processes must be at most the GPUs that a client sees, {torch.cuda.device_count()}, but "

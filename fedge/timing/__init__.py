@@ -1,7 +1,7 @@
-"""Where seconds went (docs/timing.md).
+"""Measurement of a run's time (docs/timing.md).
 
-`laps` cuts the server's round into phases, `calls` are a client's own times, `timeline` puts
-both together: every worker's work while the server waited. `nodes` has the memory of a deployment's nodes.
+`laps` splits the server's round into phases, `calls` are the times that clients measure, `timeline` combines
+both: each worker's work while the server waited. `nodes` has the memory of a deployment's nodes.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """

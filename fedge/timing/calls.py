@@ -1,16 +1,15 @@
-"""Client's own account of a call: process, thread, intervals and their names.
+"""A client's measurement of one call: process, thread, and seconds by part.
 
     deserialise   read the states of the message
-    load          find the windows, build the network, put the state into it, read c_i
-    train         SGD, SCAFFOLD's and privacy's arithmetic
+    load          find the windows, build the network, load the state, read c_i
+    train         SGD, with the arithmetic of SCAFFOLD and privacy
     evaluate      evaluate models
-    serialise     keep c_i, make the reply
+    serialise     store c_i, make the reply
 
-They are sent back as seconds, with the moment at which the call began: ten numbers. The clock is
-`time.perf_counter`, which all processes of a machine share (Linux: CLOCK_MONOTONIC), so the server can lay
-the parts beside its own phases (`fedge.timing.timeline`), each as one piece and in this order. Work
-before the client's code is called and after it has returned, such as Ray's way to and from a worker, is not
-in them.
+A reply carries them as seconds, with the start of the call: ten numbers. The clock is `time.perf_counter`,
+which all processes of a machine share (Linux: CLOCK_MONOTONIC), so the server can align the parts with its
+own phases (`fedge.timing.timeline`), each as one piece and in this order. Work before the client's code is
+called, or after it has returned, such as Ray's transfer to and from a worker, is not included.
 """
 
 import sys
@@ -23,21 +22,21 @@ from fedge.process.client_app import lasting_process
 PARTS = ("deserialise", "load", "train", "evaluate", "serialise")
 DESERIALISE, LOAD, TRAIN, EVALUATE, SERIALISE = range(len(PARTS))
 
-# Where things stand in the numbers of a call: ids, when it began, seconds of each part, CUDA memory
+# Layout of a call's numbers: ids, start, seconds of each part, CUDA memory
 PROCESS, THREAD, BEGAN = 0, 1, 2
 FIRST_PART = 3
 CUDA = FIRST_PART + len(PARTS)
 NUMBERS = CUDA + 2
 
-LARGEST = 2.0**53  # of a number of a call: process numbers are below, and so are seconds
+LARGEST = 2.0**53  # limit of a call's numbers: process numbers are below, and so are seconds
 _MIB = 2**20
 
 
 class WorkClock:
-    """Cuts one call of a client; made where it begins. Every moment is charged to one part."""
+    """Splits one call of a client, from its creation on; every moment is charged to one part."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start."""
         self._began = self._last = perf_counter()
         self._seconds = [0.0] * len(PARTS)
 
@@ -49,7 +48,7 @@ class WorkClock:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the beginning to the last lap."""
+        """Seconds from the start to the last lap."""
         return self._last - self._began
 
     def finish(self) -> list[float]:
@@ -59,7 +58,7 @@ class WorkClock:
 
 
 class _Me(threading.local):
-    """This thread, asked for once."""
+    """Ids of this thread, looked up once."""
 
     def __init__(self) -> None:
         self.ids = (float(lasting_process()), float(threading.get_native_id()))
@@ -69,9 +68,9 @@ _me = _Me()
 
 
 def cuda_mib() -> tuple[float, float]:
-    """The peaks of MiB allocated and reserved by this process on its GPU since the last call.
+    """Peak MiB that this process has allocated and reserved on its GPU since the last call.
 
-    Zeros without a GPU. Other threads of the process may have used the GPU, too.
+    Zeros without a GPU. Other threads of the process may have contributed.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

@@ -1,9 +1,9 @@
-"""The clocks of other machines, set by the server's: by their readings, checked against messages.
+"""Clocks of other machines relative to the server's, from readings and from messages.
 
-A reading requested at `asked` and received at `answered`, by the server's clock, was made in between: so the
-other clock is between reading − answered and reading − asked ahead (Cristian 1989, "Probabilistic clock
-synchronization", Distributed Computing 3). A message says the same less closely: its call began after its
-push and ended before the receipt of its reply. Several of both narrow it down.
+A reading requested at `asked` and received at `answered`, by the server's clock, was made in between. So the
+other clock is ahead by between reading − answered and reading − asked (Cristian 1989, "Probabilistic clock
+synchronization", Distributed Computing 3). A message gives the same kind of bounds, but wider: its call began
+after it was pushed, and ended before its reply was received. Together, several of them give a narrow range.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _TOLERANCE_S = 1e-3
 
 @dataclass(frozen=True)
 class MachineClock:
-    """Clock of another machine against the server's.
+    """Clock of another machine relative to the server's.
 
     Attributes:
-        low, high: seconds ahead of the server's clock, at least and at most.
-        name: of the machine.
+        low, high: bounds on the seconds by which it is ahead of the server's clock.
+        name: name of the machine.
     """
 
     low: float = -np.inf
@@ -27,19 +27,19 @@ class MachineClock:
     name: str = ""
 
     def asked(self, asked: float, reading: float, answered: float) -> "MachineClock":
-        """Estimate after one more reading, with the moments around it by the server's clock."""
+        """Estimate that includes one more reading, with the times around it by the server's clock."""
         return MachineClock(max(self.low, reading - answered), min(self.high, reading - asked), self.name)
 
 
 def ahead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None) -> float:
     """Seconds by which the clock of another machine is ahead of the server's.
 
-    Zero whenever possible, as for containers of one machine with one clock; else the middle of the possible
-    range. NaN where nothing is: the clock has jumped meanwhile.
+    Zero if possible, as for containers that share a machine's clock; otherwise the middle of the possible
+    range. NaN if the range is empty, because the clock has jumped.
 
     Args:
-        low, high: (M,) seconds, at least and at most, from each message.
-        clock: its readings, if asked.
+        low, high: (M,) bounds in seconds, from each message.
+        clock: readings of the clock, if any.
 
     >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
     100.0

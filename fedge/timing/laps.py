@@ -1,4 +1,4 @@
-"""A lap clock: the wall time of a round, cut into phases with exactly this sum."""
+"""Lap clock that splits the wall time of a round into phases, without gaps."""
 
 import time
 from collections.abc import Callable
@@ -19,15 +19,15 @@ PHASES = (
 
 
 class LapClock:
-    """Charges every moment since its construction to exactly one phase, so nothing is counted twice or lost.
+    """Charges every moment since its construction to exactly one phase.
 
     Attributes:
-        now: gives seconds.
-        began: its reading when the current round began.
+        now: function that gives seconds.
+        began: reading at the start of the current round.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Start the first round; `now` gives seconds, by default of one clock for all processes."""
+        """Start the first round; `now` gives seconds, by default from a clock that all processes share."""
         self.now = now
         self._last = self.began = now()
         self._laps = dict.fromkeys(PHASES, 0.0)

@@ -1,4 +1,4 @@
-"""Memory of the nodes of a deployment in a round: own measurements, from their last answers."""
+"""Memory of a deployment's nodes in a round, from their own measurements in replies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,13 +9,13 @@ from fedge.timing.timeline import ExchangeTimes
 
 
 class NodeBook:
-    """Puts together nodes' reports, and gives their machines names, which are not reported.
+    """Collects reports of nodes, and names their machines, whose own names are not reported.
 
-    A machine has the name of its first answering client: ``client 3``.
+    A machine is named after the first of its clients that replied: ``client 3``.
     """
 
     def __init__(self, server: int) -> None:
-        """Start; `server` is the server's process number, whose machine has no name."""
+        """Start; `server` is the process number of the server, whose machine has no name."""
         self._here = machine_number(server)
         self._names: dict[int, str] = {}
 
@@ -25,14 +25,14 @@ class NodeBook:
         return self._names
 
     def round(self, exchanges: Sequence[ExchangeTimes]) -> list[ProcessMemory]:
-        """The processes of all answering nodes of a round, by each one's last measurement."""
+        """Processes of all nodes that replied in a round, by the latest measurement of each."""
         newest: dict[int, Sequence[ProcessMemory]] = {}
         for exchange in exchanges:
             newest.update(exchange.held)
         return [self._placed(client, one) for client in sorted(newest) for one in newest[client]]
 
     def _placed(self, client: int, process: ProcessMemory) -> ProcessMemory:
-        """A process with the name of its machine; on the server's it is known by process ids."""
+        """A process with the name of its machine; on the server's machine, with a plain process id."""
         machine = machine_number(process.number)
         if machine == self._here:
             return replace(process, number=pid_of(process.number))

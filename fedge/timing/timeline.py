@@ -1,22 +1,21 @@
-"""Where the workers' time went while the server waited, and how long messages were under way.
+"""Workers' time while the server waited, and the time that messages took on their way.
 
-A worker is a thread of the in-process engine, a Ray actor's process or a node of a deployment. Each worker's
-part of the wait, its timeline, is cut into the parts measured by its clients (`fedge.timing.calls`) and the
-rest: idle, or the message on its way. The timelines of a round add up to workers × wait, since the rest is
-what is left of it, and no part is negative, since calls that overlap on a worker are cut where the earlier
-one ends.
+A worker is a thread of the in-process engine, a process of a Ray actor, or a node of a deployment. A worker's
+timeline splits the wait into the parts that its clients measured (`fedge.timing.calls`) and the rest, which
+is idle time or a message on its way. The rest is computed as a remainder, so the timelines of a round add up
+to workers × wait. No part is negative: if calls on a worker overlap, the later one is cut.
 
-Messages overlap one another, so their times are given as percentiles and never added up:
+Messages overlap one another, so their times are given as percentiles, never as sums:
 
-    queue      from being pushed until the worker that took it was free
-    dispatch   from then until the client's code began: the engine at work
+    queue      from the push until the worker that takes it is free
+    dispatch   from then until the client's code starts: the engine's work
     run        in the client's code
-    return     until the server had the reply; in process it takes them in when the last one is there
+    return     until the server has the reply; in process, replies are taken when the last one is ready
 
-All from four stamps per message on one clock: pushed, begun, ended, received. Where clients have another
-machine's clock, it is set by `fedge.timing.clocks`; where stamps do not fit together even so, a round has no
-timelines. Shape letters: M messages, W workers, P parts. Pure functions on arrays, and `TimelineBook`, which
-numbers a run's workers.
+They follow from four time stamps per message on one clock: pushed, begun, ended, received. Clocks of clients
+on other machines are aligned by `fedge.timing.clocks`; if stamps are inconsistent even so, a round has no
+timelines. Shape letters: M messages, W workers, P parts. All are pure functions on arrays, except
+`TimelineBook`, which numbers a run's workers.
 """
 
 import logging
@@ -40,21 +39,21 @@ LEG_COLUMNS = tuple(f"{leg}_{name}" for leg in LEGS for name in PERCENTILES)
 
 _CLIENT, _PUSHED, _RECEIVED, _WORK = 0, 1, 2, 3  # columns of ExchangeTimes.rows
 WIDTH = _WORK + NUMBERS
-_TOLERANCE_S = 1e-3  # by which stamps of one clock may be apart
+_TOLERANCE_S = 1e-3  # permitted inconsistency of stamps on one clock
 
 Windows = Sequence[tuple[float, float]]
 
 
 @dataclass
 class ExchangeTimes:
-    """Times of one exchange, in seconds of the machine's clock.
+    """Times of one exchange, in seconds of this machine's clock.
 
     Attributes:
-        waits: (begin, end) of the server's phases "wait", in order.
-        numbers: of all replies that say when they were worked on, `WIDTH` each: client, pushed, received,
-            and the numbers of `fedge.timing.calls`. One array: a list each would keep the garbage collector
-            busy.
-        held: client → memory of its node's processes, where nodes measure themselves.
+        waits: (start, end) of the server's "wait" phases, in order.
+        numbers: `WIDTH` numbers of each reply that has times: client, pushed, received, and those of
+            `fedge.timing.calls`. They are in one array, as a list per reply would burden the garbage
+            collector.
+        held: client → memory of its node's processes, if nodes measure themselves.
     """
 
     waits: list[tuple[float, float]] = field(default_factory=list)
@@ -62,25 +61,25 @@ class ExchangeTimes:
     held: dict[int, Sequence[ProcessMemory]] = field(default_factory=dict)
 
     def add(self, client: int, pushed: float, received: float, work: Sequence[float]) -> None:
-        """Take in a reply."""
+        """Add a reply."""
         self.numbers.extend((client, pushed, received, *work))
 
     @property
     def rows(self) -> np.ndarray:
-        """(M, `WIDTH`) a row per reply."""
+        """A row per reply, (M, `WIDTH`)."""
         return np.array(self.numbers, dtype=np.float64).reshape(-1, WIDTH)
 
 
 @dataclass(frozen=True)
 class MessageTimes:
-    """M messages of one round, in the order of their exchanges; seconds since the round began.
+    """Times of the M messages of a round, by exchange, in seconds since its start.
 
     Attributes:
-        exchange: (M,) 1, 2, …
+        exchange: (M,) number of the exchange, 1, 2, …
         client: (M,) partition ids.
-        worker: (M,) number of the worker that took it.
-        pushed, received: (M,) at the server.
-        edges: (M, P + 1) when the client's code began, then when each of `PARTS` ended.
+        worker: (M,) number of the worker.
+        pushed, received: (M,) times at the server.
+        edges: (M, P + 1) start of the client's code, then the end of each of `PARTS`.
     """
 
     exchange: np.ndarray
@@ -93,15 +92,15 @@ class MessageTimes:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One worker's part of the wait of one round.
+    """One worker's share of the wait in a round.
 
     Attributes:
         worker: its number in the run, 0, 1, …
-        pid: process id on Ray, id of its thread in process; in a deployment of the starter of its ClientApps.
-        messages: answered.
-        seconds: of `TIMELINE_PARTS`, in order.
-        idle_at_end: idle seconds after its last message of an exchange, while others were still at work.
-        machine: where it is; empty for the server's machine.
+        pid: process id on Ray; thread id in process; id of the starter of its ClientApps in a deployment.
+        messages: number of messages.
+        seconds: seconds of `TIMELINE_PARTS`, in order.
+        idle_at_end: idle seconds after its last message of an exchange, while other workers were busy.
+        machine: name of its machine; empty for the server's.
     """
 
     worker: int
@@ -114,14 +113,14 @@ class Timeline:
 
 @dataclass(frozen=True)
 class RoundTimelines:
-    """The workers' and the messages' view of one round.
+    """Times of one round, by worker and by message.
 
     Attributes:
-        timelines: a worker each.
+        timelines: one per worker.
         legs: `LEG_COLUMNS` → seconds.
-        messages: behind both.
-        cuda_mib: process → peaks of memory allocated and reserved on its GPU; processes by their ids, on
-            other machines by their numbers.
+        messages: the times from which both were computed.
+        cuda_mib: process → peak MiB allocated and reserved on its GPU; processes by id, or by process number
+            if on other machines.
     """
 
     timelines: Sequence[Timeline]
@@ -139,9 +138,9 @@ class RoundTimelines:
 
 
 def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
-    """The seconds of each interval begin … end within windows, which do not overlap.
+    """Seconds of each interval begin … end inside windows that do not overlap.
 
-    `begin` and `end` are float64 seconds, broadcast to the shape of the result.
+    `begin` and `end` are float64 seconds, broadcast against each other.
     """
     total = np.zeros(np.broadcast_shapes(begin.shape, end.shape))
     for first, last in windows:
@@ -150,34 +149,34 @@ def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def turns(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places (P,), (P,) int64 of every two of N calls of which one followed the other on a worker."""
+    """Indices (P,), (P,) int64 of every two of N calls that followed each other on a worker."""
     order = np.lexsort((began, worker))
     same = worker[order[1:]] == worker[order[:-1]]
     return order[:-1][same], order[1:][same]
 
 
 def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
-    """Edges (M, P + 1) without a call starting before the end of the worker's previous one.
+    """Edges (M, P + 1) in which no call starts before its worker's previous one has ended.
 
-    Edges of the earlier call stay; those of the later one move to its end. Nothing moves where clocks agree.
+    Edges of the later call are moved to the end of the earlier one. Nothing moves if clocks agree.
     """
     earlier, later = turns(edges[:, 0], worker)
     if (edges[later, 0] >= edges[earlier, -1]).all():
         return edges
     moved = edges.copy()
-    for before, call in zip(earlier, later, strict=True):  # in the order of the worker's calls
+    for before, call in zip(earlier, later, strict=True):  # in the order of calls on a worker
         moved[call] = np.maximum(moved[call], moved[before, -1])
     return moved
 
 
 def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
-    """(W, P + 1) seconds: idle, then each part, of every worker within the waits.
+    """(W, P + 1) seconds of each worker in the waits: idle, then each part.
 
     Args:
-        edges: (M, P + 1) of calls without overlap on a worker.
-        worker: (M,) number of their worker, 0 … W − 1.
+        edges: (M, P + 1) of calls that do not overlap on a worker.
+        worker: (M,) worker of each call, 0 … W − 1.
         workers: W.
-        waits: (begin, end), none of which overlap.
+        waits: (start, end) of each wait, without overlaps.
     """
     timelines = np.zeros((workers, edges.shape[1]))
     np.add.at(timelines[:, 1:], worker, overlap(edges[:, :-1], edges[:, 1:], waits))
@@ -187,9 +186,10 @@ def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wi
 
 
 def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
-    """(W,) seconds of the waits in which a worker had ended its last call and another had not.
+    """(W,) seconds of the waits in which a worker had finished its last call but another had not.
 
-    Arguments as in `cut_timelines`, of one exchange. A worker without a call ends before its start.
+    Arguments as in `cut_timelines`, for one exchange. A worker without a call counts as finished at the
+    start.
     """
     last = np.full(workers, -np.inf)
     np.maximum.at(last, worker, edges[:, -1])
@@ -197,7 +197,7 @@ def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wind
 
 
 def legs_of(messages: MessageTimes) -> np.ndarray:
-    """(M, 4) seconds of `LEGS` of every message."""
+    """(M, 4) seconds of `LEGS`, for every message."""
     free = messages.pushed.copy()
     earlier, later = turns(messages.edges[:, 0], messages.worker)
     free[later] = np.maximum(free[later], messages.edges[earlier, -1])
@@ -207,9 +207,9 @@ def legs_of(messages: MessageTimes) -> np.ndarray:
 
 
 def percentiles(legs: np.ndarray) -> dict[str, float]:
-    """`LEG_COLUMNS` → seconds of (M, 4) legs, linear between the two nearest messages.
+    """`LEG_COLUMNS` → seconds, from (M, 4) legs, interpolated linearly between messages.
 
-    As `np.percentile`, which takes several times as long for few messages.
+    Equals `np.percentile`, which takes several times as long for few messages.
     """
     ordered, last = np.sort(legs, axis=0), len(legs) - 1
     place = np.array(list(PERCENTILES.values()))[:, None] / 100 * last
@@ -220,13 +220,13 @@ def percentiles(legs: np.ndarray) -> dict[str, float]:
 
 
 def is_in_order(messages: MessageTimes) -> bool:
-    """Whether every message was pushed, begun, ended and received in this order: by one clock."""
+    """Whether every message was pushed, begun, ended and received in this order."""
     steps = np.diff(np.column_stack([messages.pushed, messages.edges, messages.received]), axis=1)
     return bool((steps >= -_TOLERANCE_S).all())
 
 
 def number_here(numbers: np.ndarray, here: int) -> np.ndarray:
-    """Process numbers (N,) int64, those of the machine of the process `here` as mere process ids."""
+    """Process numbers (N,) int64, reduced to process ids on the machine of the process `here`."""
     return np.where(numbers >> PID_BITS == here >> PID_BITS, numbers & (1 << PID_BITS) - 1, numbers)
 
 
@@ -234,12 +234,12 @@ def number_here(numbers: np.ndarray, here: int) -> np.ndarray:
 
 
 class TimelineBook:
-    """Numbers the workers of a run in the order in which they are first seen, and cuts their timelines."""
+    """Numbers the workers of a run by first appearance, and computes their timelines."""
 
     def __init__(self, server: int) -> None:
-        """Start; `server` is the server's process number, in which workers are threads.
+        """Start; `server` is the server's process number, in whose process workers are threads.
 
-        Workers on its machine are known by their process ids, others by their process numbers.
+        Workers on its machine are identified by process ids, others by process numbers.
         """
         self._server = server
         self._numbers: dict[int, int] = {}
@@ -253,14 +253,14 @@ class TimelineBook:
         present: Sequence[int],
         clocks: Mapping[int, MachineClock] | None = None,
     ) -> RoundTimelines | None:
-        """The timelines of a round; None without clients' times, or with other clocks.
+        """The timelines of a round; None if clients reported no times, or clocks do not fit.
 
         Args:
-            began: when the round did, by the clock of the exchanges.
-            exchanges: of the round.
+            began: start of the round, on the clock of the exchanges.
+            exchanges: exchanges of the round.
             present: ids of the known workers, idle or not.
-            clocks: number of another machine → its clock's reading when asked; for other machines, messages
-                are the only source.
+            clocks: number of another machine → readings of its clock; for machines without, messages are the
+                only source.
         """
         rows = np.concatenate([np.empty((0, WIDTH)), *(exchange.rows for exchange in exchanges)])
         if not len(rows):
@@ -284,7 +284,7 @@ class TimelineBook:
         return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
 
     def _set_clocks(self, rows: np.ndarray, clocks: Mapping[int, MachineClock]) -> None:
-        """Let calls on other machines begin by the server's clock; `rows` as `ExchangeTimes` has them."""
+        """Shift the starts of calls on other machines to the server's clock; `rows` as in `ExchangeTimes`."""
         machine = np.nan_to_num(rows[:, _WORK + PROCESS]).astype(np.int64) >> PID_BITS
         for one in np.unique(machine[machine != machine_number(self._server)]).tolist():
             there = machine == one
@@ -294,27 +294,27 @@ class TimelineBook:
             rows[there, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(one))
 
     def _named(self, timeline: Timeline) -> Timeline:
-        """A timeline with process id and machine of its worker."""
+        """A timeline with the process id and machine of its worker."""
         machine = machine_number(timeline.pid)
         if not machine:  # a process or thread of the server's machine
             return timeline
         return replace(timeline, pid=pid_of(timeline.pid), machine=self._names.get(machine, f"{machine:08x}"))
 
     def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
-        """The numbers of the present workers, new ones included."""
+        """Numbers of the present workers; new ones are added."""
         for one in (*present, *there):
             self._numbers.setdefault(one, len(self._numbers))
         return np.array([self._numbers[one] for one in there])
 
     def _say_apart(self) -> None:
-        """Log once that there are no timelines."""
+        """Log, once, why there are no timelines."""
         if not self._said:
             self._said = True
             logger.info("no worker times: the clocks of server and clients differ, and not by the same time")
 
 
 def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]) -> MessageTimes:
-    """The messages of rows as `ExchangeTimes` has them, one below the other; their workers are open."""
+    """The messages of rows as in `ExchangeTimes`, concatenated; workers are not set yet."""
     steps = rows[:, _WORK:][:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]]
     counts = [len(exchange.numbers) // WIDTH for exchange in exchanges]
     return MessageTimes(
@@ -330,7 +330,7 @@ def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]
 def _timelines(
     messages: MessageTimes, ids: np.ndarray, numbers: np.ndarray, waits: Sequence[Windows]
 ) -> list[Timeline]:
-    """A timeline per worker, in the order of their numbers; `messages.worker` are places in `ids`."""
+    """One timeline per worker, by number; `messages.worker` are indices into `ids`."""
     edges, worker = in_turn(messages.edges, messages.worker), messages.worker
     seconds = np.zeros((len(ids), len(TIMELINE_PARTS)))
     at_end = np.zeros(len(ids))
@@ -346,7 +346,7 @@ def _timelines(
 
 
 def _cuda(rows: np.ndarray) -> dict[int, tuple[float, float]]:
-    """Process → peaks of MiB allocated and reserved, for processes with a GPU."""
+    """Process → peak MiB allocated and reserved, for processes with a GPU."""
     process, memory = rows[:, _WORK + PROCESS], rows[:, _WORK + CUDA :]
     found: dict[int, tuple[float, float]] = {}
     if not memory.any():
