@@ -1,8 +1,9 @@
-"""A client's training on several processes of its machine (docs/clusters.md), by PyTorch's DDP.
+"""Training of a client by several processes on its machine, with PyTorch's DDP (docs/clusters.md).
 
-`shares` deals a batch to processes, `batch_norm` takes statistics over all of it, `sgd` is the step of
-`fedge.training.sgd` with the gradient of the whole batch, `member` is the program of one process, `arrays`
-and `channel` the messages between it and its client, `team` starts, asks, replaces and ends the processes.
+`team` starts, uses, replaces and ends the processes, each of which runs `member`; `arrays` and `channel`
+carry messages between them and their client. `shares` divides a batch among processes, `batch_norm` computes
+statistics over the whole batch, and `sgd` is the step of `fedge.training.sgd` with the whole batch's
+gradient.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

@@ -1,7 +1,7 @@
-"""Arrays in memory that a client and its processes share, without a name in any folder.
+"""Arrays in memory that a client and its processes share, without a file name.
 
-The memory is a file without a name (Linux: `memfd_create`), inherited as an open descriptor: it goes with the
-last process that has it, however that ends.
+The memory is a nameless file (Linux: `memfd_create`), inherited as an open descriptor. The system frees it
+when the last process that holds it ends, however that ends.
 """
 
 import math
@@ -16,11 +16,11 @@ import numpy as np
 Layout = list[tuple[str, str, tuple[int, ...], int]]
 """Name, dtype (as NumPy writes it), shape and offset in bytes of each array."""
 
-_ALIGNED = 64  # bytes: a line of the processor's cache
+_ALIGNED = 64  # bytes: one cache line
 
 
 def nameless_file(purpose: str) -> int:
-    """The descriptor of an empty file that is in no folder."""
+    """Descriptor of an empty file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(f"fedge-{purpose}", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -28,15 +28,15 @@ def nameless_file(purpose: str) -> int:
 
 
 class Block:
-    """Shared memory behind a descriptor, mapped by each process for itself; grows, never shrinks."""
+    """Shared memory behind a descriptor, mapped by each process; it grows, and never shrinks."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take a descriptor of `nameless_file`, which is closed by its opener."""
+        """Use a descriptor of `nameless_file`, which its opener closes."""
         self._descriptor = descriptor
         self._map: mmap.mmap | None = None
 
     def put(self, arrays: Mapping[str, np.ndarray]) -> Layout:
-        """Copy arrays of any shapes and dtypes into it, in place of the former ones; says where they lie."""
+        """Replace the content by copies of arrays of any shapes and dtypes; returns their layout."""
         layout: Layout = []
         at = 0
         for name, array in arrays.items():
@@ -49,7 +49,7 @@ class Block:
         return layout
 
     def views(self, layout: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
-        """Arrays of the layout's shapes and dtypes, in the memory: valid until others are put."""
+        """Arrays of the layout's shapes and dtypes in the memory, valid until the next `put`."""
         found = {}
         for name, dtype, shape, offset in layout:
             kind, sizes = np.dtype(dtype), tuple(shape)
@@ -59,8 +59,8 @@ class Block:
         return found
 
     def _mapped(self) -> mmap.mmap:
-        """The whole file mapped, anew if it has grown."""
+        """A mapping of the whole file, renewed if the file has grown."""
         size = os.fstat(self._descriptor).st_size
         if self._map is None or len(self._map) != size:
-            self._map = mmap.mmap(self._descriptor, size)  # an older one goes with its last array
+            self._map = mmap.mmap(self._descriptor, size)  # an older mapping ends with its last array
         return self._map

@@ -1,13 +1,14 @@
-"""BatchNorm over a batch that several processes share: statistics of all of it, as one process would have.
+"""BatchNorm over a batch that is divided among processes, with the statistics of the whole batch.
 
-PyTorch's SyncBatchNorm does that on GPUs only. Formulas, sums over all windows and positions of a channel, of
-which there are m on all processes together:
+PyTorch's SyncBatchNorm does this on GPUs only. The formulas, with sums over all windows and positions of a
+channel, m in number over all processes, are
 
     μ = Σ x / m,  σ² = Σ (x − μ)² / m,  x̂ = (x − μ) / √(σ² + ε),  y = γ x̂ + β
     ∂x = γ / √(σ² + ε) · (∂y − Σ ∂y / m − x̂ Σ (∂y x̂) / m)
 
-Means and squared deviations of the processes are joined in float64 (Chan et al. 1979), so that no difference
-of large numbers is taken. Source: Ioffe and Szegedy 2015, Algorithm 1. Shape letters: N windows, C channels.
+Means and squared deviations of the processes are combined in float64 (Chan et al. 1979), which avoids
+differences of large numbers. Source: Ioffe and Szegedy 2015, Algorithm 1. Shape letters: N windows, C
+channels.
 """
 
 from functools import partial
@@ -24,10 +25,10 @@ from fedge.parallel.shares import ProcessSeat
 
 
 def share_statistics(model: nn.Module, seat: ProcessSeat) -> None:
-    """Let every BatchNorm of a model take its statistics over all processes; nothing else of it changes.
+    """Make every BatchNorm of a model compute its statistics over all processes; nothing else changes.
 
     Raises:
-        ConfigError: one computes by code of its own, which cannot be known.
+        ConfigError: a BatchNorm has code of its own, so its computation is unknown.
     """
     for name, layer in model.named_modules():
         if not isinstance(layer, _BatchNorm):
@@ -41,7 +42,7 @@ def share_statistics(model: nn.Module, seat: ProcessSeat) -> None:
 
 
 def _forward(layer: _BatchNorm, seat: ProcessSeat, x: Tensor) -> Tensor:
-    """Normalise as `_BatchNorm.forward`, over the batch of all processes."""
+    """Normalise like `_BatchNorm.forward`, but over the batch of all processes."""
     has_statistics = layer.running_mean is not None and layer.running_var is not None
     if not layer.training and has_statistics:
         return _BatchNorm.forward(layer, x)
@@ -56,7 +57,7 @@ def _forward(layer: _BatchNorm, seat: ProcessSeat, x: Tensor) -> Tensor:
 
 
 def joined_statistics(x: Tensor, seat: ProcessSeat) -> tuple[Tensor, Tensor, float]:
-    """Mean and variance (C,) float64 of the channels of x (N, C, …) on all processes, and their m."""
+    """Mean and variance (C,) float64 of the channels of x (N, C, …) over all processes, and m."""
     channels = x.shape[1]
     table = torch.zeros(seat.size, 2 * channels + 1, dtype=torch.float64, device=x.device)
     if seat.counts:
@@ -72,7 +73,7 @@ def joined_statistics(x: Tensor, seat: ProcessSeat) -> tuple[Tensor, Tensor, flo
 
 
 def _update(layer: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
-    """Move the running statistics, as `_BatchNorm.forward` does."""
+    """Update the running statistics like `_BatchNorm.forward`."""
     factor = 0.0 if layer.momentum is None else layer.momentum
     with torch.no_grad():
         if layer.num_batches_tracked is not None:
@@ -85,7 +86,7 @@ def _update(layer: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
 
 
 class _Normalise(torch.autograd.Function):
-    """y of the module docstring; its gradient sums over all processes."""
+    """y in the module's docstring; its gradient sums over all processes."""
 
     @staticmethod
     def forward(
@@ -116,7 +117,7 @@ class _Normalise(torch.autograd.Function):
         dist.all_reduce(total)
         outer = scale if weight is None else scale * weight
         dx = dy
-        if ctx.seat.counts:  # statistics depend on no other window
+        if ctx.seat.counts:  # statistics do not depend on a dummy window
             of_mean, of_variance = (total / ctx.count).to(x.dtype).split(channels)
             dx = dy - of_mean.view(wide) - normalised * of_variance.view(wide)
         dx = dx * outer.view(wide)
@@ -125,5 +126,5 @@ class _Normalise(torch.autograd.Function):
 
 
 def _all_but_channels(x: Tensor) -> list[int]:
-    """The axes of x (N, C, …) without C's."""
+    """Axes of x (N, C, …) except that of channels."""
     return [0, *range(2, x.dim())]

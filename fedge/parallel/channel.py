@@ -1,4 +1,4 @@
-"""Messages between a client and one of its processes: JSON, each with its length before it, over a socket."""
+"""Messages between a client and one of its processes: JSON over a socket, each preceded by its length."""
 
 import json
 import socket
@@ -8,14 +8,14 @@ _LENGTH_BYTES = 8
 
 
 class ClosedError(ConnectionError):
-    """The other end is gone."""
+    """The other end is closed."""
 
 
 def send_message(connection: socket.socket, message: dict[str, Any]) -> None:
     """Send a message.
 
     Raises:
-        ClosedError: nobody is there.
+        ClosedError: the other end is closed.
     """
     text = json.dumps(message).encode()
     try:
@@ -28,7 +28,7 @@ def receive(connection: socket.socket) -> dict[str, Any]:
     """Wait for a message.
 
     Raises:
-        ClosedError: nobody is there.
+        ClosedError: the other end is closed.
     """
     length = int.from_bytes(_exactly(connection, _LENGTH_BYTES), "little")
     message: dict[str, Any] = json.loads(_exactly(connection, length))

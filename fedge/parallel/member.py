@@ -1,7 +1,8 @@
-"""The program of one process that trains for a client; `fedge.parallel.team` starts it as a module.
+"""Program of one process that trains for a client; `fedge.parallel.team` starts it as a module.
 
-It inherits a socket to its client, the memory that they share and the file by which the processes of a client
-find each other. They talk to each other on the loopback interface alone. It ends with the client's process.
+It inherits a socket to its client, the memory that they share, and the file through which a client's
+processes find each other. They communicate only over the loopback interface, and end with the client's
+process.
 """
 
 import base64
@@ -33,29 +34,29 @@ from fedge.training.networks.module_state import get_state, load_state, tensor_o
 from fedge.training.networks.unsaved import Unsaved
 from fedge.training.settings import LocalTraining
 
-_FOR_EVER = timedelta(days=365)  # the client watches: a process of which it hears nothing is ended by it
+_FOR_EVER = timedelta(days=365)  # the client watches instead: it ends a process that stays silent
 
 
 @dataclass(frozen=True)
 class Inherited:
-    """Inheritance of a process that `fedge.parallel.team` starts: descriptors, and its place in the team."""
+    """Inheritance of a process from `fedge.parallel.team`: descriptors, and its place in the team."""
 
     rank: int
     size: int
     connection: int
     states: int
     windows: int
-    meeting: str  # path of the file by which processes find each other
+    meeting: str  # path of the file through which processes find each other
 
     @classmethod
     def of(cls, words: list[str]) -> "Inherited":
-        """Settings from the command line."""
+        """The inheritance given on the command line."""
         rank, size, connection, states, windows = map(int, words[:-1])
         return cls(rank, size, connection, states, windows, words[-1])
 
 
 class Member:
-    """One process; keeps its network from round to round."""
+    """One process, which keeps its network from round to round."""
 
     def __init__(self, inherited: Inherited) -> None:
         self._seat = ProcessSeat(inherited.rank, inherited.size)
@@ -63,10 +64,10 @@ class Member:
         self._meeting = inherited.meeting
         self._kind: dict[str, Any] | None = None
         self._network: SharedNetwork | None = None
-        self._unsaved: Unsaved | None = None  # of a network of the user's
+        self._unsaved: Unsaved | None = None  # state that a user's network leaves out
 
     def train(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one training; the first process leaves the new state where the old one was."""
+        """Carry out one training; the first process writes the new state over the old one."""
         network = self._network_of(job["kind"])
         if self._unsaved is not None:
             self._unsaved.put_back()
@@ -87,14 +88,14 @@ class Member:
         return {"loss": loss, "steps": steps}
 
     def _give_back(self, layout: list[Any]) -> None:
-        """Write the network's state over the one that it started from; all have read that by now."""
+        """Write the network's state over the initial one, which all processes have read by now."""
         assert self._network is not None
         views = self._states.views(layout)
         for name, array in get_state(self._network.model).items():
             np.copyto(views[name], array, casting="no")
 
     def _network_of(self, kind: dict[str, Any]) -> SharedNetwork:
-        """The network of a kind; meets the other processes the first time."""
+        """The network of a kind; connects to the other processes the first time."""
         if self._network is not None and kind == self._kind:
             return self._network
         device = device_of(kind, self._seat.rank)
@@ -112,7 +113,7 @@ class Member:
         return self._network
 
     def _meet(self, device: torch.device) -> None:
-        """Find the other processes: gloo on CPUs, NCCL on GPUs."""
+        """Connect to the other processes: by gloo on CPUs, by NCCL on GPUs."""
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
             store=dist.FileStore(self._meeting, self._seat.size),
@@ -123,7 +124,7 @@ class Member:
 
 
 def device_of(kind: Mapping[str, Any], rank: int) -> torch.device:
-    """Where a process of a team computes: of GPUs, at that of its rank, from the team's first on.
+    """Device of a process in a team: on GPUs, that of its rank, counted from the team's first.
 
     >>> device_of({"device": "cuda", "first_gpu": 2}, 1)
     device(type='cuda', index=3)
@@ -134,7 +135,7 @@ def device_of(kind: Mapping[str, Any], rank: int) -> torch.device:
 
 
 def main(words: list[str]) -> None:
-    """Answer the client until it is gone."""
+    """Serve the client until it is gone."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal's Ctrl-C is for the run, which ends its processes
@@ -146,11 +147,11 @@ def main(words: list[str]) -> None:
         while True:
             send_message(connection, _answer(member, receive(connection)))
     except ClosedError:
-        os._exit(0)  # processes that wait for the others would wait for ever
+        os._exit(0)  # processes that wait for the others would never end
 
 
 def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:
-    """Result of a job, or the reason why there is none."""
+    """Result of a job, or the reason for its failure."""
     try:
         return member.train(job)
     except OWN_ERRORS as error:

@@ -1,8 +1,8 @@
-"""Local SGD of `fedge.training.local` in one of several processes: the same steps from the same batches.
+"""Local SGD of `fedge.training.local` in one of several processes, with the same steps on the same batches.
 
-All processes hold the model, draw the same order of windows and make the same update; each computes the
-gradient of its share of a batch (`fedge.parallel.shares`), and DistributedDataParallel hands all of them the
-sum. So the result is that of one process, but for the order in which a batch is summed.
+All processes hold the model, draw the same order of windows, and make the same updates. Each computes the
+gradient of its share of a batch (`fedge.parallel.shares`), and DistributedDataParallel gives all of them the
+sum. So the result equals that of one process, except for the order of summation within a batch.
 """
 
 import warnings
@@ -28,7 +28,7 @@ from fedge.training.sgd import Sgd
 
 @dataclass(frozen=True)
 class SharedNetwork:
-    """A network of which every process has one, made once for all of a run's rounds."""
+    """A network of which every process has a copy, made once for all rounds of a run."""
 
     model: nn.Module
     wrapped: DistributedDataParallel
@@ -36,10 +36,10 @@ class SharedNetwork:
 
 
 def share_network(model: nn.Module, seat: ProcessSeat) -> SharedNetwork:
-    """A model, on its device, that takes gradients and statistics over all processes.
+    """A model on its device whose gradients and statistics are those of all processes.
 
     Raises:
-        ConfigError: see `share_statistics`.
+        ConfigError: as in `share_statistics`.
     """
     share_statistics(model, seat)
     with warnings.catch_warnings():
@@ -56,8 +56,8 @@ def share_network(model: nn.Module, seat: ProcessSeat) -> SharedNetwork:
 def _summed(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Sum a bucket of gradients over all processes.
 
-    By itself DistributedDataParallel takes the mean: it multiplies by 1/n in its first step and divides by n
-    in the others, so that the same training would have other last bits when it is repeated.
+    DistributedDataParallel itself computes the mean: it multiplies by 1/n in its first step, and divides by n
+    in later ones, so a repetition of the same training would differ in the last bits.
     """
     future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
     return future.then(lambda done: done.value()[0])
@@ -72,21 +72,21 @@ def train_share(
     correction: Mapping[str, np.ndarray] | None,
     draws: torch.Generator | None,
 ) -> tuple[float, int]:
-    """Train the network as `fedge.training.local.train` does, this process its share of every batch.
+    """Train the network as `fedge.training.local.train` does, with this process's share of every batch.
 
     Args:
-        network: with the state to start from; it has the new one at the end, the same in all processes.
+        network: network with the initial state; at the end it has the new one, the same in all processes.
         x: float32 (N, C, T).
         y: int64 (N).
-        settings, generator, correction: as there, the same in all processes.
-        draws: for a model that draws in training, a stream of this process's own.
+        settings, generator, correction: as in `train`, the same in all processes.
+        draws: random stream of this process alone, for a model that draws in training.
 
     Returns:
-        Mean loss, K steps; the same in all processes.
+        Mean loss, and K steps; the same in all processes.
 
     Raises:
-        ConfigError: the model has statistics of its own that differ between processes.
-        ValueError, FloatingPointError: as there.
+        ConfigError: buffers of the model other than BatchNorm's differ between processes.
+        ValueError, FloatingPointError: as in `train`.
     """
     check_data(x, y)
     keep_freed_memory()
@@ -109,7 +109,7 @@ def train_share(
 
 
 class SharedSgd(Sgd):
-    """The step of a whole batch, of which this process computes its share."""
+    """A step on a whole batch, of which this process computes its share."""
 
     def __init__(
         self,
@@ -121,10 +121,10 @@ class SharedSgd(Sgd):
         super().__init__(network.model, settings, correction, draws)
         self.model = network.wrapped
         self._seat = network.seat
-        self._weight = 1.0  # of the mean loss of this process's windows; all weights sum to 1
+        self._weight = 1.0  # of this process's mean loss; weights sum to 1
 
     def share_step(self, x: Tensor, y: Tensor, batch: Tensor) -> Tensor:
-        """One update from the windows of x (N, …), y (N,) that `batch` (B,) names; the weighted loss."""
+        """One update from windows `batch` (B,) of x (N, …), y (N,); returns the weighted loss."""
         rows = batch[own_rows(len(batch), self._seat.rank, self._seat.size)]
         self._seat.counts = len(rows) > 0
         self._weight = len(rows) / len(batch)
@@ -132,9 +132,9 @@ class SharedSgd(Sgd):
         return self.step(x.index_select(0, mine), y.index_select(0, mine))
 
     def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """This process's weighted loss of x (B, …) and y (B,), the whole batch's gradient per parameter."""
+        """Weighted loss of this process on x (B, …) and y (B,); the whole batch's gradient per parameter."""
         for parameter in self.parameters:
-            if parameter.grad is not None:  # memory for the gradients of all processes: kept
+            if parameter.grad is not None:  # keep the memory for the gradients of all processes
                 parameter.grad.zero_()
         loss = self.loss(x, y) * self._weight
         loss.backward()
@@ -142,14 +142,14 @@ class SharedSgd(Sgd):
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """The gradient of a parameter; zeros if it has no part in the loss."""
+    """Gradient of a parameter; zeros if the loss does not depend on it."""
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
 
 
 def _refuse_statistics_of_its_own(network: SharedNetwork) -> None:
-    """Raise ConfigError when training has left buffers that differ between processes.
+    """Raise ConfigError if training has left buffers that differ between processes.
 
-    Each has seen its own windows: a layer's statistics differ from those of one process.
+    Each process has seen only its own windows, so such statistics are not those of one process.
     """
     names, buffers = _other_buffers(network.model)
     if not buffers:
@@ -169,7 +169,7 @@ def _refuse_statistics_of_its_own(network: SharedNetwork) -> None:
 
 
 def _other_buffers(model: nn.Module) -> tuple[list[str], Sequence[Tensor]]:
-    """Names and values of the buffers that are no BatchNorm's."""
+    """Names and values of buffers outside BatchNorm layers."""
     norms = {
         id(buffer)
         for layer in model.modules()

@@ -1,9 +1,9 @@
-"""The processes that train for one client at a time: started once, asked in every round.
+"""Processes that train for one client at a time; started once, used in every round.
 
-Starting a process, with its imports and its meeting with the others, takes seconds; a round must not pay for
-it. So a worker keeps its processes for as long as it lives. One that dies takes the others of its team along,
-because they would wait for it; the client's call fails, and the next one, which `guard.retries` allows in the
-same leaf round, finds new processes.
+Starting a process, with its imports and connections, takes seconds, too long for every round. So a worker
+keeps its processes as long as it lives. If one dies, the others of its team are ended, because they would
+wait for it; the client's call fails, and its next one, which `guard.retries` allows in the same leaf round,
+starts new processes.
 """
 
 import base64
@@ -38,31 +38,31 @@ from fedge.training.settings import LocalTraining, check_data
 
 logger = logging.getLogger(__name__)
 
-_OTHERS_S = 2.0  # for the others to report failure, too
+_OTHERS_S = 2.0  # time for the others to report failure, too
 _LAST_WORDS = 2000  # characters of a process's output before it died
-_MOST_PRINTED = 2**20  # bytes of it kept from job to job
+_MOST_PRINTED = 2**20  # bytes of output kept from job to job
 _LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
 _ERRORS = {"FloatingPointError": FloatingPointError, "ConfigError": ConfigError, "ValueError": ValueError,
            "MemoryError": MemoryError}  # fmt: skip
 
 
 class TeamError(RuntimeError):
-    """A process of a client died, failed, or did not answer in time. One line."""
+    """A process of a client died, failed, or did not reply in time. One line."""
 
 
 @dataclass(frozen=True)
 class TeamKind:
-    """Kind of network that the processes hold, as `fedge.training.networks.models.build_model` makes it.
+    """Kind of network for the processes to build, by `fedge.training.networks.models.build_model`.
 
     Attributes:
-        model: name.
-        arguments: of a model of the user's, by keyword.
-        input_shape: (C, T) or (C, H, W).
+        model: name of the model.
+        arguments: keyword arguments of a user's model.
+        input_shape: shape of a window, (C, T) or (C, H, W).
         classes: number of logits.
-        device: "cpu", or "cuda": each process has a GPU of its own.
-        look_in: folders with code of the user's.
-        precision: of GPUs, see `fedge.training.gpu`.
-        first_gpu: number of the first process's; the others have the next ones.
+        device: "cpu", or "cuda" for one GPU per process.
+        look_in: folders with the user's code.
+        precision: precision on GPUs, see `fedge.training.gpu`.
+        first_gpu: GPU of the first process; the others use the next ones.
     """
 
     model: str
@@ -77,7 +77,7 @@ class TeamKind:
 
 @dataclass(frozen=True)
 class _Process:
-    """One process, as its client sees it."""
+    """One process, as seen by its client."""
 
     process: "subprocess.Popen[bytes]"
     connection: socket.socket
@@ -86,14 +86,14 @@ class _Process:
 
 @dataclass
 class _Open:
-    """Resources that a team gives back at its end, in this order."""
+    """Resources that a team releases at its end, in this order."""
 
     members: list[_Process] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
     files: list[BinaryIO] = field(default_factory=list)
 
     def close(self) -> None:
-        """End the processes and give all back."""
+        """End the processes, and release everything."""
         for member in self.members:
             member.connection.close()
             with suppress(ProcessLookupError):
@@ -109,24 +109,24 @@ class _Open:
 
 
 class Team:
-    """`size` processes that train a client's model together; not for several threads at a time."""
+    """`size` processes that train a client's model together; for use by one thread at a time."""
 
     def __init__(self, size: int) -> None:
-        """Prepare; processes start with the first training, and end with this object or its thread."""
+        """Team whose processes start at the first training, and end with this object or its thread."""
         self.size = size
         self._open = _Open()
         weakref.finalize(self, self._open.close)
         self._states: Block | None = None
         self._windows: Block | None = None
-        self._dealt: tuple[np.ndarray, np.ndarray, Layout] | None = None  # the content of the windows' memory
+        self._dealt: tuple[np.ndarray, np.ndarray, Layout] | None = None  # content of the memory for windows
 
     @property
     def pids(self) -> list[int]:
-        """Process ids, none before the first training."""
+        """Process ids; empty before the first training."""
         return [member.process.pid for member in self._open.members]
 
     def close(self) -> None:
-        """End the processes; another training would start new ones."""
+        """End the processes; another training starts new ones."""
         self._open.close()
         self._states = self._windows = self._dealt = None
 
@@ -141,22 +141,22 @@ class Team:
         draws: torch.Generator | None = None,
         timeout_s: float = 1e6,
     ) -> TrainResult:
-        """Train as `fedge.training.local.train`, each process on its share of every batch.
+        """Train as `fedge.training.local.train` does, with each process on its share of every batch.
 
         Args:
-            kind: of the network.
-            start: the state that training starts from.
-            windows: x float32 (N, C, T) and y int64 (N); they must not change while the team lives.
-            settings: as there.
-            generator: as there.
-            correction: as there.
-            draws: as there; each process draws from a stream of its own, which follows from this one.
-            timeout_s: seconds until the processes are given up.
+            kind: kind of the network.
+            start: initial state.
+            windows: x float32 (N, C, T) and y int64 (N); must not change during the life of the team.
+            settings: as in `train`.
+            generator: as in `train`.
+            correction: as in `train`.
+            draws: as in `train`; each process gets its own stream, derived from this one.
+            timeout_s: seconds after which the processes are abandoned.
 
         Raises:
-            TeamError: a process died, failed for another reason than those of `train`, or is late.
+            TeamError: a process died, was late, or failed for another reason than those of `train`.
             ConfigError: the model cannot be trained by several processes.
-            ValueError, FloatingPointError: as there.
+            ValueError, FloatingPointError: as in `train`.
         """
         x, y = windows
         check_data(tensor_of(x), tensor_of(y))
@@ -177,7 +177,7 @@ class Team:
         correction: Mapping[str, np.ndarray] | None,
         draws: torch.Generator | None,
     ) -> dict[str, Any]:
-        """Put arrays where the processes see them; returns the message. The generators advance."""
+        """Copy arrays to shared memory; returns the message, and advances the generators."""
         assert self._states is not None
         order = base64.b64encode(generator.get_state().numpy().tobytes()).decode()
         for _ in settings.passes(len(windows[1])):
@@ -196,10 +196,10 @@ class Team:
         }  # fmt: skip
 
     def _dealt_windows(self, windows: tuple[np.ndarray, np.ndarray]) -> Layout:
-        """Where the windows lie for the processes, copied there unless they are the last client's."""
+        """Layout of the windows in shared memory, where they are copied unless they are still there."""
         assert self._windows is not None
         if self._dealt is not None:
-            # the arrays of the last call are held here, so that nothing else can lie at their address
+            # keeping the last call's arrays prevents others from having their addresses
             same = [_place(old) == _place(new) for old, new in zip(self._dealt, windows, strict=False)]
             if all(same):
                 return self._dealt[2]
@@ -210,7 +210,7 @@ class Team:
     # --- processes ------------------------------------------------------------------------------------
 
     def _start(self, threads: int) -> None:
-        """Start the processes unless all of them live."""
+        """Start the processes unless all are alive."""
         if self._open.members and all(m.process.poll() is None for m in self._open.members):
             return
         if self._open.members:
@@ -227,7 +227,7 @@ class Team:
         logger.info("%d processes train for this worker's clients: %s", self.size, self.pids)
 
     def _meeting_place(self) -> tuple[str, list[int]]:
-        """The path of the file by which the processes find each other, and descriptors for it."""
+        """Path of the file through which the processes find each other, and its descriptors."""
         if sys.platform.startswith("linux"):
             descriptor = nameless_file("meeting")
             self._open.descriptors.append(descriptor)
@@ -237,7 +237,7 @@ class Team:
         return file.name, []
 
     def _asked(self, job: dict[str, Any], deadline: float) -> list[dict[str, Any]]:
-        """Send a job to all processes and return their answers, in order."""
+        """Send a job to all processes; returns their replies, in order."""
         answers: dict[int, dict[str, Any]] = {}
         with selectors.DefaultSelector() as selector:
             for rank, member in enumerate(self._open.members):
@@ -256,7 +256,7 @@ class Team:
                             deadline = min(deadline, time.monotonic() + _OTHERS_S)
             except ClosedError:
                 raise self._ended(self._death()) from None
-            except BaseException:  # interrupted: later answers of the processes belong to nothing
+            except BaseException:  # interrupted: later replies must not be taken for those of another job
                 self.close()
                 raise
         for member in self._open.members:
@@ -269,7 +269,7 @@ class Team:
         return [answers[rank] for rank in range(self.size)]
 
     def _failure(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
-        """The error that says most; processes that wait for one that failed are ended."""
+        """The most informative error; processes that wait for a failed one are ended."""
         first = min(errors, key=lambda e: list(_ERRORS).index(e["error"]) if e["error"] in _ERRORS else 9)
         if not all_answered or first["error"] not in _ERRORS:
             self.close()
@@ -280,12 +280,12 @@ class Team:
         )
 
     def _ended(self, error: TeamError) -> TeamError:
-        """An error after which the processes are no more."""
+        """An error, after the processes have been ended."""
         self.close()
         return error
 
     def _death(self) -> TeamError:
-        """Cause of death of the process that died first, or of one that did."""
+        """Error for the process that died first, or for any that died."""
         deadline = time.monotonic() + _OTHERS_S
         while time.monotonic() < deadline:
             for rank, member in enumerate(self._open.members):
@@ -315,7 +315,7 @@ def _started(
         "GLOO_SOCKET_IFNAME": _LOOPBACK,
         "NCCL_SOCKET_IFNAME": _LOOPBACK,
         "NCCL_IB_DISABLE": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of parameters that are all used
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of parameters although all are used
     }
     be_followed(environment)
     with theirs:
@@ -328,7 +328,7 @@ def _started(
 
 
 def _place(array: object) -> tuple[int, tuple[int, ...], str]:
-    """Place, shape and dtype of an array."""
+    """Address, shape and dtype of an array."""
     assert isinstance(array, np.ndarray)
     return array.ctypes.data, array.shape, array.dtype.str
 
@@ -341,13 +341,13 @@ def _signal_name(number: int) -> str:
 
 
 def _forget_much(printed: BinaryIO) -> None:
-    """Empty a process's output where it has grown large; only its last words are ever looked at."""
+    """Empty a process's output if it is large; only its last line is ever used."""
     if os.fstat(printed.fileno()).st_size > _MOST_PRINTED:
         os.ftruncate(printed.fileno(), 0)
 
 
 def _last_words(printed: BinaryIO) -> str:
-    """The last line that a process printed, after a colon; nothing if there is none."""
+    """The last line that a process printed, after a colon; empty if there is none."""
     size = printed.seek(0, os.SEEK_END)
     printed.seek(max(0, size - _LAST_WORDS))
     lines = printed.read().decode(errors="replace").strip().splitlines()
@@ -355,10 +355,10 @@ def _last_words(printed: BinaryIO) -> str:
 
 
 def _one_line(words: str) -> str:
-    """Words without their line breaks."""
+    """Text without line breaks."""
     return " ".join(words.split())
 
 
 def _sent(settings: LocalTraining) -> dict[str, Any]:
-    """Settings as JSON: numbers and names, without the task, which every process has."""
+    """Settings as JSON, without the task, which every process has."""
     return {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "task"}
