@@ -1,8 +1,8 @@
-"""Where a run's memory goes: ``fedge profile`` (docs/memory.md).
+"""Profile of a run's memory: ``fedge profile`` (docs/memory.md).
 
-A short run is carried out twice: once as it is, watched from outside (`watch`: shortages of the machine), and
-once under memray in the server and every worker (askers for memory). `allocators` reads the captures,
-`result` keeps the findings, `command` does it all, `page` shows them.
+A short run is carried out twice: once unchanged, with its memory sampled from outside (`watch`), and once
+with memray in the server and every worker, which shows the code that allocates. `allocators` reads memray's
+captures, `result` stores the findings, `page` shows them, and `command` does it all.
 
 Imports only from below: `launch` and rooms below it.
 """

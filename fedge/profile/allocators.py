@@ -1,9 +1,8 @@
-"""A capture of memray → holders of memory at the moment of the process's peak.
+"""Places in the code that hold memory at a process's peak, from a capture of memray.
 
-memray counts requested memory, not resident memory: pages that were never touched count, and so does
-Ray's object store, gigabytes that the server's process only sets aside. So mapped memory stands apart from
-the heap here, Ray's store is left out, and whether a run takes more memory than another is decided on RSS and
-USS (`fedge.profile.watch`).
+memray counts requested rather than resident memory, including pages never touched, and gigabytes that the
+server's process only reserves for Ray's object store. So mapped memory is listed separately from the heap,
+and Ray's store is left out. To compare the memory of two runs, use RSS and USS (`fedge.profile.watch`).
 """
 
 import re
@@ -17,21 +16,21 @@ _STANDARD = re.compile(r".*/lib/python\d\.\d+/([^/.]+)")
 _OURS = ("fedge", "hhar")
 _TOP = 40
 _RAY_STORE = "connect in ray/_private/worker.py"
-_CLIENT_THREAD = "client"  # `fedge.engine.workers` names its threads so
+_CLIENT_THREAD = "client"  # name of clients' threads, from `fedge.engine.workers`
 
 Frame = tuple[str, str, int]  # function, file, line
 
 
 @dataclass(frozen=True)
 class Allocator:
-    """A place in the code and its memory.
+    """A place in the code, and its memory.
 
     Attributes:
-        by_client: whether a client's thread asked for it, where server and clients are one process.
-        what: function and file; or the import, for memory that loading a module took.
-        via: the innermost function of Fedge's own that led there; empty for none.
-        heap_mib: malloc and the like.
-        mapped_mib: mmap: files, shared memory, and blocks that Python or a library maps for itself.
+        by_client: whether a client's thread allocated it, if server and clients are in one process.
+        what: function and file; for memory allocated while loading a module, the import.
+        via: innermost function of Fedge that led there, or empty.
+        heap_mib: MiB by malloc and the like.
+        mapped_mib: MiB by mmap: files, shared memory, and blocks that Python or a library maps.
         count: number of allocations.
     """
 
@@ -44,7 +43,7 @@ class Allocator:
 
     @property
     def mib(self) -> float:
-        """All of it."""
+        """Heap and mapped memory together."""
         return self.heap_mib + self.mapped_mib
 
 
@@ -54,10 +53,10 @@ class Capture:
 
     Attributes:
         role: "server" or "worker".
-        pid: of the process.
-        heap_mib, mapped_mib: in all, but for Ray's store.
-        client_mib: of both, requested by clients' threads; 0 where clients have their own processes.
-        store_mib: set aside for Ray's object store.
+        pid: process id.
+        heap_mib, mapped_mib: totals, without Ray's store.
+        client_mib: part of both allocated in clients' threads; 0 if clients have their own processes.
+        store_mib: MiB reserved for Ray's object store.
         top: the largest allocators, largest first.
     """
 
@@ -71,7 +70,7 @@ class Capture:
 
     @property
     def mib(self) -> float:
-        """All of it."""
+        """Heap and mapped memory together."""
         return self.heap_mib + self.mapped_mib
 
 
@@ -79,7 +78,7 @@ def read_capture(path: Path) -> Capture:
     """Read a capture, ``ROLE-PID.bin``.
 
     Raises:
-        OSError, ValueError: it is no capture, or was not ended.
+        OSError, ValueError: the file is not a complete capture.
     """
     import memray
 
@@ -121,15 +120,15 @@ def allocator_place(stack: Sequence[Frame]) -> tuple[str, str]:
 
 
 def _words(frame: Frame) -> str:
-    """A frame as "train in fedge/training/local.py": without its line, which the next edit moves."""
+    """A frame as "train in fedge/training/local.py", without its line, which edits change."""
     function, file, _ = frame
     return f"{function} in {_short(file)}"
 
 
 def _package(file: str) -> str:
-    """The top-level package that a file belongs to; empty if it cannot be told.
+    """Top-level package of a file; empty if unknown.
 
-    A checkout may be called like our package, and hold an environment with all others.
+    A checkout may have our package's name, and contain an environment with all others.
     """
     found = _PACKAGE.match(file) or _STANDARD.match(file)
     if found:
@@ -139,7 +138,7 @@ def _package(file: str) -> str:
 
 
 def _short(file: str) -> str:
-    """A file from its package on."""
+    """Path of a file from its package on."""
     package = _package(file)
     at = file.rfind(f"/{package}/") if package else -1
     return file[at + 1 :] if at >= 0 else Path(file).name

@@ -34,7 +34,7 @@ from hhar.quantity import quantity
 
 PAGE = "profile.html"
 _ROUNDS = 5
-_WATCHED, _CAPTURED = "watched", "captured"  # folders of the two runs, until they have been read
+_WATCHED, _CAPTURED = "watched", "captured"  # folders of the two runs, until they are read
 _OUTPUT = "output.txt"  # a run's output
 
 
@@ -42,7 +42,7 @@ def profile(options: argparse.Namespace) -> int:
     """Profile a run, or compare two profiles; returns the exit code.
 
     Raises:
-        ConfigError: memray is not installed, the run cannot work or did not, or a profile cannot be read.
+        ConfigError: memray is missing, the run cannot work or failed, or a profile cannot be read.
     """
     if options.compare:
         return _compare(options)
@@ -70,13 +70,13 @@ def profile(options: argparse.Namespace) -> int:
 
 
 def _refuse_missing_memray() -> None:
-    """Raise ConfigError without memray."""
+    """Raise ConfigError if memray is not installed."""
     if importlib.util.find_spec("memray") is None:
         raise ConfigError("fedge profile needs memray, but it is not installed; pip install 'fedge[profile]'")
 
 
 def _new_folder(options: argparse.Namespace) -> Path:
-    """Make the folder of the profile."""
+    """Create the folder of the profile."""
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{options.engine}"
     folder = Path(options.output or Path("profiles") / name)
     try:
@@ -98,7 +98,7 @@ def _measured(
     federation: Federation,
     folder: Path,
 ) -> Profile:
-    """Carry out both runs and return the findings."""
+    """Carry out both runs; returns the findings."""
     rounds = config.num_server_rounds
     print(f"1/2  {options.engine}: {quantity(rounds, 'global round')}, watched from outside", flush=True)
     samples, seconds = _run(options, run_config, folder, _WATCHED)
@@ -119,7 +119,7 @@ def _measured(
 
 
 def _changed(run_config: Mapping[str, Scalar]) -> dict[str, Any]:
-    """The options that differ from their defaults, but for those that only say where things go."""
+    """Options that differ from their defaults, except those that only say where things go."""
     defaults = {key: default for key, (default, _) in options().items()}
     places = ("runs-dir", "run-name", "report", "resume")
     return {key: value for key, value in run_config.items() if key not in places and defaults[key] != value}
@@ -152,7 +152,7 @@ def _run(
 
 
 def _words(options: argparse.Namespace, overrides: str) -> list[str]:
-    """The command of a run."""
+    """Command of a run."""
     words = [sys.executable, "-m", "fedge.cli", "run", options.app]
     words += [options.federation] if options.federation else []
     words += ["--engine", options.engine, "-c", overrides]
@@ -160,7 +160,7 @@ def _words(options: argparse.Namespace, overrides: str) -> list[str]:
 
 
 def _how_it_ended(place: Path, code: int) -> str:
-    """Why a run did not complete."""
+    """Reason why a run did not complete."""
     try:
         return f"it is {(manifest := read_manifest(place / 'run'))['status']}: {manifest.get('reason')}"
     except ConfigError:
@@ -168,13 +168,13 @@ def _how_it_ended(place: Path, code: int) -> str:
 
 
 def _read_captures(place: Path) -> list[Capture]:
-    """The captures of all processes: the server's, then those of workers, largest first."""
+    """Captures of all processes: the server's, then the workers', largest first."""
     found = [capture for path in place.glob("*.bin") if (capture := _read_capture(path)) is not None]
     return sorted(found, key=lambda capture: (capture.role, -capture.mib, capture.pid))
 
 
 def _read_capture(path: Path) -> Capture | None:
-    """One capture; None, with a word, for that of a process that was killed."""
+    """One capture; None, with a note, if its process was killed."""
     try:
         return read_capture(path)
     except (OSError, ValueError) as error:
@@ -205,7 +205,7 @@ def _show(found: Profile, folder: Path) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Compare two profiles; returns the exit code: failed when memory has grown by more than it may."""
+    """Compare two profiles; returns the exit code, that of a failure if memory has grown beyond the limit."""
     from fedge.profile.page import change_lines, write_comparison_page
 
     before, after = (read_profile(Path(folder)) for folder in options.compare)

@@ -1,4 +1,4 @@
-"""The page of a memory profile, and of two compared."""
+"""Page of a memory profile, and page that compares two."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +43,7 @@ def write_profile_page(profile: Profile, path: Path) -> None:
 
 
 def profile_page(profile: Profile) -> Page:
-    """The page; to be called and rendered within `figure_style`."""
+    """The page; to be created and rendered within `figure_style`."""
     facts = profile.facts
     changed = ", ".join(f"{key}={value}" for key, value in facts["changed"].items())
     return Page(
@@ -65,7 +65,7 @@ def profile_page(profile: Profile) -> Page:
 
 
 def _tiles(profile: Profile) -> list[Tile]:
-    """The peaks that are read first."""
+    """Peaks to read first."""
     return [
         Tile(
             f"{role}, peak RSS", f"{peak['rss_mib']:,.0f} MiB", f"{peak['uss_mib']:,.0f} MiB of its own (USS)"
@@ -104,7 +104,7 @@ def _resident_panel(profile: Profile) -> Panel:
 
 
 def _capture_section(capture: Capture) -> PageSection:
-    """Section on one process's memory, and the name of its flame graph."""
+    """Section on one process's memory, with the name of its flame graph."""
     title = "Server" if capture.role == "server" else "Largest worker"
     text = [
         f"Process {capture.pid} held {capture.heap_mib:,.0f} MiB of heap and {capture.mapped_mib:,.0f} MiB "

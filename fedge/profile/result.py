@@ -1,4 +1,4 @@
-"""Result of a memory profile, as ``profile.json``, and differences between two.
+"""Result of a memory profile, stored as ``profile.json``, and differences between two.
 
 Read by `fedge.profile.page`, written by `fedge.profile.command`.
 """
@@ -21,13 +21,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Profile:
-    """One run's memory.
+    """Memory of one run.
 
     Attributes:
-        name: of the profile's folder.
-        facts: engine, command, number of rounds, changed options, versions, when, seconds of both runs.
-        samples: of the run that was watched.
-        captures: of the run under memray, the server's first, then workers, largest first.
+        name: name of the profile's folder.
+        facts: engine, command, number of rounds, changed options, versions, date, seconds of both runs.
+        samples: samples of the watched run.
+        captures: captures of the run with memray, the server's first, then workers, largest first.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Profile:
 
     @property
     def peaks(self) -> dict[str, dict[str, float]]:
-        """Role → largest numbers, of `fedge.profile.watch.peaks`."""
+        """Role → largest numbers, from `fedge.profile.watch.peaks`."""
         return peaks(self.samples)
 
 
@@ -45,9 +45,9 @@ class Profile:
 class Growth:
     """A number before and after.
 
-    Attributes:
+    name: name of the quantity.
         name: of the quantity.
-        before, after: MiB; None where it was not there.
+        before, after: MiB; None if absent.
     """
 
     name: str
@@ -56,19 +56,19 @@ class Growth:
 
     @property
     def percent(self) -> float | None:
-        """The change in percent of before; None without a before or an after."""
+        """Change in percent of `before`; None unless both are present."""
         if not self.before or self.after is None:
             return None
         return 100 * (self.after - self.before) / self.before
 
 
 def largest(captures: Sequence[Capture]) -> list[Capture]:
-    """The first capture of each role, which is the largest."""
+    """First capture of each role, which is its largest."""
     return [c for i, c in enumerate(captures) if c.role not in {other.role for other in captures[:i]}]
 
 
 def flame_file(capture: Capture) -> str:
-    """The name of the flame graph of a role's largest capture, beside `FILE`."""
+    """Name of the flame graph of a role's largest capture, beside `FILE`."""
     return f"flames-{capture.role}.html"
 
 
@@ -84,10 +84,10 @@ def write_profile(folder: Path, profile: Profile) -> None:
 
 
 def read_profile(folder: Path) -> Profile:
-    """Read `FILE` of a folder.
+    """Read `FILE` in a folder.
 
     Raises:
-        ConfigError: there is none, or it is damaged.
+        ConfigError: it is missing or damaged.
     """
     path = folder / FILE
     try:
@@ -127,7 +127,7 @@ def resident_changes(before: Profile, after: Profile) -> list[Growth]:
 def allocator_changes(before: Profile, after: Profile) -> list[Growth]:
     """Change of every allocation site, by role, largest first.
 
-    The largest worker stands for all; a place that is not among the largest of a capture counts as absent.
+    The largest worker represents all; places that are not among the largest of a capture count as absent.
     """
     first, second = _places(before), _places(after)
     changes = [Growth(name, first.get(name), second.get(name)) for name in {**first, **second}]

@@ -1,7 +1,7 @@
-"""Memory of a run's processes, by role, sampled from outside while it goes on.
+"""Memory of a run's processes by role, sampled from outside during the run.
 
-RSS counts pages that processes share (libraries, mapped windows, Ray's object store) in each of them; USS
-counts only those that a process has to itself, which the machine gets back when it ends.
+RSS counts pages that processes share (libraries, mapped windows, Ray's object store) in each of them. USS
+counts only a process's private pages, which the machine gets back when it ends.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ from fedge.process.resources.memory import TRAINER
 _SAMPLE_S = 0.2
 _MIB = 2**20
 
-# trainer: trains for a worker (train.processes); ray: its own processes; launcher: waits for the others
+# trainer: trains for a worker (train.processes); ray: Ray's own processes; launcher: waits for the others
 ROLES = ("server", "worker", "trainer", "ray", "launcher")
 
 
@@ -28,12 +28,12 @@ ROLES = ("server", "worker", "trainer", "ray", "launcher")
 class Sample:
     """All processes of a role at one moment.
 
-    Attributes:
+    seconds: seconds since the start.
         seconds: since the start.
-        role: of `ROLES`.
-        processes: how many there are.
-        rss_mib, uss_mib: summed over them.
-        largest_rss_mib: of the largest.
+        role: one of `ROLES`.
+        processes: number of processes.
+        rss_mib, uss_mib: sums over processes, in MiB.
+        largest_rss_mib: MiB of the largest process.
     """
 
     seconds: float
@@ -45,10 +45,10 @@ class Sample:
 
 
 def run_watched(words: Sequence[str], **how: Any) -> tuple[int, list[Sample]]:
-    """Carry out a command and sample the memory of its processes; returns its exit code and the samples.
+    """Carry out a command, and sample the memory of its processes; returns its exit code and the samples.
 
     Args:
-        words: of the command.
+        words: the command.
         how: passed to `subprocess.Popen`.
     """
     samples: list[Sample] = []
@@ -95,9 +95,9 @@ def process_role(name: str, words: Sequence[str], is_root: bool) -> str:
     """Role of a process in a run.
 
     Args:
-        name: of the process.
-        words: its command line.
-        is_root: whether it is the command that was started.
+        name: name of the process.
+        words: command line.
+        is_root: whether it is the process that was started.
     """
     line = " ".join(words)
     if TRAINER in line:
@@ -113,7 +113,7 @@ def process_role(name: str, words: Sequence[str], is_root: bool) -> str:
 
 
 def peaks(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
-    """Role → the largest number of each kind, at the moment of each."""
+    """Role → largest number of each kind, each at its own moment."""
     found: dict[str, dict[str, float]] = {}
     for taken in samples:
         numbers = asdict(taken)

@@ -1,7 +1,7 @@
 """Experiment trackers for a run: TensorBoard, Weights & Biases, MLflow.
 
-Each is an optional extra of the package and a module here, loaded only on use. What they have in common is
-`tracker.Tracker`; `tracking` feeds it.
+Each is an optional extra of the package and a module here, loaded only on use. Their common interface is
+`tracker.Tracker`, and `tracking` feeds it.
 
 Imports only from below: `console`, `engine` and rooms below them.
 """

@@ -1,7 +1,8 @@
 """MLflow: a database in ``mlflow/`` of the run folder, unless MLFLOW_TRACKING_URI names a server or another.
 
-``mlflow ui --backend-store-uri sqlite:///runs/NAME/mlflow/mlflow.db`` shows it. MLFLOW_EXPERIMENT_NAME holds,
-too; the default is "fedge". A database, because MLflow 3 no longer develops its store of plain files.
+``mlflow ui --backend-store-uri sqlite:///runs/NAME/mlflow/mlflow.db`` shows it. MLFLOW_EXPERIMENT_NAME is
+respected; the default is "fedge". A database is used because MLflow 3 no longer develops its store of plain
+files.
 """
 
 import logging
@@ -12,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # both are read when MLflow is loaded
-os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")  # its words go to run.log and not to the terminal
+os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")  # its log goes to run.log, not to the terminal
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from fedge.trackers.tracker import TrackedRun
 
-logging.getLogger("alembic").setLevel(logging.WARNING)  # which makes the database's tables, one by one
+logging.getLogger("alembic").setLevel(logging.WARNING)  # reports each table that it creates
 
 FOLDER = "mlflow"
 _ID_TAG = "fedge.run"
-_MOST_PARAMS, _MOST_METRICS = 100, 1000  # accepted by MLflow at a time
+_MOST_PARAMS, _MOST_METRICS = 100, 1000  # limits of MLflow per call
 _STATUS = {"completed": "FINISHED", "partial": "FINISHED", "failed": "FAILED"}
 
 
@@ -66,13 +67,13 @@ class _MLflow:
 
 
 def _made(folder: Path) -> Path:
-    """An existing folder."""
+    """Create a folder if missing."""
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def _experiment(client: MlflowClient, name: str, local: Path | None) -> str:
-    """The id of an experiment; one for a local database keeps its files beside the database."""
+    """Id of an experiment; in a local database, its files are stored beside the database."""
     found = client.get_experiment_by_name(name)
     if found:
         return str(found.experiment_id)

@@ -1,14 +1,14 @@
 """Weights & Biases: offline, in ``wandb/`` of the run folder, unless WANDB_MODE says otherwise.
 
-``wandb sync runs/NAME/wandb/offline-run-*`` uploads the offline records. The other variables of W&B
-(WANDB_PROJECT, WANDB_ENTITY, WANDB_DIR, …) hold, too.
+``wandb sync runs/NAME/wandb/offline-run-*`` uploads the offline records. W&B's other variables
+(WANDB_PROJECT, WANDB_ENTITY, WANDB_DIR, …) are respected.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # W&B's own errors would go to its makers
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # W&B's own errors would be sent to its makers
 
 import wandb
 
@@ -19,7 +19,7 @@ class _WeightsAndBiases:
     """A `Tracker`."""
 
     def __init__(self, run: TrackedRun) -> None:
-        wandb.setup(wandb.Settings(silent=True))  # or it would ask for a missing key on the terminal
+        wandb.setup(wandb.Settings(silent=True))  # otherwise it would ask for a missing key on the terminal
         # nothing on the terminal, no source code: only the run's numbers
         settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
         self._run = wandb.init(
@@ -36,7 +36,7 @@ class _WeightsAndBiases:
         )
 
     def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Hand the numbers to W&B's own process."""
+        """Pass the numbers to W&B's own process."""
         for global_round, numbers in rounds:
             self._run.log({"global_round": global_round, **numbers}, step=global_round)
 

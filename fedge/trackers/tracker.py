@@ -1,6 +1,6 @@
-"""The tracker protocol, a run's description for trackers, and the tracker behind a name.
+"""Protocol of trackers, description of a run for them, and a tracker by name.
 
-Each is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only on use.
+Each tracker is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only on use.
 """
 
 import importlib.util
@@ -17,15 +17,15 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Description of a run for opening a tracker.
+    """Description of a run for a tracker.
 
     Attributes:
-        folder: of the run; local trackers write below it.
-        name: of the folder.
-        id: of the run at the tracker, made once and kept when the run goes on; at most 32 letters and digits.
+        folder: run folder, in which local trackers write.
+        name: name of the folder.
+        id: id of the run at the tracker, kept when the run is resumed; at most 32 letters and digits.
         params: configuration, seed, data.
-        resumed: the run is resumed and known to the tracker.
-        result: number distinguishing runs: the mean over clients of the task's first score.
+        resumed: whether the run is resumed and known to the tracker.
+        result: name of the number that compares runs: the mean over clients of the task's first score.
     """
 
     folder: Path
@@ -37,17 +37,17 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """One run at one tracker. Exceptions of its methods end the tracking and not the run."""
+    """One run at one tracker. Exceptions of its methods end the tracking, not the run."""
 
     def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Take in the numbers of global rounds, which come in ascending order and each once."""
+        """Record the numbers of global rounds, which come in ascending order, each once."""
 
     def finish(self, status: str, exit_code: int) -> None:
-        """Take in how the run ended, "completed", "partial" or "failed", and close."""
+        """Record the end of the run, "completed", "partial" or "failed", and close."""
 
 
 def refuse_missing_extra(kind: str) -> None:
-    """Raise ConfigError when the package of a tracker is not installed."""
+    """Raise ConfigError if the package of a tracker is not installed."""
     package = TRACKERS.entry(kind).package
     if package and importlib.util.find_spec(package) is None:
         raise ConfigError(
@@ -57,10 +57,10 @@ def refuse_missing_extra(kind: str) -> None:
 
 
 def open_tracker(kind: str, run: TrackedRun, arguments: Mapping[str, Any]) -> Tracker:
-    """A tracker that has been told of a run.
+    """A tracker, opened for a run.
 
     Raises:
-        Exception: any of the tracker's library.
+        Exception: any error of the tracker's library.
     """
     tracker: Tracker = TRACKERS.load(kind)(run, **arguments)
     return tracker

@@ -1,9 +1,8 @@
-"""Feeds a tracker from a thread of its own: a hanging or failing tracker costs the run neither time nor
-results.
+"""Feeding of a tracker in a separate thread, so that a hanging or failing tracker cannot affect the run.
 
-Every number comes once: which round was handed over last stands in ``tracker.json`` of the run folder, and is
-written before the tracker gets it. A run resumed from an earlier round therefore repeats nothing; if the
-process was killed in between, the tracker may lack a last round and never has one twice.
+Every number is sent once: ``tracker.json`` in the run folder has the number of the last round sent, and is
+written before the round is sent. So a run that is resumed from an earlier round repeats nothing. If the
+process was killed in between, the tracker may lack a last round, but never has one twice.
 """
 
 import logging
@@ -30,21 +29,21 @@ from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 logger = logging.getLogger(__name__)
 
 STATE = "tracker.json"
-FINISH_S = 60.0  # for a tracker to write or upload the rest when a run has succeeded
-FINISH_FAILED_S = 5.0  # the same when it has failed or is to end
+FINISH_S = 60.0  # time for a tracker to write or upload the rest after a successful run
+FINISH_FAILED_S = 5.0  # the same after a failed or interrupted run
 _CONSTANT = ("global_round", "evaluation", "leaf", "num_clients", "train_samples")
 _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 
 
 def round_numbers(result: RoundResult, seconds: float) -> dict[str, float]:
-    """The numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
+    """Numbers of a global round, named ``global/<column>`` and ``leaf-<n>/<column>`` after its tables.
 
-    On the common test set those of ``common-global``, ``common-cluster-<n>`` and ``common-leaf-<n>``, too; of
-    clients' own models those of ``own-<name>``, and ``own-<name>-unseen`` of unseen clients.
-    On the virtual clock those of devices/versions.csv, too, as ``devices/<column>``: virtual time, versions,
-    updates, staleness and all others.
+    They include ``common-global``, ``common-cluster-<n>`` and ``common-leaf-<n>`` on the common test set;
+    ``own-<name>``, and ``own-<name>-unseen`` of unseen clients, for clients' own models; and on the virtual
+    clock ``devices/<column>``, from devices/versions.csv: virtual time, versions, updates, staleness and all
+    others.
 
-    Left out are words, constants, and values not measured. The round took `seconds`.
+    Text, constants, and values not measured are left out. The round took `seconds`.
     """
     known = tables_of(result.learned)
     row = known.rounds.row(GlobalRow(result, seconds))
@@ -94,24 +93,24 @@ def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def _result_name(manifest: Mapping[str, Any]) -> str:
-    """The number of `round_numbers` by which runs are told apart: a mean of their task's first score."""
+    """Name of the number in `round_numbers` that compares runs: a mean of their task's first score."""
     return f"global/test_{scores_of(manifest.get('task'))[0][0].name}_mean"
 
 
 class Tracking:
-    """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
+    """The tracker of one run, or none. All methods except `finish` return at once."""
 
     def __init__(self, kind: str, folder: Path, arguments: Mapping[str, Any] | None = None) -> None:
-        """Track with `kind`, one of `config.registers.parts.TRACKERS`; nothing begins before `start`."""
+        """Tracking by `kind`, one of `config.registers.parts.TRACKERS`; nothing happens before `start`."""
         self._kind = kind
-        self._arguments = arguments or {}  # for one of the user's own
+        self._arguments = arguments or {}  # for a user's tracker
         self._folder = folder
         self._jobs: SimpleQueue[_Round | _End] = SimpleQueue()
-        self._thread: threading.Thread | None = None  # while numbers are taken in
-        self._problem = ""  # why it failed
+        self._thread: threading.Thread | None = None  # while it accepts numbers
+        self._problem = ""  # reason for its failure
 
     def start(self, manifest: Mapping[str, Any]) -> None:
-        """Tell the tracker of the run, new or going on."""
+        """Open the tracker for the run, new or resumed."""
         if self._kind != NONE:
             self._thread = threading.Thread(
                 target=self._work,
@@ -122,21 +121,21 @@ class Tracking:
             self._thread.start()
 
     def observe(self, result: RoundResult, seconds: float) -> list[str]:
-        """Hand over a round, which took `seconds`; returns a line for the user if the tracker has failed."""
+        """Pass on a round, which took `seconds`; returns a line for the user if the tracker has failed."""
         if self._thread is not None:
             self._jobs.put((result.global_round, round_numbers(result, seconds)))
         return self._news()
 
     def finish(self, status: str, exit_code: int, within_s: float) -> list[str]:
-        """Tell the tracker the run's end and let it write the rest; the first call counts.
+        """Pass on the end of the run, and wait for the tracker to write the rest; only the first call counts.
 
         Args:
             status: "completed", "partial" or "failed".
-            exit_code: of the run.
-            within_s: allowed seconds; then the tracker is abandoned.
+            exit_code: exit code of the run.
+            within_s: seconds allowed, after which the tracker is abandoned.
 
         Returns:
-            A line for the user if the tracker has failed or is late.
+            Lines for the user if the tracker has failed or is late.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -151,7 +150,7 @@ class Tracking:
         return self._news()
 
     def _news(self) -> list[str]:
-        """Words on a failure, once."""
+        """A line on a failure, once."""
         problem, self._problem = self._problem, ""
         if not problem:
             return []
@@ -174,12 +173,12 @@ class Tracking:
                     state.write()
                     tracker.log(new)
             tracker.finish(end.status, end.exit_code)
-        except BaseException as error:  # some libraries end the process when they do not like something
+        except BaseException as error:  # some libraries raise SystemExit on errors
             logger.warning("tracker %s failed", self._kind, exc_info=error)
             self._problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
     def _waiting_jobs(self) -> "tuple[list[_Round], _End | None]":
-        """The waiting rounds, at least one or the end: a slow tracker gets many at a time."""
+        """The waiting rounds, at least one or the end; a slow tracker gets many at a time."""
         rounds: list[_Round] = []
         job = self._jobs.get()
         while not isinstance(job, _End):
@@ -204,13 +203,13 @@ class _State:
     """State of one tracker in ``tracker.json``.
 
     Attributes:
-        id: of the run at the tracker.
-        global_round: the last round given to the tracker.
-        is_known: the tracker has been told of the run before.
+        id: id of the run at the tracker.
+        global_round: last round passed to the tracker.
+        is_known: whether the tracker has been opened for the run before.
     """
 
     def __init__(self, path: Path, kind: str) -> None:
-        """Read it; a missing or damaged one is begun anew."""
+        """Read the state; a missing or damaged file counts as new."""
         self._path, self._kind = path, kind
         self._all: dict[str, Any] = {}
         self.id, self.global_round, self.is_known = uuid.uuid4().hex, 0, False
@@ -220,6 +219,6 @@ class _State:
             self.id, self.global_round, self.is_known = str(own["id"]), int(own["global_round"]), True
 
     def write(self) -> None:
-        """Write it, beside the entries of other trackers."""
+        """Write the state, beside the entries of other trackers."""
         self._all[self._kind] = {"id": self.id, "global_round": self.global_round}
         write_whole(self._path, self._all)
