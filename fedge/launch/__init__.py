@@ -1,8 +1,8 @@
-"""Start of a run: checks before any worker starts, and the engines as seen from outside.
+"""Start of a run: checks before any worker starts, then a run on one of the engines.
 
-`preflight` checks a run, `simulate` starts one in this process, `deployed` one on a SuperLink; `command_line`
-and `completion` are the parser's. Inner rooms: `projects` reads pyproject.toml and writes new ones,
-`flower_runs` starts `flwr run` and SuperLinks, `nodes` are a deployment's clients, `leaf_servers` its
+`preflight` checks a run, `simulate` carries one out in this process, and `deployed` one on a SuperLink;
+`command_line` and `completion` belong to the parser. Inner rooms: `projects` reads and creates projects,
+`flower_runs` starts `flwr run` and SuperLinks, `nodes` are a deployment's clients, and `leaf_servers` its
 servers.
 
 Imports only from below: `client_app`, `leaf_app`, `server_app` and rooms below them.

@@ -1,4 +1,4 @@
-"""`fedge clock`: the virtual clock of a study without its training, to preview its course."""
+"""`fedge clock`: a study's virtual clock without training, as a preview."""
 
 import argparse
 import csv

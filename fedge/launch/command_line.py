@@ -1,4 +1,4 @@
-"""Parser of the command line: an unknown word is refused in one line that suggests the nearest."""
+"""Parser of the command line; an unknown word is refused in one line that suggests the nearest one."""
 
 import argparse
 import difflib
@@ -14,14 +14,14 @@ from fedge.config.flat import option_meant, options
 from fedge.config.registers.option import ALIKE, ConfigError, nearest, shown
 from fedge.launch.projects.packaged import is_packaged
 
-UNREADABLE = 2  # exit code of an invalid command line, as of most commands
+UNREADABLE = 2  # exit code for an invalid command line, as in most commands
 
 _USED = "options for -c that most runs set, with their defaults; --help-all shows all of them:"
 _ALL = "options for -c, with their defaults:"
 
 
 class _Subcommands(argparse._SubParsersAction):
-    """Commands under a command: the help of each begins with what the list says about it."""
+    """Subcommands whose help begins with their line in the list of commands."""
 
     def add_parser(self, name: str, **options: Any) -> Any:
         """Parser of a new command; arguments as of argparse's ``add_parser``, `help` among them."""
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
     also: Sequence[str] = ()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Parser of argparse, whose subcommands describe themselves."""
+        """Parser like argparse's, whose subcommands describe themselves."""
         super().__init__(*arguments, **options)
         self.register("action", "parsers", _Subcommands)
 
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def terminal_width() -> int:
-    """Characters in a line of the terminal, as argparse has it."""
+    """Characters per line of the terminal, as argparse determines them."""
     return max(shutil.get_terminal_size().columns - 2, 30)
 
 
@@ -101,13 +101,13 @@ class CommandGroup:
         self._under = under
 
     def add_parser(self, name: str, *, help: str, also: Sequence[str] = (), **options: Any) -> Parser:
-        """Parser of a new command; further arguments as of argparse's ``add_parser``.
+        """Parser of a new command; further arguments as in argparse's ``add_parser``.
 
         Args:
-            name: of the command.
+            name: name of the command.
             help: its line in the list of commands.
-            also: names that other tools have for such a command; a message on one leads to this command.
-            options: of the parser.
+            also: names of such a command in other tools; an error for one of them suggests this command.
+            options: arguments for the parser.
         """
         self.commands.append((name, help))
         parser: Parser = self._under.add_parser(name, help=help, **options)

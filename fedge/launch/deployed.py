@@ -44,8 +44,8 @@ def is_here(address: str) -> bool:
     """Whether the SuperLink at an address, host:port, uses this machine's files.
 
     A port of the loopback interface may be a tunnel, e.g. of ssh, kubectl port-forward or a container; then
-    the listener is no SuperLink of this account. Where the system does not name the listener, it counts as
-    one.
+    the listener is not a SuperLink of this account. If the system does not reveal the listener, it counts as
+    a SuperLink.
     """
     host, _, port = address.rpartition(":")
     if host not in _HERE:
@@ -58,7 +58,7 @@ def _listeners(port: int) -> list[int | None] | None:
     """Process ids listening on a port of this machine; None for other accounts' processes, or if unknown."""
     try:
         found = psutil.net_connections("tcp")
-    except (psutil.Error, OSError, RuntimeError):  # macOS answers only root
+    except (psutil.Error, OSError, RuntimeError):  # macOS tells only root
         return None
     return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
 

@@ -1,4 +1,4 @@
-"""A word on checks before a run that take long: the user's code, which they try, may stand still."""
+"""Message during long checks before a run, which call the user's code and may be stuck in it."""
 
 import sys
 import threading
@@ -13,7 +13,7 @@ _AFTER_S = 60.0  # trials of own code take some seconds, on a busy machine some 
 
 @contextmanager
 def telling_where_it_stands() -> Iterator[None]:
-    """Context, or decorator, in which stderr tells once which line of the user's code is waited for."""
+    """Context, or decorator, in which stderr reports once which line of the user's code has not returned."""
     over = threading.Event()
     threading.Thread(target=_tell, args=(over, _AFTER_S), name="patience", daemon=True).start()
     try:
@@ -23,7 +23,7 @@ def telling_where_it_stands() -> Iterator[None]:
 
 
 def _tell(over: threading.Event, after_s: float) -> None:
-    """Print once where own code stands, looking every `after_s` seconds until `over`."""
+    """Print once which line of the user's code runs, checking every `after_s` seconds until `over`."""
     waited_s = 0.0
     while not over.wait(after_s):
         waited_s += after_s

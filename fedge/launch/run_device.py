@@ -1,7 +1,7 @@
-"""The device of a run in this process where `train.device` is "auto": settled once, before it starts.
+"""Device of a run in this process if `train.device` is "auto": chosen once, before the run starts.
 
-On Ray, in a deployment and at leaf servers, `auto` is a GPU where the client sees one: whoever gave it one,
-by num-gpus or by starting the node there, has chosen.
+On Ray, in a deployment and at leaf servers, `auto` means a GPU if the client sees one: it was given one
+explicitly, by num-gpus or by starting the node there.
 """
 
 from collections.abc import Mapping
@@ -39,15 +39,15 @@ def settle_device(
 
     Args:
         run_config: the run's options, flat.
-        federation: of the run.
+        federation: federation of the run.
         workers: requested number of clients at a time; None for one per core or GPU.
-        prepared: of the run; None to prepare here what the choice needs.
+        prepared: prepared inputs of the run; None to prepare here those that the choice needs.
     """
     if run_config.get(_OPTION, _AUTO) != _AUTO or not torch.cuda.is_available():
         return run_config, prepared
     try:
         prepared = prepared or check(run_config, federation)
-    except ConfigError:  # the run itself says so
+    except ConfigError:  # reported by the run itself
         return run_config, None
     if prepared.computed_on:
         before = CPU if set(prepared.computed_on) == {CPU} else GPU

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from fedge.records.reading.reader import RunData
 
 
-_CLIENTS = 9  # as many as HHAR has users
+_CLIENTS = 9  # one per user of HHAR
 
 
 def simulate(
@@ -147,21 +147,21 @@ def simulate(
 
     try:
         return load_run(outcome.folder)
-    except RunFolderError as error:  # of a name that the caller has never given
+    except RunFolderError as error:  # the caller never gave this name
         if not outcome.reason:
             raise
         raise RunFolderError(f"the run has failed, and its folder is lost: {outcome.reason}") from error
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's as one of Python's, a path as text; all else as it is."""
+    """A NumPy number as a Python number, a path as text; anything else unchanged."""
     if isinstance(value, Path):
         return str(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _refuse_odd_settings(config: Any, workers: Any, terminal: Any) -> None:
-    """Raise ConfigError for a configuration, number of workers or terminal of another kind."""
+    """Raise ConfigError for a configuration, number of workers or terminal of the wrong type."""
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(
             f'config must be a table of options, but is {shown(config)}; give {{"train.lr": 0.1}}'
@@ -181,7 +181,7 @@ def _callbacks(callbacks: Any) -> list[Any]:
     """Callbacks as a list; one name stands for itself, None for none.
 
     Raises:
-        ConfigError: there is nothing to go through.
+        ConfigError: `callbacks` cannot be iterated over.
     """
     if isinstance(callbacks, str) or callbacks is None:
         return [callbacks] if callbacks else []

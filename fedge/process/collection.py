@@ -1,20 +1,20 @@
-"""Python's garbage collection."""
+"""Less work for Python's garbage collector."""
 
 import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PER_CLIENT = 25  # objects between two searches: a round makes some hundred for every client
+_PER_CLIENT = 25  # allocations allowed between collections: a round makes some hundred objects per client
 
 
 @contextmanager
 def spared_imports() -> Iterator[None]:
     """Exclude modules imported in the body from garbage collection, during the import and afterwards.
 
-    PyTorch and Flower create some hundred thousand permanent objects, and scanning them repeatedly takes a
-    fifth of a short run's time. Other objects are collected as usual. If nothing was imported, so are all: a
-    process that carries out one run after another must not keep what the last one has left.
+    PyTorch and Flower create some hundred thousand permanent objects; scanning them again and again takes a
+    fifth of a short run's time. Other objects are collected as usual. If nothing was imported, all objects
+    are: a process that carries out several runs must not keep what the last one has left.
     """
     was_on, modules = gc.isenabled(), len(sys.modules)
     gc.disable()
@@ -29,10 +29,10 @@ def spared_imports() -> Iterator[None]:
 
 @contextmanager
 def searched_seldom(clients: int) -> Iterator[None]:
-    """Let garbage be searched for less often in the body, the more clients a run has.
+    """Context with less frequent garbage collection, the more clients a run has.
 
-    Messages and replies of thousands of clients live until the end of an exchange. Searching all of them
-    every 700 objects (2,000 from Python 3.13), Python's habit, takes a fifth of the round. With few clients
+    Messages and replies of thousands of clients live until the end of an exchange. Scanning all of them every
+    700 objects (2,000 from Python 3.13), Python's default, takes a fifth of the round. With few clients
     nothing changes.
     """
     usual = gc.get_threshold()

@@ -1,6 +1,6 @@
-"""Files that are on disk, complete, when the call returns, also after a power failure.
+"""Files that are completely on disk when the call returns, even after a power failure.
 
-A file must be on disk before it gets its name, and so must the folder's entry: write under another name,
+A file must be on disk before it gets its name, and then its folder's entry, too: write under another name,
 sync, rename, sync the folder.
 """
 
@@ -23,10 +23,10 @@ def sync(path: Path) -> None:
 
 
 def make_durable_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, so that a power failure does not take them.
+    """Create a folder, and any missing folders above it, so that they survive a power failure.
 
     Raises:
-        OSError: one cannot be made.
+        OSError: a folder cannot be created.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
     path.mkdir(parents=True, exist_ok=True)
@@ -80,10 +80,10 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that the user has named: atomically, but into a device or a pipe as it is.
+    """Write a file that the user has named: atomically, or directly into a device or a pipe.
 
     Raises:
-        OSError: it cannot be written; a file that was there is unchanged.
+        OSError: it cannot be written; an existing file is unchanged.
     """
     with output_file(path) as temporary:
         write_new(temporary, content)
@@ -91,10 +91,10 @@ def write_output(path: Path, content: bytes) -> None:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    """Context with the path under which to write a file that the user has named; at its end it is renamed.
+    """Context with the path under which to write a file that the user has named; it is renamed at the end.
 
-    A file that was there stays if the context fails; the new one has its permissions. Into a device, a pipe
-    or an open file the content is copied: /dev/null and /dev/stdout must not be replaced.
+    If the context fails, an existing file is unchanged; otherwise the new one gets its permissions. The
+    content is copied into a device, a pipe or an open file: /dev/null and /dev/stdout must not be replaced.
 
     Raises:
         OSError: it cannot be written.
@@ -106,7 +106,7 @@ def output_file(path: Path) -> Iterator[Path]:
             with temporary.open("rb") as written, path.open("wb") as device:
                 shutil.copyfileobj(written, device)
         return
-    # several processes may write it at a time, on several machines
+    # several processes, on several machines, may write it at the same time
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         yield temporary
@@ -118,7 +118,7 @@ def output_file(path: Path) -> Iterator[Path]:
             error.filename = str(path)  # the name that the user knows
         raise
     finally:
-        with suppress(OSError):  # a full disk has raised before
+        with suppress(OSError):  # a full disk has been reported before
             temporary.unlink(missing_ok=True)
 
 
@@ -132,7 +132,7 @@ def _is_open_elsewhere(path: Path) -> bool:
 
 @contextmanager
 def removed_on_failure(folder: Path) -> Iterator[None]:
-    """Context that writes into a folder made for it: if that fails, the folder goes with all its files."""
+    """Context for writing into a new folder, which is removed with all its files on failure."""
     try:
         yield
     except BaseException:

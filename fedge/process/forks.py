@@ -1,20 +1,20 @@
-"""Forks of a process in which PyTorch or Polars has worked: there both wait forever for threads, or crash."""
+"""Refusal of forks of a process that has used PyTorch or Polars, which would wait forever or crash."""
 
 import os
 
 from fedge.config.registers.option import ConfigError
 
-_worked_in = 0  # process in which they have worked; 0 for none
+_worked_in = 0  # process that has used them; 0 for none
 
 
 def refuse_fork(what: str) -> None:
-    """Note that the libraries work in this process.
+    """Note that this process uses the libraries.
 
     Args:
-        what: the call, for the error.
+        what: name of the call, for the error.
 
     Raises:
-        ConfigError: they have worked in a process of which this one is a fork.
+        ConfigError: this process is a fork of one that has used them.
     """
     global _worked_in
     if _worked_in not in (0, os.getpid()):

@@ -1,7 +1,7 @@
-"""Identity of a run's process, by which a later reader can tell whether it is still alive.
+"""Identity of a run's process, from which a later reader can tell whether it is still alive.
 
-Process ids are reused, so the start time is recorded, too, and the boot and the host (or container) within
-which both are valid.
+Process ids are reused, so the start time is recorded as well, together with the boot and the host (or
+container) within which both are valid.
 """
 
 import os

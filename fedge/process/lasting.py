@@ -1,8 +1,8 @@
-"""A ClientApp's process that stays for the next message, because it has opened a GPU.
+"""A ClientApp's process that stays for the next message because it has opened a GPU.
 
-A GPU's context and libraries take seconds to open, and cannot be passed on by a fork. So `fedge node` lets
-such a process answer message after message; all others end with their message. One that has failed ends, too:
-an error may leave a GPU unusable for its process. Code of the user's, imported for one run, is imported again
+Opening a GPU's context and libraries takes seconds, and forks cannot share them. So `fedge node` lets such a
+process handle further messages; all others end with their message. One that has failed ends as well, because
+an error may leave a GPU unusable for its process. The user's code, imported for one run, is imported again
 for another, as it may have changed.
 """
 
@@ -17,9 +17,9 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class _Life:
-    """Facts of this process."""
+    """State of this process."""
 
-    may_stay = False  # its starter takes further answers
+    may_stay = False  # its starter may send further messages
     failed = False
     run: int | None = None
     before: Collection[str] = frozenset()  # modules imported before the first message
@@ -29,12 +29,12 @@ _life = _Life()
 
 
 def allow_to_stay() -> None:
-    """Note that the starter of this new process has further messages for it."""
+    """Note that the starter of this new process may send further messages to it."""
     _life.may_stay, _life.failed, _life.before = True, False, frozenset(sys.modules)
 
 
 def stays() -> bool:
-    """Whether this process serves further messages."""
+    """Whether this process handles further messages."""
     return _life.may_stay and not _life.failed and holds_gpu()
 
 
@@ -45,12 +45,12 @@ def holds_gpu() -> bool:
 
 
 def note_failure() -> None:
-    """Let this process end with its message."""
+    """Make this process end with its message."""
     _life.failed = True
 
 
 def begin_message_of(run: int) -> None:
-    """Forget the code that another run has brought; call before a message's work."""
+    """Forget code imported for another run; call before handling a message."""
     if _life.may_stay and _life.run not in (None, run):
         for name in brought(_life.before):
             del sys.modules[name]
@@ -58,7 +58,7 @@ def begin_message_of(run: int) -> None:
 
 
 def brought(before: Collection[str]) -> list[str]:
-    """Modules imported since, from the folders in which code of the user's is looked for."""
+    """Modules imported since then from the folders that are searched for the user's code."""
     folders = [Path(folder) for folder in {*looked_in(), str(Path.cwd())}]
     return [
         name

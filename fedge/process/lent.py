@@ -23,7 +23,7 @@ def lend_output(path: Path) -> Iterator[None]:
     """Context that passes descriptors 1 and 2 to this user's processes that connect to the socket `path`.
 
     Raises:
-        ConfigError: there can be no socket, as where its path is longer than a system's sockets allow.
+        ConfigError: the socket cannot be created, e.g. because its path is longer than the system allows.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         try:
@@ -40,7 +40,7 @@ def lend_output(path: Path) -> Iterator[None]:
             with suppress(OSError):  # the listener was shut down
                 while True:
                     connection, _ = listener.accept()
-                    with connection, suppress(OSError):  # one that hung up costs the next one nothing
+                    with connection, suppress(OSError):  # one that hung up does not affect the next
                         socket.send_fds(connection, [b"o"], list(_DESCRIPTORS))
 
         thread = threading.Thread(target=serve, name="lend-output", daemon=True)
@@ -54,9 +54,9 @@ def lend_output(path: Path) -> Iterator[None]:
 
 
 def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
-    """Replace descriptors 1 and 2 by those another process lends; returns whether one does.
+    """Replace descriptors 1 and 2 by those that another process lends; returns whether one does.
 
-    Both or none: of a lender that sends anything else nothing is taken.
+    Both are replaced or none, which is so if the lender sends anything else.
     """
     path = (os.environ if environment is None else environment).get(VARIABLE, "")
     if not path:

@@ -27,7 +27,7 @@ _MOST_FAILURES = 20  # reasons of clients' failures whose traceback is kept
 
 
 def _is_on_a_client(record: logging.LogRecord) -> bool:
-    """Whether Flower's engine logs it for a client's failure."""
+    """Whether Flower's engine logged it for a client's failure."""
     return record.name == "flwr" and (record.module, record.funcName) in _ON_FAILURES
 
 
@@ -65,10 +65,11 @@ class _RunLog(logging.FileHandler):
             self.handleError(record)
 
     def _is_repetition(self, record: logging.LogRecord) -> bool:
-        """Whether a record of Flower's engine on a client's failure has nothing new.
+        """Whether a record of Flower's engine on a client's failure adds nothing new.
 
-        Three come with every failure, the last of which, a traceback, holds the others. Fedge tells each
-        failure in one line, so a reason's first traceback suffices, to find the place in the user's code.
+        Each failure comes with three records, the last of which, a traceback, includes the others. Fedge
+        reports each failure in one line, so the first traceback for a reason is enough to find the place in
+        the user's code.
         """
         if not _is_on_a_client(record):
             return False
@@ -178,9 +179,9 @@ def keep_early_engine_errors() -> None:
 
 @contextmanager
 def without_flowers_news() -> Iterator[None]:
-    """Context, or decorator, in which Flower's logger passes on warnings and errors only.
+    """Context, or decorator, in which Flower's logger passes on only warnings and errors.
 
-    For checks before a run's log is open: a strategy on trial reports its samples to the terminal otherwise.
+    For checks before a run's log is open: a strategy on trial would report its samples on the terminal.
     """
     flower = logging.getLogger("flwr")
     level = flower.level
@@ -196,7 +197,7 @@ _said_by_flower: set[str] = set()
 
 @contextmanager
 def flowers_words_once() -> Iterator[None]:
-    """Context in which Flower's logger says nothing that it has said in one before, since the log was opened.
+    """Context in which Flower's logger repeats no record of an earlier such context with the same log.
 
     A strategy is constructed for every leaf, and warns of its arguments each time.
     """

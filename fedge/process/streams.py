@@ -1,4 +1,4 @@
-"""Standard streams of a process that must work with or without a reader."""
+"""Standard streams of a process that must work whether or not they have a reader."""
 
 import codecs
 import os
@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-# in ASCII: a lost minus would be another number
+# ASCII signs: without its minus, a number would be another one
 _IN_ASCII = str.maketrans(
     {"−": "-", "–": "-", "—": "-", "±": "+-", "≥": ">=", "≤": "<=", "×": "x", "✗": "x", "→": "->", "…": "..."}
 )
@@ -46,7 +46,7 @@ def replace_unprintable() -> None:
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Text in place of what an encoding lacks, and where it ends."""
+    """Replacement for characters that an encoding lacks, and where they end."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end].translate(_IN_ASCII)

@@ -1,4 +1,4 @@
-"""Versions that results depend on beside configuration and data: packages and Fedge's own code."""
+"""Versions that results depend on besides configuration and data: packages and Fedge's own code."""
 
 import hashlib
 import os

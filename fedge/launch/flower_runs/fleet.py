@@ -1,4 +1,4 @@
-"""A SuperLink reachable by SuperNodes on other machines, and by nobody else.
+"""A SuperLink that can be reached from other machines only by SuperNodes.
 
 It is Flower's own command, with addresses that keep the other interfaces closed. SuperNodes connect over TLS
 to a public address and authenticate with registered keys. Everything else listens on the loopback interface
@@ -57,20 +57,20 @@ for key in keys:
         pass
     sys.stdout.flush()  # its answer is whole before that to the next key
 """
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in Flower's words, also where nobody sees colours
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in Flower's output, even where no terminal shows colours
 _EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
-_LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; its exit code is always 0
+_LET_IN = ("registered successfully", "already")  # in Flower's reply to a key; its exit code is always 0
 
 
 class KeysRefusedError(ConfigError):
-    """Flower refuses keys of SuperNodes; others of the same call are in.
+    """Error for SuperNodes' keys that Flower refuses; the others of the same call are registered.
 
     Attributes:
         keys: the refused ones.
     """
 
     def __init__(self, keys: Sequence[Path], why: str) -> None:
-        """Refused keys, and the words of Flower."""
+        """Refused keys, and Flower's explanation."""
         self.keys = tuple(keys)
         names = ", ".join(key.name for key in keys)
         super().__init__(
@@ -191,7 +191,7 @@ def await_free(option: str, address: str) -> None:
     Two listeners on one port would each get every other SuperNode.
 
     Raises:
-        ConfigError: the address stays in use, or is none of this machine's.
+        ConfigError: the address stays in use, or does not belong to this machine.
     """
     deadline = time.monotonic() + _FREE_S
     while why := fault_of_listening(address):
@@ -203,7 +203,7 @@ def await_free(option: str, address: str) -> None:
 
 
 def _text_of(key: Path) -> str:
-    """Text of a public key's file; ConfigError if it is none."""
+    """Text of a public key's file; ConfigError if it is not one."""
     try:
         return key.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -212,7 +212,7 @@ def _text_of(key: Path) -> str:
 
 
 def _fault_of(key: Path) -> str:
-    """Reason why a public key's file is none; empty if it is one."""
+    """Reason why a file is not a public key; empty if it is one."""
     try:
         _text_of(key)
     except ConfigError as error:

@@ -1,9 +1,9 @@
 """`flwr run` as a child process: live output, no process left behind, and a truthful exit code.
 
-Flower always exits with 0; 1.25 kills its simulation 0.25 s after a Ctrl-C, and 1.41 and 1.42 print
-nothing and leaves a SuperLink behind (`fedge.launch.flower_runs.superlink`). Here it runs in its own session,
-so a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then ends what
-is left. The manifest tells how the run ended.
+Flower always exits with 0. Version 1.25 kills its simulation 0.25 s after a Ctrl-C; 1.41 and 1.42 print
+nothing and leave a SuperLink behind (`fedge.launch.flower_runs.superlink`). Here Flower runs in its own
+session, so a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then
+ends what is left. The manifest tells how the run ended.
 """
 
 import signal
@@ -99,15 +99,15 @@ def _started(
 
 
 def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
-    """Write that a run was interrupted; say so where its simulation could not, below its live view."""
+    """Record that a run was interrupted, and print it below the live view if the simulation could not."""
     if _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted"):
         print("", *failure_lines(folder, interrupted.reason, interrupted.exit_code), sep="\n", flush=True)
 
 
 def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> bool:
-    """Write to the manifest how the run was ended from here, unless it has ended before.
+    """Record in the manifest how the run was ended from here, unless its end is recorded already.
 
-    True if nothing had ended it.
+    Returns True if nothing had ended it before.
 
     Args:
         folder: the run folder.

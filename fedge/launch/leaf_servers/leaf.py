@@ -92,7 +92,7 @@ def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared
 
 
 def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
-    """Dismiss the leaf servers of a run that has ended; of one that can be resumed, they wait for that."""
+    """Tell leaf servers that the run has ended; if it can be resumed, they wait for that instead."""
     if outcome.status in ("completed", "partial"):
         engine.dismiss()
     elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):
@@ -100,7 +100,7 @@ def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
 
 
 def _resume_words(address: str, certificates: Path, owners: bool) -> str:
-    """Arguments of `fedge resume` by which the run has its leaf servers again."""
+    """Arguments for `fedge resume` that connect the run to its leaf servers again."""
     return " " + shlex.join(["--leaves", address, "--certs", str(certificates), *["--owners"] * owners])
 
 

@@ -1,4 +1,4 @@
-"""A process of leaf servers around its runs: its folder, its log, first contact with the cloud, its end."""
+"""Setting of a leaf server's process: its folder, its log, first contact with the cloud, its end."""
 
 import argparse
 import os
@@ -38,9 +38,9 @@ def make_folder(folder: Path) -> None:
 
 
 def refuse_other_cloud(options: argparse.Namespace) -> None:
-    """Raise ConfigError where --cloud is no address, or the server there is no cloud of this authority.
+    """Raise ConfigError if --cloud is not an address, or the server there is not a cloud of this authority.
 
-    A cloud that is not there yet is waited for.
+    A cloud that is not reachable yet is waited for.
     """
     refuse_other_authority("--cloud", options.cloud, options.certs / f"{AUTHORITY}.crt", CLOUD)
 

@@ -1,11 +1,12 @@
 """A node's ClientApps: a forked process per message, or one for all messages once it holds a GPU.
 
-A child ends with its message, unless it says that it stays (`fedge.process.lasting`); then it gets the next
-message's arguments through a pipe. If it is gone or at work, the message gets a process of its own.
+A child ends with its message unless it reports that it stays (`fedge.process.lasting`); then it gets the next
+message's arguments through a pipe. If it is gone or busy, a new process handles the message.
 
 Flower's program ends its process: `flwr_exit` starts a thread that kills it after some seconds, and every
 message starts a thread that watches Flower's starter. In a child that may stay, `flwr_exit` only leaves the
-program, and a starter is watched once. A Flower without these names gets a process per message.
+program, and the starter is watched only once. With a Flower that lacks these names, each message has its own
+process.
 """
 
 import inspect
@@ -47,7 +48,7 @@ def reap(*_: Any) -> None:
 
 @dataclass
 class _Kept:
-    """A child that may stay: its pipes' ends here, and whether it waits for a message."""
+    """A child that may stay: this end of its pipes, and whether it waits for a message."""
 
     pid: int
     orders: int
@@ -61,15 +62,15 @@ class ClientApps:
         """Prepare to run Flower's program, with its output to `output`."""
         self._program = program
         self._output = output
-        self._kept: dict[int, _Kept] = {}  # by the pipe on which it says that it stays
+        self._kept: dict[int, _Kept] = {}  # by the pipe on which it reports that it stays
 
     @property
     def descriptors(self) -> list[int]:
-        """Pipes on which children say that they stay, for `select`."""
+        """Pipes on which children report that they stay, for `select`."""
         return list(self._kept)
 
     def hear(self, ready: Iterable[int]) -> None:
-        """Take in what children have said; at most one is kept waiting, and one that has ended is dropped."""
+        """Read the children's reports; at most one is kept waiting, and one that has ended is dropped."""
         for said in self._kept.keys() & set(ready):
             waits = any(child.idle for child in self._kept.values())
             if os.read(said, len(_STAYS)) and not waits:
@@ -78,7 +79,7 @@ class ClientApps:
                 self._let_go(said)
 
     def start(self, words: Sequence[str]) -> None:
-        """Have a message answered, by its arguments for Flower's program."""
+        """Handle a message, given by its arguments for Flower's program."""
         self._hear_now()
         for said, child in list(self._kept.items()):
             if not child.idle:
@@ -88,7 +89,7 @@ class ClientApps:
             try:
                 os.write(child.orders, (SEPARATOR.join(words) + "\n").encode())
                 return
-            except OSError:  # it has died since
+            except OSError:  # it has died meanwhile
                 self._let_go(said)
         self._fork(words)
 
@@ -133,10 +134,10 @@ def be_client_app(program: Callable[[], object], words: Sequence[str], orders: i
     """Run the program for a message, and for further ones while this process stays; returns an exit code.
 
     Args:
-        program: Flower's.
+        program: Flower's program.
         words: its arguments.
-        orders: pipe with those of further messages.
-        saying: pipe for saying that this process stays.
+        orders: pipe with the arguments of further messages.
+        saying: pipe on which to report that this process stays.
     """
     if _leaves_only():
         lasting.allow_to_stay()
@@ -172,7 +173,7 @@ def _run(program: Callable[[], object], words: Sequence[str]) -> int:
 
 
 def _leaves_only() -> bool:
-    """Have Flower's program leave this process alive; False where this Flower has other names."""
+    """Keep Flower's program from ending this process; False if this Flower has other names."""
     runtime, handlers = _module(_RUNTIME), _module(*_HANDLERS)
     ends, watch = getattr(runtime, "flwr_exit", None), getattr(runtime, "start_parent_process_monitor", None)
     close = getattr(handlers, "trigger_exit_handlers", None)
@@ -200,7 +201,7 @@ def _leaves_only() -> bool:
 
 
 def _module(*names: str) -> ModuleType | None:
-    """The first of these modules of Flower's that is there; None where this version has none of them."""
+    """The first of these modules of Flower that exists; None if this version has none of them."""
     for name in names:
         with suppress(ImportError):
             return import_module(name)

@@ -9,11 +9,11 @@ only the time of a reply is replaced (`fedge.link.untimed`).
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
 message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to
 send message" and drops it (`fedge.link.untimed` prevents the usual cause). Either is restarted, and the run
-asks again. If it could not sign off, the SuperLink considers its predecessor present for up to a minute and
-reports that the new one "could not be activated"; it is restarted until admitted. Where a SuperLink was
-restarted without its database, as after the withdrawal of another node's key, it answers "Node ID … not
-found", on which Flower's SuperNode ends; it is restarted, and activated by its key. From 1.41 on the answer
-is "401 Unauthorized", and the SuperNode may end with no other word than that it did so gracefully.
+asks again. If it could not sign off, the SuperLink considers it present for up to a minute, and reports that
+the new one "could not be activated"; the new one is restarted until admitted. A SuperLink that was restarted
+without its database, as after another node's key was withdrawn, answers "Node ID … not found", on which
+Flower's SuperNode ends; it is restarted, and activated by its key. From 1.41 on the answer is "401
+Unauthorized", and the SuperNode may report no more than that it ended gracefully.
 """
 
 import gc
@@ -48,7 +48,7 @@ from fedge.process.endings.parent import ending_with_parent
 _LOST, _FORGOTTEN = b"has lost a message", b"is not known to its SuperLink any more"
 _LOSSES = (b"Failed to receive message", b"Failed to send message")
 _UNKNOWN = re.compile(rb"Node ID \d+ not found|'401 Unauthorized'")
-_TAIL = 40  # bytes in which the beginning of such words may lie
+_TAIL = 40  # bytes of output that may hold the beginning of such words
 _ADMITTED, _LEFT = b"SuperNode ID: ", b"SuperNode terminated gracefully"
 _REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
@@ -186,12 +186,12 @@ class _Words:
     """Output of a SuperNode: its admission or refusal, and the reason to restart it."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """No output yet."""
         self.refused, self._is_in, self._last = False, False, b""
         self.reason: bytes | None = None
 
     def add(self, words: bytes) -> None:
-        """Look at further output; words may begin in one piece and end in the next."""
+        """Examine further output; words may begin in one piece and end in the next."""
         self._last = self._last[-_TAIL:] + words
         self._is_in = self._is_in or _ADMITTED in self._last
         self.refused = self.refused or _REFUSED in self._last
@@ -201,12 +201,12 @@ class _Words:
             self.reason = _FORGOTTEN
 
     def _is_forgotten(self) -> bool:
-        """Whether the SuperLink does not know this node: signals to this process do not end it this way."""
+        """Whether the SuperLink does not know this node; a signal to this process has another effect."""
         return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
 
 
 def _passed_on(said: int, heard: list[int], news: SuperNodeOutput) -> bytes:
-    """Give the SuperNode's output, and print it without repetitions; stop listening at its end."""
+    """Read the SuperNode's output, and print it without repetitions; stop listening at its end."""
     words = os.read(said, _CHUNK)
     if not words:
         heard.remove(said)

@@ -1,8 +1,8 @@
-"""GPUs of a machine among its nodes: each starts with another one, where there are several.
+"""Distribution of a machine's GPUs over its nodes, each of which starts with a different one if possible.
 
-Nodes of one account hold locks on files of a folder of theirs. A node puts the least used GPU first in
-``CUDA_VISIBLE_DEVICES``: its clients compute on the first, and processes of one client (`train.processes`) on
-the next ones, too. The system gives a lock back when the node has ended.
+Nodes of one account lock files in a common folder. A node puts the least used GPU first in
+``CUDA_VISIBLE_DEVICES``: its clients compute on the first, and processes of one client (`train.processes`)
+also on the next ones. The system releases a lock when the node ends.
 """
 
 import fcntl
@@ -25,9 +25,9 @@ _MOST_BESIDE = 64  # nodes on one GPU
 
 
 def take_gpu() -> str:
-    """Let this process and its children see another GPU first than other nodes; returns a line on it.
+    """Make this process and its children see another GPU first than other nodes; returns a line on it.
 
-    Empty where there is no GPU, or nothing to say: one GPU, and no other node.
+    Empty without a GPU, and for the only node on a single GPU.
     """
     names = gpu_names(_listing(), os.environ.get(VISIBLE))
     folder = _folder() if names else None
@@ -49,7 +49,7 @@ def gpu_names(listing: str, visible: str | None) -> list[str]:
     A GPU cut into slices (MIG) is represented by its slices.
 
     Args:
-        listing: of the driver (``nvidia-smi -L``).
+        listing: the driver's listing (``nvidia-smi -L``).
         visible: CUDA_VISIBLE_DEVICES; None for all.
 
     >>> gpu_names("GPU 0: H100 (UUID: GPU-a)\\nGPU 1: H100 (UUID: GPU-b)\\n", None)
@@ -70,7 +70,7 @@ def gpu_names(listing: str, visible: str | None) -> list[str]:
 
 
 def taken(names: Sequence[str], folder: Path) -> tuple[int, int]:
-    """Number of the GPU with the fewest nodes, now locked by this process, and how many others use it."""
+    """Number of the GPU with the fewest nodes, which this process locks, and how many others use it."""
     for beside in range(_MOST_BESIDE):
         for place, name in enumerate(names):
             if _locked(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{beside}"):
@@ -93,7 +93,7 @@ def _locked(path: Path) -> bool:
 
 
 def _folder() -> Path | None:
-    """Folder of this account's locks; None where another account holds its name."""
+    """Folder of this account's locks; None if another account has one of its name."""
     path = Path(tempfile.gettempdir()) / f"fedge-gpus-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

@@ -2,7 +2,7 @@
 
 A client's output through Python is limited where it is written (`fedge.process.output`). This module limits
 the rest, e.g. writes of native code to its descriptors: to 256 KiB per ClientApp and 4 MiB per hour in total.
-Of Flower's lines on attempts to reach a SuperLink that does not answer, the first is passed on.
+Of Flower's lines on attempts to reach a SuperLink that does not respond, only the first is passed on.
 """
 
 import os
@@ -16,7 +16,7 @@ A_CLIENT_APP = 2**18  # bytes
 AN_HOUR = 2**22
 _HOUR_S = 3600.0
 _CHUNK = 65536
-_ATTEMPT, _CONTACT = b"Connection attempt failed, retrying", b"Connection successful"  # in Flower's words
+_ATTEMPT, _CONTACT = b"Connection attempt failed, retrying", b"Connection successful"  # in Flower's output
 _KEPT = b"\n\r\t"
 _HARMLESS = bytes(byte if byte >= 32 or byte in _KEPT else ord("?") for byte in range(256))
 
@@ -57,7 +57,7 @@ class NodeOutput:
         return pid
 
     def renew(self, pid: int) -> None:
-        """Give a process that answers a further message its limit anew."""
+        """Reset the limit of a process that handles a further message."""
         for pipe in self._pipes.values():
             if pipe.pid == pid:
                 pipe.room = A_CLIENT_APP
@@ -102,7 +102,7 @@ class SuperNodeOutput:
         self._has_contact = True
 
     def passed(self, said: bytes) -> bytes:
-        """Part of further output that is to be printed.
+        """Part of further output that should be printed.
 
         A line is written at once, so it seldom arrives in two pieces; then both are passed on.
         """

@@ -153,7 +153,7 @@ def parse_override(text: str) -> dict[str, Scalar]:
 
 
 def refuse_unquoted(overrides: Sequence[str]) -> None:
-    """Raise ConfigError for text without quotes in ``-c`` of `flwr run`: Flower takes TOML alone."""
+    """Raise ConfigError for text without quotes in ``-c`` of `flwr run`, because Flower only takes TOML."""
     for text in overrides:
         for key, value in _PAIR.findall(text):
             if _quoted(value) != value:

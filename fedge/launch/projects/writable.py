@@ -1,7 +1,7 @@
 """A project in a place where nothing can be written, e.g. a volume that is mounted read-only.
 
-`flwr run` writes into the project it submits: a folder for credentials, and newer versions edit its
-pyproject.toml. From here it gets a copy of what it sends to the SuperLink.
+`flwr run` writes into the project that it submits: a folder for credentials, and newer versions edit its
+pyproject.toml. So it gets a copy of the files that it sends to the SuperLink.
 """
 
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
 
-_SENT = (".py", ".toml", ".md")  # what a bundle of Flower 1.25 to 1.42 has
+_SENT = (".py", ".toml", ".md")  # files in a bundle of Flower 1.25 to 1.42
 _WRITTEN = (".", ".flwr", ".flwr/.credentials", "pyproject.toml")
 _PASSED_OVER = frozenset({".flwr", ".git", ".venv", "__pycache__"})
 
 
 def writable_project(folder: Path, place: Path) -> Path:
-    """The project's folder, or where Flower cannot write there a copy of what it submits.
+    """The project's folder; or, if Flower cannot write there, a copy of the files that it submits.
 
     Args:
         folder: the project's folder.
@@ -40,14 +40,14 @@ def writable_project(folder: Path, place: Path) -> Path:
 
 
 def _copy(folder: Path, copy: Path) -> None:
-    """Copy what Flower submits, with the lists of what it leaves out; raises OSError."""
+    """Copy the files that Flower submits, and its lists of exclusions; raises OSError."""
     for above, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in _PASSED_OVER]
         into = copy / Path(above).relative_to(folder)
         for name in names:
             if name == ".gitignore" or Path(name).suffix in _SENT:
                 into.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(Path(above, name), into / name)  # rights stay behind: the copy is written to
+                shutil.copyfile(Path(above, name), into / name)  # without permissions: Flower writes here
 
 
 def _raise(error: OSError) -> None:

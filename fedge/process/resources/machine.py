@@ -83,9 +83,9 @@ def fits_in_memory(num_bytes: float) -> bool:
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
     """Limits from this process's cgroups: cores, MiB of memory, and MiB left of it; None without a limit.
 
-    The lowest limit of the cgroup and its ancestors holds, and the least that one of them has left: others
-    may share an ancestor. The kernel counts pages of files as used, but gives them back before it refuses
-    memory, so they are left, as in the machine's own MemAvailable.
+    The lowest limit of the cgroup and its ancestors applies, and the least memory left in any of them,
+    because others may share an ancestor. The kernel counts pages of files as used, but frees them before it
+    refuses memory, so they count as left here, as in the machine's own MemAvailable.
     """
     cores: list[float] = []
     most: list[float] = []
@@ -126,7 +126,7 @@ def _words(path: Path) -> tuple[str, str] | None:
 
 
 def _given_back(folder: Path) -> int:
-    """Bytes of a cgroup's pages of files, those of its descendants included; 0 if unknown."""
+    """Bytes of file pages in a cgroup and its descendants, which the kernel can free; 0 if unknown."""
     found: dict[str, str] = {}
     with suppress(OSError, ValueError):
         found = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
