@@ -1,7 +1,7 @@
-"""Several clients' steps as one: stacked weights, gradients by `torch.func.vmap`, one update of all.
+"""Steps of several clients computed as one: stacked weights, gradients by `torch.func.vmap`, one update.
 
-A measurement, not a way to train: it says whether a GPU whose kernels wait for one another would do more
-steps per second if clients shared them. Clients must have batches of one size and the same settings. Source:
+This is a measurement, not a way to train: it shows whether a GPU whose kernels wait for each other would do
+more steps per second if clients shared them. Clients need batches of one size and the same settings. Source:
 PyTorch's notes on model ensembling.
 
 Shape letters: K clients, B windows of a batch, C channels, T samples.
@@ -20,18 +20,18 @@ from fedge.training.settings import LocalTraining
 
 
 class BatchedStep:
-    """A step of K clients at once, with the terms of `fedge.training.sgd` but correction and proximal term.
+    """A step of K clients at once, like that of `fedge.training.sgd` without correction and proximal term.
 
     Attributes:
         state: stacked weights, velocities and buffers, each (K, …); changed in place.
     """
 
     def __init__(self, models: Sequence[nn.Module], settings: LocalTraining) -> None:
-        """Stack K models of one kind, which stay as they are.
+        """Stack K models of one kind, which are not changed.
 
         Args:
-            models: on one device, in training mode.
-            settings: of all of them.
+            models: models on one device, in training mode.
+            settings: settings common to all.
         """
         weights, buffers = stack_module_state(list(models))
         self._weights = {name: w.detach().contiguous() for name, w in weights.items()}
@@ -44,7 +44,7 @@ class BatchedStep:
         )
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Take a step of each on its batch, x (K, B, C, T) and y (K, B); returns their losses (K,)."""
+        """Take a step for each client on its batch, x (K, B, C, T) and y (K, B); returns the losses (K,)."""
         gradients, (losses, buffers) = self._gradients(self._weights, self._buffers, x, y)
         with torch.no_grad():
             for name, buffer in buffers.items():
@@ -63,7 +63,7 @@ class BatchedStep:
         return loss, after
 
     def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Gradients (K, …), each client's shortened by its own norm."""
+        """Gradients (K, …), clipped by each client's own norm."""
         if not self._settings.clip_norm:
             return gradients
         norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()

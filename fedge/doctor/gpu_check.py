@@ -1,7 +1,7 @@
-"""``fedge doctor --gpu``: do the GPUs of this machine behave as docs/gpu.md says? In one file to send in.
+"""``fedge doctor --gpu``: do the GPUs of this machine behave as docs/gpu.md says? The result is one file.
 
-Every check trains with Fedge's own code on generated windows, and prints one line with its figures; a failed
-check gives the reason, and the others continue. The file names no person, host or folder.
+Every check trains with Fedge's own code on generated windows, and prints one line with its figures. A failed
+check reports its reason, and the others continue. The file names no person, host or folder.
 """
 
 import io
@@ -78,8 +78,8 @@ def all_checks(device: str = "cuda", project: ProjectNetwork | None = None) -> I
     """All checks one by one, on "cuda", or on "cpu" where they are meaningful.
 
     Args:
-        device: to check.
-        project: gives the network of the project; None where there is none.
+        device: device to check.
+        project: function that gives the project's network; None without a project.
     """
     settle_gpus(FLOAT32)
     yield from (_checked(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
@@ -325,7 +325,7 @@ def can_check() -> bool:
 def check_gpus(device: str = "cuda", file: Path = FILE, project: ProjectNetwork | None = None) -> int:
     """Make all checks, print a line on each, and write them to a file; returns the number of failures.
 
-    `project` gives the network of the project, if there is one.
+    `project` gives the network of the project, if any.
     """
     found = []
     for one in all_checks(device, project):

@@ -1,6 +1,6 @@
 """Steps per second of a network on all cores, on a GPU, and with several clients batched on it.
 
-`fedge doctor --gpu` measures the network of the project it is called in; the result is remembered for
+`fedge doctor --gpu` measures the network of the project in which it is called, and stores the result for
 `train.device = "auto"` (`fedge.training.device_speeds`).
 """
 
@@ -21,8 +21,8 @@ from fedge.training.settings import LocalTraining
 from fedge.training.sgd import GRAPH_FROM, Sgd
 
 CLIENTS = 8  # batched on a GPU
-_SECONDS = 0.5  # of each measurement, about
-_FEWEST, _MOST = 2, 200  # steps of each
+_SECONDS = 0.5  # approximate duration of a measurement
+_FEWEST, _MOST = 2, 200  # steps of a measurement
 _TRIES = 3
 
 Make = Callable[[], nn.Module]
@@ -33,10 +33,10 @@ class Subject:
     """Network and windows to measure.
 
     Attributes:
-        make: gives a new network on the CPU; always the same weights.
+        make: function that gives a new network on the CPU, always with the same weights.
         x: (N, C, T) float32, or tokens (N, T) int64; at least one batch.
-        y: (N, …).
-        settings: of training.
+        y: labels, (N, …).
+        settings: settings of training.
     """
 
     make: Make
@@ -45,7 +45,7 @@ class Subject:
     settings: LocalTraining
 
     def epoch_of(self, steps: int) -> tuple[Tensor, Tensor]:
-        """Windows (steps · B, …) and y (steps · B, …) of full batches: the subject's, again and again."""
+        """Windows (steps · B, …) and y (steps · B, …) for full batches: the subject's, repeated."""
         rows = torch.arange(steps * self.settings.batch_size) % len(self.y)
         return self.x[rows], self.y[rows]
 
@@ -81,14 +81,14 @@ def device_speed(subject: Subject, device: str, is_recorded: bool) -> float:
 
 
 def _trained(subject: Subject, model: nn.Module, steps: int) -> None:
-    """Train a model for some steps; its weights are on the host at the end, so nothing is left to do."""
+    """Train a model for some steps; copies its weights to the host, so that all work is done."""
     x, y = subject.epoch_of(steps)
     settings = replace(subject.settings, epochs=1, steps=0)
     train(model, x, y, settings, torch.Generator().manual_seed(0))
 
 
 def _steps(work: Callable[[int], object]) -> int:
-    """Steps that take about as long as a measurement should."""
+    """Number of steps that takes about as long as a measurement should."""
     work(1)
     began = time.perf_counter()
     work(_FEWEST)
@@ -97,7 +97,7 @@ def _steps(work: Callable[[int], object]) -> int:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some tries."""
+    """Seconds of the fastest of several tries."""
     seconds = []
     for _ in range(_TRIES):
         began = time.perf_counter()
@@ -111,13 +111,14 @@ def _best(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class BatchedSpeeds:
-    """Steps per second of all clients together on one device, and how alike the ways are.
+    """Steps per second of all clients together on one device, and how closely the methods agree.
 
     Attributes:
-        in_turn: one client's step after another's, each recorded where the device can.
-        batched: all clients' steps in one.
-        recorded: the same, recorded; 0 where it cannot be.
-        distance: largest difference of weights between the ways after a step, relative to the largest weight.
+        in_turn: one client's step after another, recorded if the device supports it.
+        batched: all clients' steps as one.
+        recorded: the same, recorded; 0 if not supported.
+        distance: largest difference of weights between the methods after a step, relative to the largest
+            weight.
         is_same: whether two batched trainings give the same bits.
     """
 
@@ -182,7 +183,7 @@ def _alone(subject: Subject, device: str, x: Tensor, y: Tensor) -> Step:
 
 
 def _rate(work: Callable[[], object], device: str) -> float:
-    """Calls per second, the device's work included."""
+    """Calls per second, including the device's work."""
 
     def some(count: int) -> None:
         for _ in range(count):

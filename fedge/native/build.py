@@ -1,10 +1,10 @@
-"""Builds the native step from its C++ sources: one library, with a set of kernels per instruction set.
+"""Build of the native step from its C++ sources: one library, with a set of kernels per instruction set.
 
     python -m fedge.native.build
 
-in a checkout whose sources have changed; installing Fedge does so too (hatch_build.py). Needs a C++17
-compiler with GCC's vector extensions, g++ or clang++, or the one named in CXX. Uses nothing but the standard
-library, since it runs where nothing of Fedge is installed yet.
+The command builds it in a checkout whose sources have changed, and installing Fedge builds it as well
+(hatch_build.py). This needs a C++17 compiler with GCC's vector extensions: g++, clang++, or the one named in
+CXX. Only the standard library is imported, because nothing of Fedge may be installed yet.
 """
 
 import hashlib

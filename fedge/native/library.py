@@ -1,8 +1,8 @@
 """The native step's library: is it built, which kernels can this processor run, and how is it called?
 
-It is built when Fedge is installed, if there is a C++ compiler (`fedge.native.build`). A library built from
-other sources than the installed ones is not used. The environment variable `FEDGE_KERNEL` names a kernel
-other than the best, e.g. to reproduce another machine's bits.
+The library is built when Fedge is installed, if there is a C++ compiler (`fedge.native.build`). It is not
+used if the installed sources are others than those it was built from. The environment variable `FEDGE_KERNEL`
+selects a kernel other than the best, e.g. to reproduce another machine's bits.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _to_build_it() -> str:
 def _refuse_what_was_not_built(path: Path) -> None:
     """Raise UnavailableError for a file that others can change, or that has changed since it was built.
 
-    Loading executes it: a truncated file ends Python by a signal, and another account's may do anything.
+    Loading executes the file: a truncated one crashes Python, and another account's may do anything.
     """
     try:
         about, content = path.stat(), path.read_bytes()

@@ -1,7 +1,7 @@
 """Plan of the native step for one model and window shape, made once and compared with PyTorch.
 
 A plan is used only if loss, gradients and statistics agree with PyTorch on a generated batch. This detects
-what a trace cannot, e.g. a stopped gradient or a rounding layer.
+what a trace cannot show, e.g. a stopped gradient or a layer that rounds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
 from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, answer_with, trace_operations
 
 _CHECK_WINDOWS = 5
-_PART = 2**18  # numbers at a time
-_TOLERANCE = 0.02  # of a gradient's norm: an activation may fall on the other side of a ReLU's edge
+_PART = 2**18  # numbers handled at a time
+_TOLERANCE = 0.02  # of a gradient's norm: rounding may move an activation across the kink of a ReLU
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def make_plan(
     library: Library | None = None,
     tokens: bool = False,
 ) -> Plan:
-    """Plan for a model, verified against PyTorch; arguments as of `plan_of`.
+    """Plan for a model, verified against PyTorch; arguments as in `plan_of`.
 
     Raises:
         UnknownError: the model has operations that the native step does not support.
@@ -225,7 +225,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     finally:
         model.train(was_training)
     weights, buffers = flat_array(plan.weights, numbers), flat_array(plan.buffers, numbers)
-    del numbers  # of a large model each more is felt
+    del numbers  # a further copy of a large model takes noticeable memory
     with Session(plan.evaluation, _CHECK_WINDOWS, plan.kernel, library) as session:
         session.begin(weights, buffers, None, np.zeros(6))
         _require_close("its evaluation", session.evaluate(x.float().numpy(), y.numpy())[0], losses)
@@ -272,7 +272,7 @@ def _stepped_by_pytorch(
     """Number of classes, gradients of the mean loss, and statistics after one training step in PyTorch.
 
     Raises:
-        UnknownError: the step changes a buffer that is none of the statistics.
+        UnknownError: the step changes a buffer that is not among the statistics.
     """
     model.train()
     own = {name: entry.clone() for name, entry in numbers.items()}
@@ -283,7 +283,7 @@ def _stepped_by_pytorch(
         logits = answer_with(model, own, x)
     loss = F.cross_entropy(logits, torch.arange(len(x)) % logits.shape[1])
     found = torch.autograd.grad(loss, [own[name] for name in trained], materialize_grads=True)
-    for name, _ in model.named_buffers():  # of other buffers the native step knows nothing, nor need it
+    for name, _ in model.named_buffers():  # other buffers do not concern the native step
         others = numbers[name].is_floating_point() and name not in statistics.offsets
         if others and not torch.equal(own[name], numbers[name]):
             raise UnknownError(f"buffer {name} (training changes it)")
@@ -292,14 +292,14 @@ def _stepped_by_pytorch(
 
 
 def _require_close(what: str, got: np.ndarray, expected: np.ndarray, slack: float = 1e-6) -> None:
-    """Raise UnknownError unless two arrays agree but for rounding."""
+    """Raise UnknownError unless two arrays agree up to rounding."""
     got, expected = got.reshape(-1), expected.reshape(-1)
     if not _length(got, expected) <= _TOLERANCE * _length(expected) + slack:
         raise UnknownError(f"this network ({what} is not what PyTorch computes)")
 
 
 def _length(flat: np.ndarray, start: np.ndarray | None = None) -> float:
-    """Euclidean length of a flat array, or of its distance from another, in float64, in parts."""
+    """Euclidean length of a flat array, or of its difference from another, in float64, part by part."""
     total = 0.0
     for at in range(0, len(flat), _PART):
         part = flat[at : at + _PART].astype(np.float64)

@@ -1,12 +1,12 @@
 """Operations of a network, recorded while it is called.
 
-A model is called in training or evaluation mode, with copies of its buffers, under a `TorchFunctionMode`,
-which sees every operation of any caller: a layer, its subclass, a line of `forward`. Dropout draws nothing
-meanwhile, and the model is unchanged. Operations that depend on values, and those missing from
-`fedge.native.operations`, are refused with their layer. (PyTorch's meta device would compute nothing, but
-takes seconds to load.)
+A model is called in training or evaluation mode, with copies of its buffers, under a `TorchFunctionMode`.
+This mode sees every operation, whether called by a layer, its subclass, or a line of `forward`. Meanwhile
+dropout draws nothing, and the model is unchanged. Operations that depend on values, and those missing from
+`fedge.native.operations`, are refused with the name of their layer. (PyTorch's meta device would avoid the
+computation, but takes seconds to load.)
 
-The model is called with two batch sizes, and both traces must be equal, which detects networks that depend on
+The model is called with two batch sizes, and both traces must be equal; this detects networks that depend on
 the number of windows.
 """
 
@@ -299,14 +299,15 @@ def _trace_batch(
 
 
 def answer_with(model: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Answer of a model with other parameters and buffers to x (N, …); the model is unchanged.
+    """Output of a model with other parameters and buffers for x (N, …); the model is unchanged.
 
-    Every layer is changed and restored once, for any number of its names: `torch.func.functional_call` leaves
-    tensors of the call in layers with a second name.
+    Every layer is changed and restored once, whatever number of names it has: `torch.func.functional_call`
+    leaves
+        tensors of the call in layers with a second name.
 
     Args:
         model: any model.
-        entries: by their first names; those replaced in the call are replaced here, too.
+        entries: entries by their first names; those that the call replaces are replaced here, too.
         x: inputs of the model.
     """
     own = dict(chain(model.named_parameters(), model.named_buffers()))

@@ -1,4 +1,4 @@
-"""Draws of a search: options of the next trials by Optuna, and floors below which trials are pruned."""
+"""Draws of a search: options of the next trials, by Optuna, and limits below which trials are pruned."""
 
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A sweep file → the runs it stands for: every combination of its axes, with every seed.
+"""A sweep file, and the runs that it defines: every combination of its axes, with every seed.
 
     [sweep]                                  # name (default: the file's), seeds, supernodes, runs-dir
     seeds = [1, 2, 3]
@@ -41,7 +41,7 @@ from fedge.launch.projects.project import flatten, read_config, read_toml
 # Defaults for runs of a sweep: no page each, and a checkpoint every ten rounds only.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
-_MOST_RUNS = 10_000  # each has a folder, and is checked before the first starts, in some milliseconds
+_MOST_RUNS = 10_000  # each has a folder, and is checked, in some milliseconds, before the first starts
 COLUMNS = frozenset(
     {
         *("run", "seed", "status", "metric", "group", "seeds", "n", "mean", "std", "low", "high"),

@@ -2,8 +2,9 @@
 
 With a process per run, no state carries over to the next run, and a crash affects no other run. Importing
 torch takes seconds, but only once: runs are forked from a process that has imported everything and done
-nothing else (multiprocessing's fork server; on systems other than Linux, every run imports anew). Each
-process has its own session, so Ctrl-C reaches only this one; it ends by itself when this process is gone.
+nothing else (multiprocessing's fork server; on systems other than Linux, every run imports again). Each
+process has its own session, so Ctrl-C reaches only the main one; it ends by itself when the main process is
+gone.
 """
 
 import multiprocessing

@@ -26,7 +26,7 @@ from fedge.sweep.standing import RunStanding
 _TRIES_AGAIN = 3  # retries of a task whose machine or worker has died
 _LOOK_S = 1.0
 _END_S = 20.0  # for interrupted runs
-_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of a worker's environment, not for runs
+_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of Ray's workers that runs must not get
 
 
 def runs_with_room(address: str, workers: int) -> int:

@@ -1,10 +1,10 @@
 """A sweep as a Slurm job array: a script for ``sbatch``, with one run of the sweep per task.
 
-The script, ``<sweep>/slurm/array.sh``, has the names of its runs. A task carries out the run of its number,
+The script, ``<sweep>/slurm/array.sh``, lists the names of its runs. A task carries out the run of its number
 by ``fedge sweep FILE --only NAME``: it resumes from the run's checkpoint if there is one, and does nothing if
-the run is complete. So requeued tasks, and resubmitted scripts, only do the rest. Slurm keeps a copy of a
-submitted script: a task that waits still has its run when a newer script has been written. Tasks share no
-process, and no lock but that of a run's own folder.
+the run is complete. So requeued tasks and resubmitted scripts do only the rest. Slurm keeps a copy of a
+submitted script, so a waiting task keeps its run even if a newer script is written. Tasks share no process,
+and no lock but that of a run's own folder.
 """
 
 import os

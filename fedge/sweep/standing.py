@@ -1,6 +1,6 @@
-"""Standing of every run of a sweep on disk, and a check of those left to do. Nothing is written.
+"""State on disk of every run of a sweep, and a check of those left to do. Nothing is written.
 
-An existing run must have been made from the same options, clients, seed and files: the sweep may gain seeds
+An existing run must have the same options, clients, seed and files: a sweep may gain seeds
 and entries, but a result is never used for another configuration.
 """
 
@@ -87,7 +87,7 @@ class _Sources:
         self._loaded: dict[tuple[object, ...], tuple[Windows, DataSource]] = {}
 
     def load(self, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
-        """Windows, as of `load_source`."""
+        """Windows, as in `load_source`."""
         data = config.data
         key = (data.path, data.path_args, data.synthetic_users, config.scenario, num_clients)
         if key not in self._loaded:
