@@ -1,6 +1,6 @@
-"""``fedge demo``: planted groups, found, and useful for people outside training; on synthetic data.
+"""``fedge demo``: planted groups are found, and help people outside training; on synthetic data.
 
-Two runs of one seed, with one model for all and with a model per cluster; then the results in a few lines.
+Two runs with one seed, with one model for all and with one per cluster, and their results in a few lines.
 """
 
 import argparse

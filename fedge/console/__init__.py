@@ -1,4 +1,4 @@
-"""Console of a run: plain lines, a live view below them on a terminal, or a bar in a notebook.
+"""Output of a run's progress: plain lines, a live view below them on a terminal, or a bar in a notebook.
 
 Imports only from below: `records` and rooms below it.
 """

@@ -1,4 +1,4 @@
-"""Servers of a tier, in words. Names of tiers may end in a number: nobody says "two region-1s"."""
+"""Servers of a tier in words; a tier's name may end in a number, as in "2 servers of region-1"."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def servers_of(count: int, tier: str) -> str:
 
 
 def several_of(tier: str) -> str:
-    """Servers of a tier, several of them.
+    """Plural for the servers of a tier.
 
     >>> several_of("leaf"), several_of("region-1")
     ('leaves', 'servers of region-1')
@@ -28,8 +28,8 @@ def between(tree: Tree, names: Sequence[str]) -> str:
     """Servers between leaves and cloud, from the leaves up; empty in two tiers.
 
     Args:
-        tree: of the servers.
-        names: of the tiers, from the cloud down.
+        tree: tree of the servers.
+        names: names of the tiers, from the cloud down.
 
     >>> two_of_two = Tree((Tree((Tree(), Tree())), Tree((Tree(), Tree()))))
     >>> between(two_of_two, ["cloud", "region", "leaf"])

@@ -1,4 +1,4 @@
-"""Permitted content of a run folder of unknown origin: files and folders, and no links to write through."""
+"""Check of a run folder of unknown origin: it may hold only files and folders, and no links."""
 
 import os
 import stat
@@ -52,7 +52,7 @@ def refuse_odd_files(folder: Path) -> None:
 def refuse_no_rights(folder: Path) -> None:
     """Raise OddFileError for a file or folder of a run that this user cannot read, or not change.
 
-    Such a file is not damaged: whoever goes on without it would do rounds again, or lose what it holds.
+    Such a file is not damaged, but without it a run would repeat rounds, or lose what the file holds.
     """
     for place in (folder, *(Path(entry.path) for entry in _entries(folder))):
         wanted = os.R_OK | os.W_OK | os.X_OK if place.is_dir() else os.R_OK

@@ -1,7 +1,7 @@
 """Private file of a run: its process and its paths on this machine.
 
-``private.json`` shows whether the run's process is alive, and where its data and code are for resuming. No
-result depends on it; `fedge export-run` leaves it out. Runs of earlier versions have the process in their
+``private.json`` tells whether the run's process is alive, and where its data and code are for resuming. No
+result depends on it, and `fedge export-run` leaves it out. Earlier versions recorded the process in the
 manifest.
 """
 

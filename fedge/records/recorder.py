@@ -68,9 +68,9 @@ class Recorder:
 
         Args:
             folder: the run folder.
-            offsets: of a resumed run, table → bytes to keep; later ones are removed, and tables not listed
-                are started anew. None for a new run.
-            manifest: of a resumed run, its entries so far.
+            offsets: for a resumed run, table → bytes to keep; later bytes are removed, and tables not listed
+                start empty. None for a new run.
+            manifest: for a resumed run, its entries so far.
             more: tables beside those of every run.
             learned: the run's task, whose scores name columns.
         """

@@ -1,4 +1,4 @@
-"""Pages of tables that are not as a run writes them: one line instead of an error in some figure."""
+"""Pages from damaged tables: one line instead of an error in some figure."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +13,10 @@ from fedge.records.reading.reader import RunData
 
 @contextmanager
 def intact_tables(runs: Sequence[RunData]) -> Iterator[None]:
-    """Context that makes a page from the tables of runs; damaged ones are named where it cannot be made.
+    """Context for making a page from the tables of runs, with an error that names damaged tables.
 
     Raises:
-        RunFolderError: a part of the page cannot be made of the tables.
+        RunFolderError: a part of the page cannot be made from the tables.
     """
     try:
         yield

@@ -50,7 +50,7 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
 
 
 def write_report_of(run: RunData, path: Path | None = None) -> Path:
-    """The same of a run that is loaded."""
+    """Write the report of a loaded run; see `write_report`."""
     path = path or run.folder / FILE_NAME
     with intact_tables([run]), figure_style():
         write_page(run_page(run), path)

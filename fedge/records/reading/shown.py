@@ -16,7 +16,7 @@ class ShownRun(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Path of the run folder."""
 
     @property
     def rounds(self) -> pl.DataFrame:
@@ -28,23 +28,23 @@ class ShownRun(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """Name of the run folder."""
 
     @property
     def status(self) -> str:
-        """As in its manifest."""
+        """Status in its manifest."""
 
     @property
     def reason(self) -> str:
-        """Of a failure; empty without one."""
+        """Reason for a failure; empty without one."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Its options."""
+        """Options of the run."""
 
     @property
     def scores(self) -> Sequence[Score]:
-        """Those of its task, the first one foremost."""
+        """Scores of its task, the main one first."""
 
 
 def _columns(run: ShownRun) -> dict[str, str]:
