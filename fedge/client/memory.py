@@ -51,7 +51,7 @@ def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple
 def memory_or_lost(
     place: MemoryPlace, client: int, node: Mapping[str, Any]
 ) -> tuple[Memory | None, State, str]:
-    """Memories as in `memory_in`, and the reason if lost: clients that own their data start anew.
+    """Memories as in `memory_in`, and the reason if lost: clients that own their data start over.
 
     Raises:
         StateFileError: they are missing or damaged in the run's folder.

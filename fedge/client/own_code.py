@@ -33,7 +33,7 @@ def refuse_code_that_is_not_here(
     options: Mapping[str, Any], folders: Sequence[str] = (), client: int = 0,
     parts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """Raise ConfigError for a part of the user's that this process cannot import, or has in another version.
+    """Raise ConfigError for the user's code that this process cannot import, or has in another version.
 
     Args:
         options: options of the run, flat.

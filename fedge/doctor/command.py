@@ -188,7 +188,7 @@ def federation_table(shares: Shares, clients: int, cpus: int = 0) -> str:
 
 
 def _lines(found: Sequence[Finding], table: str) -> list[str]:
-    """Findings as lines of text; a long name, as of a folder, has a line of its own."""
+    """Findings as lines of text; a long name, e.g. of a folder, has its own line."""
     width = max(shutil.get_terminal_size().columns - 2, 60)
     name_width = min(max(len(finding.name) for finding in found), _LONGEST_NAME)
     lines = []

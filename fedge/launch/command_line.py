@@ -24,7 +24,7 @@ class _Subcommands(argparse._SubParsersAction):
     """Subcommands whose help begins with their line in the list of commands."""
 
     def add_parser(self, name: str, **options: Any) -> Any:
-        """Parser of a new command; arguments as of argparse's ``add_parser``, `help` among them."""
+        """Parser of a new command; arguments as in argparse's ``add_parser``, including `help`."""
         about = str(options["help"])
         return super().add_parser(name, description=f"{about[:1].upper()}{about[1:]}.", **options)
 

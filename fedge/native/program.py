@@ -163,7 +163,7 @@ def _parameters(nodes: Sequence[Node], network: Network) -> dict[str, int]:
 def _sizes(
     kind: int, shape: tuple[int, ...], name: str, nodes: Sequence[Node], network: Network
 ) -> Sequence[int]:
-    """The three sizes of a parameter, as of `Parameter` in src/program.h."""
+    """The three sizes of a parameter, as in `Parameter` of src/program.h."""
     if kind == _CONV:
         return shape[0], shape[1], math.prod(shape[2:])
     (node,) = (node for node in nodes if name in (node.weight, node.bias, *node.state))

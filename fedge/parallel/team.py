@@ -147,16 +147,16 @@ class Team:
             kind: kind of the network.
             start: initial state.
             windows: x float32 (N, C, T) and y int64 (N); must not change during the life of the team.
-            settings: as in `train`.
-            generator: as in `train`.
-            correction: as in `train`.
-            draws: as in `train`; each process gets its own stream, derived from this one.
+            settings: as in `fedge.training.local.train`.
+            generator: as in `fedge.training.local.train`.
+            correction: as in `fedge.training.local.train`.
+            draws: as there; each process gets its own stream, derived from this one.
             timeout_s: seconds after which the processes are abandoned.
 
         Raises:
-            TeamError: a process died, was late, or failed for another reason than those of `train`.
+            TeamError: a process died, was late, or failed for another reason than those below.
             ConfigError: the model cannot be trained by several processes.
-            ValueError, FloatingPointError: as in `train`.
+            ValueError, FloatingPointError: as in `fedge.training.local.train`.
         """
         x, y = windows
         check_data(tensor_of(x), tensor_of(y))

@@ -220,7 +220,7 @@ def first_engine_error() -> str:
     """First error that Flower logged in this run, in one line; empty without one.
 
     Errors from before the run's log take precedence, because later ones only report a failure. A client's
-    failure ends no engine: the newest is taken only where nothing else was logged.
+    failure ends no engine: the newest is taken only if nothing else was logged.
     """
     logs = [handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog)]
     found = [log.engine_error for log in logs] + [log.client_error for log in logs]

@@ -29,7 +29,7 @@ class DeviceRecorder(Recorder):
         is_real: bool = False,
         more: Sequence[Table] = (),
     ) -> None:
-        """Open the tables of `folder`, on a real clock also that of arrivals; arguments as of `Recorder`."""
+        """Open the tables of `folder`, including arrivals on a real clock; arguments as in `Recorder`."""
         tables = (*growing(learned.scores[0], is_real), *more)
         super().__init__(folder, offsets, manifest, tables, learned)
 

@@ -340,7 +340,7 @@ class _Joined(Mapping[str, np.ndarray]):
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a table to be started anew, if it has any content."""
+    """Rename a table that will start empty, if it has any content."""
     if path.is_file() and path.stat().st_size:
         path.replace(path.with_name(f"{path.name}.damaged"))
 

@@ -116,7 +116,7 @@ class RunPool:
                 yield ended
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
-        """Runs at work, in the form of `fedge.sweep.progress.seconds_left`."""
+        """Runs in progress, in the form of `fedge.sweep.progress.seconds_left`."""
         now = time.monotonic()
         return {
             job.process.name: (job.standing.run.label, job.standing.rounds_left, now - job.began)

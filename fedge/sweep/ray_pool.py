@@ -115,7 +115,7 @@ class RayPool:
         return f"its process was ended by signal {-code}" if code < 0 else words
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
-        """Runs at work, in the form of `fedge.sweep.progress.seconds_left`."""
+        """Runs in progress, in the form of `fedge.sweep.progress.seconds_left`."""
         now = time.monotonic()
         return {s.run.name: (s.run.label, s.rounds_left, now - began) for s, began in self._running.values()}
 

@@ -1,9 +1,10 @@
 """Clocks of other machines relative to the server's, from readings and from messages.
 
 A reading requested at `asked` and received at `answered`, by the server's clock, was made in between. So the
-other clock is ahead by between reading − answered and reading − asked (Cristian 1989, "Probabilistic clock
-synchronization", Distributed Computing 3). A message gives the same kind of bounds, but wider: its call began
-after it was pushed, and ended before its reply was received. Together, several of them give a narrow range.
+other clock is ahead by reading − answered at least, and reading − asked at most (Cristian 1989,
+"Probabilistic clock synchronization", Distributed Computing 3). A message gives the same kind of bounds, but
+wider: its call began after it was pushed, and ended before its reply was received. Together, several of them
+give a narrow range.
 """
 
 from dataclasses import dataclass

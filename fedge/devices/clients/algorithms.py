@@ -93,7 +93,7 @@ class ClockAlgorithms:
         """Facts of `TrainTask` on devices' replies.
 
         Args:
-            keeps: whether a new version of a memory is asked for, if devices have any.
+            keeps: whether devices that have a memory should make a new version of it.
         """
         return {"form": self.form, "keeps": keeps and self.form.keeps, "carries": self.leaves[0].carries}
 
@@ -165,7 +165,7 @@ class ClockAlgorithms:
             leaf: number of the leaf.
             before: the leaf's model before the version.
             server: server of the leaf.
-            period: evaluations so far, plus 1; it determines the step size that the leaf part is told.
+            period: evaluations so far, plus 1; it determines the step size.
         """
         algorithm = self.leaves[leaf]
         if not algorithm.combines:

@@ -58,7 +58,7 @@ class ClockEvaluation:
     def validate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """The same on validation windows, for all clients that have any."""
+        """The same on validation windows, for clients that have both these and test windows."""
         windows = {client: count for client, count in self.held_out.items() if client in self.windows}
         return self._served(served, "val", windows, global_round)
 

@@ -56,7 +56,7 @@ class Choosing:
         """An idle present device, and the end of its presence; None if there is none, or none is selected.
 
         Raises:
-            ConfigError: a selection of the user's raised an exception, or picked an absent device.
+            ConfigError: the user's selection raised an exception, or picked an absent device.
         """
         roster, turn = self.rosters[leaf], self.turns[leaf]
         roster.advance(now_us)

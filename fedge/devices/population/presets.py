@@ -120,7 +120,7 @@ def fedscale(
     bandwidth.
 
     Source: FedScale (Lai et al. 2022), fedscale/cloud/internal/client_metadata.py: get_completion_time for a
-    file, get_completion_time_lognormal without one; there, the latter is drawn anew for every job.
+    file, get_completion_time_lognormal without one; there, the latter is drawn for every job.
 
     Args:
         owner: (N,) user of each device.

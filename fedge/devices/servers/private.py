@@ -10,7 +10,7 @@ place in the buffer with an update of zero, so a device's message affects only i
 m jobs in a buffer moves the sum by at most m C. Over its buffers f, this equals one Gaussian
 release of multiplier z / √(Σ_f m_f²), however later updates depend on earlier models: Gaussian mechanisms
 compose in this way, one after another (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3). No
-gain from sampling is claimed: arrivals are not random, as fast devices arrive more often.
+gain from sampling is claimed: arrivals are not drawn at random, and fast devices arrive more often.
 
 Nguyen et al. 2022 (AISTATS; only the abstract could be read) state compatibility of FedBuff with differential
 privacy; the accounting here follows from the above.

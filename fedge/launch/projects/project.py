@@ -172,7 +172,7 @@ def _quoted(value: str) -> str:
 
 
 def _is_toml(value: str) -> bool:
-    """Whether a value is valid TOML as it stands: a number, true, a date."""
+    """Whether a value is valid TOML without quotes: a number, true, a date."""
     try:
         tomllib.loads(f"value = {value}")
     except _NOT_TOML:

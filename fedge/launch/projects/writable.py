@@ -1,4 +1,4 @@
-"""A project in a place where nothing can be written, e.g. a volume that is mounted read-only.
+"""A project in a folder without write access, e.g. on a volume that is mounted read-only.
 
 `flwr run` writes into the project that it submits: a folder for credentials, and newer versions edit its
 pyproject.toml. So it gets a copy of the files that it sends to the SuperLink.

@@ -259,7 +259,7 @@ def leaving_if_stuck(seconds: float) -> Iterator[None]:
 
 
 def leave_now(exit_code: int) -> NoReturn:
-    """End this process at once, even while its threads are at work."""
+    """End this process at once, even while its threads are working."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

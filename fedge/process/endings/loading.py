@@ -1,6 +1,6 @@
 """Ctrl-C while the command line is being loaded: the process ends at once, without a traceback.
 
-Begins with the import of this module, because nothing else can come before the imports of `fedge.cli`.
+It takes effect on import of this module, because nothing else can precede the imports of `fedge.cli`.
 Nothing has been started or written by then.
 """
 
@@ -17,7 +17,7 @@ def _leave(signum: int, _: FrameType | None) -> None:
 
 
 def _replace(handler: object, by: object) -> None:
-    """Replace a handler of SIGINT where it stands; signals ignored from outside stay so."""
+    """Replace a handler of SIGINT if it is still installed; signals ignored from outside stay ignored."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is handler:
         signal.signal(signal.SIGINT, by)  # type: ignore[arg-type]

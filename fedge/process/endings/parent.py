@@ -70,7 +70,7 @@ def end_with_parent(signum: int = signal.SIGTERM) -> bool:
 def ending_with_parent(words: Sequence[str], signum: int = signal.SIGTERM) -> list[str]:
     """Words that start a command to which the kernel sends a signal once this process is gone (Linux).
 
-    The command is asked for by a small program, which then becomes it. A `preexec_fn` would do it between
+    A small program requests the signal, and then becomes the command. A `preexec_fn` would do so between
     fork and exec, where a process that has used gRPC aborts now and then.
 
     Args:
@@ -92,9 +92,9 @@ def _to_follow() -> int | None:
 
 
 def main(parent: str, signum: str, *words: str) -> int:
-    """Become a command that ends with a parent; its exit code where that cannot be, as shells have it."""
+    """Become a command that ends with its parent; the shells' exit code if that is impossible."""
     end_with_parent(int(signum))
-    if os.getppid() != int(parent):  # it has ended before the kernel was asked
+    if os.getppid() != int(parent):  # it ended before the kernel was told
         return 128 + int(signum)
     try:
         os.execvp(words[0], words)

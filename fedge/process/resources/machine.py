@@ -61,7 +61,7 @@ def this_machine(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup"))
 
 
 class _Beside:
-    """Number of runs that may be at work at the same time."""
+    """Number of runs that may be in progress at the same time."""
 
     runs = 1
 

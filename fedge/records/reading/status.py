@@ -33,7 +33,7 @@ class RunStatus:
         seconds_per_round: mean over the last rounds; None before the first.
         last_row: time of the last row; None before the first.
         damaged: one line for each changed result of a successful run.
-        has_leaf_servers: whether its leaf servers are separate processes, which it needs to go on.
+        has_leaf_servers: whether its leaf servers are separate processes, which it needs when resumed.
         of_script: whether a part is code of a script or notebook, which alone can resume it.
     """
 

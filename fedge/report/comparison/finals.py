@@ -205,7 +205,7 @@ def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -
 
     Args:
         rows: final numbers of all metrics.
-        metrics: names of the chosen metrics, as of `is_shown`.
+        metrics: names of the chosen metrics, as in `is_shown`.
     """
     header = ("metric", "group", "n", "mean ± std", f"minus {rows[0].reference}", "95 % interval")
     body = [

@@ -108,7 +108,7 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
 def _of_own_models(name: str, over_clients: Callable[[pl.Series], Any]) -> Read:
     """Reader of the newest first score of training clients' own models; `name` empty: of any name.
 
-    A cell without a number, as of a damaged file, counts as a missing client.
+    A cell without a number, e.g. in a damaged file, counts as a missing client.
     """
 
     def read(run: RunData) -> float | None:

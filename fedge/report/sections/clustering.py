@@ -65,7 +65,7 @@ def clustering_section(run: RunData) -> PageSection:
 
 
 def _nobody_compared(run: RunData) -> str:
-    """Sentence on why no leaves have been compared; on the clock, the cloud may have worked all the same."""
+    """Sentence on why no leaves have been compared; on the clock, the cloud may still have averaged."""
     if run.versions.is_empty():
         return "There was no cloud step yet."
     leaves = len(run.manifest.get("clients_per_leaf", ()))

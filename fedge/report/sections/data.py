@@ -57,7 +57,7 @@ def _is_disordered(data: Mapping[str, Any]) -> bool:
 
 
 def _classes(run: RunData) -> list[str]:
-    """The classes in label order; only "" where windows have no class each, as of a regression."""
+    """The classes in label order; only "" if windows have no classes, as in regression."""
     there = run.partition["class"].drop_nulls().unique().sort().to_list()
     return list(run.manifest.get("data", {}).get("classes", there)) if there else [""]
 

@@ -101,7 +101,7 @@ _OTHERS = "Figures and tables have the gates next to the clients; metrics/server
 
 
 def _is_off(offers: pl.DataFrame) -> bool:
-    """Whether offers were compared, but nobody had a choice."""
+    """Whether offers were compared, but no server had a choice."""
     return bool((offers["gate"] == "off").all())
 
 
