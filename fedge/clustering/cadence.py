@@ -1,7 +1,7 @@
-"""In which cloud steps leaves are compared: in all until groups have settled, then in every n-th.
+"""Cloud steps that compare leaves: all until groups have settled, then every n-th.
 
-For a comparison all clients may have to evaluate all leaves' models, which is worth its price as long as
-groups are being found; once they have settled, a look now and then shows whether they still hold.
+In a comparison all clients may have to evaluate the models of all leaves. That is worth its price while
+groups are being found; once they have settled, an occasional comparison shows whether they still hold.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Pace:
 
     Attributes:
         quiet: quiet comparisons in a row.
-        since: cloud steps since the newest comparison.
+        since: cloud steps since the latest comparison.
     """
 
     def __init__(self, every: int, settled_after: int) -> None:
@@ -54,7 +54,7 @@ class Pace:
         self.since = 0
 
     def note_rest(self) -> None:
-        """Take in a step in which no comparison was due."""
+        """Record a step in which no comparison was due."""
         self.since += 1
 
     def facts(self) -> dict[str, Any]:
@@ -62,6 +62,6 @@ class Pace:
         return {"quiet": self.quiet, "since": self.since}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`; ValueError where they are none."""
+        """Restore the result of `facts`; ValueError for anything else."""
         self.quiet = whole(facts["quiet"], "the number of quiet comparisons")
         self.since = whole(facts["since"], "the number of cloud steps since a comparison")

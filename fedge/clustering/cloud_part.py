@@ -19,12 +19,12 @@ from fedge.states.averaging import State
 
 @dataclass(frozen=True)
 class Family:
-    """K models, and how much of each every leaf is offered.
+    """K models, and the share of each in every leaf's offer.
 
     Attributes:
         memberships: Π (S, K), 0..1, rows sum to 1.
         models: w_1 … w_K; None for the membership-weighted means of the leaves' models.
-        similarity: (S, S), or None where nothing was compared in pairs.
+        similarity: (S, S), or None if leaves were not compared in pairs.
         facts: further findings for clusters.jsonl, as JSON.
     """
 
@@ -63,7 +63,7 @@ class CloudPart:
 
 
 def entropies(memberships: np.ndarray) -> np.ndarray:
-    """Entropy of each leaf's memberships, (S,), in nats: 0 for a leaf of one model, ln K for all alike.
+    """Entropy of each leaf's memberships, (S,), in nats: 0 for a single model, ln K for equal shares of all.
 
     >>> entropies(np.array([[1.0, 0.0], [0.5, 0.5]])).round(3)
     array([0.   , 0.693])

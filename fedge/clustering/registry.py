@@ -1,8 +1,8 @@
-"""How leaves are grouped: methods, each a function from evidence to labels.
+"""Methods of grouping leaves: each a function from evidence to labels.
 
-`cluster.method` names one of `fedge.config.registers.parts.GROUPINGS`, with code loaded at the cloud's first
-use. A method declares its needs, so the cloud gathers only needed evidence, and withholds invalid evidence:
-`NEEDS` is the one place where all needs stand, with the messages of clients for each. Shape letter: S leaf
+`cluster.method` names one of `fedge.config.registers.parts.GROUPINGS`, whose code is loaded at first use by
+the cloud. A method declares its needs, so that the cloud collects no other evidence, and withholds evidence
+that is not valid. `NEEDS` lists all needs, with the data that clients send for each. Shape letter: S leaf
 servers.
 """
 
@@ -40,8 +40,8 @@ class Meaning:
     """One possible need of a method.
 
     Attributes:
-        what: its description.
-        sent: quantities leaving clients because of the need, beside their models: words → mark.
+        what: description of the need.
+        sent: quantities that clients send for it, besides their models: words → mark.
     """
 
     what: str
@@ -82,7 +82,7 @@ class Grouping:
 
     Attributes:
         labels: (S,) int64, cluster of each leaf, numbered by first appearance.
-        similarity: (S, S), or None where nothing was compared in pairs.
+        similarity: (S, S), or None if leaves were not compared in pairs.
         facts: further findings for clusters.jsonl, as JSON.
         takes: (S,) which of the cloud's candidate models each leaf is offered; None for its cluster's mean.
         models: the cloud's own models from now on; None: as they are. With memberships w_k; None: means.
@@ -147,7 +147,7 @@ def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
 
 
 def cloud_model_count(config: ClusterConfig) -> int:
-    """How many models of its own the cloud keeps for the method in force."""
+    """Number of models that the cloud keeps for the configured method."""
     if not config.enabled or "pool" not in method_named(config).needs(config):
         return 0
     return config.fixed_count or 0
@@ -184,7 +184,7 @@ def method(
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:
-    """The configured method, with its needs; see docs/extend.md for own ones.
+    """The configured method, with its needs; docs/extend.md shows how to write one.
 
     Raises:
         ConfigError: no method of this name, or its code cannot be imported.
@@ -448,7 +448,7 @@ def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: i
 
 
 def _refuse_uncounted(name: str, needs: Collection[str], config: ClusterConfig) -> None:
-    """Raise ConfigError for a method with models of the cloud's own, of which no number is said."""
+    """Raise ConfigError for a method with models at the cloud unless their number is configured."""
     if "pool" in needs and not config.fixed_count:
         raise ConfigError(
             f"cluster.count must be the number of the cloud's models with cluster.method {name}, which needs "
@@ -457,7 +457,7 @@ def _refuse_uncounted(name: str, needs: Collection[str], config: ClusterConfig) 
 
 
 def _refuse_what_json_changes(name: str, kept: Mapping[str, Any]) -> None:
-    """Raise ConfigError for state that would come back from a checkpoint as something else."""
+    """Raise ConfigError for state that a checkpoint would not restore unchanged."""
     for key, value in kept.items():
         found = json.loads(json.dumps(value))
         if type(key) is not str or not (found == value or alike(found, value)):

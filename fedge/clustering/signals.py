@@ -43,7 +43,7 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
     Raises:
         NotComparable: leaves did not start from one model, or clients have not answered.
         ValueError: the signal is not finite in a leaf (the leaf is named).
-        ConfigError: a signal of the user's fails, or returns something else.
+        ConfigError: a user's signal fails, or its result is no such matrix.
     """
     similarity: Signal = SIGNALS.load(name)
     if not SIGNALS.is_own(name):
@@ -136,7 +136,7 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
     """Minus the excess loss of two leaves' models at each other's clients.
 
     Excess is over the loss of the clients' own leaf's model; the mean of both directions; 0 on the diagonal.
-    Whom to serve best by losses is the idea of Ghosh et al. 2020, IFCA.
+    Grouping by losses is the idea of Ghosh et al. 2020, IFCA.
     """
     excess = _excess(evidence)
     mutual: np.ndarray = -(excess + excess.T) / 2
@@ -145,9 +145,9 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
 
 @signal("cross-losses")
 def cross_loss_rows(evidence: Evidence) -> np.ndarray:
-    """The correlation of two models' excess losses over all leaves: are they bad at the same places?
+    """The correlation of two models' excess losses over all leaves: high if both are bad at the same ones.
 
-    A model without particularly bad clients has no profile: its correlation with every other is 0.
+    A model that is equally good at all leaves has no profile: its correlation with every other is 0.
     """
     excess = _excess(evidence)
     return cosine_similarity([row - row.mean() for row in excess])
@@ -155,7 +155,7 @@ def cross_loss_rows(evidence: Evidence) -> np.ndarray:
 
 @signal("cross-losses")
 def affinity(evidence: Evidence) -> np.ndarray:
-    """How much better two leaves' models do at each other's clients than expected, in log loss.
+    """Gain of two leaves' models at each other's clients over the expected loss, in log loss.
 
     Expected is the part explained by the models' quality and the clients' difficulty
     (`fedge.clustering.likeness.affinity`). The value is the mean over the newest cloud steps since the groups

@@ -1,4 +1,4 @@
-"""The deal test: does it matter at which leaf a client is, and into which groups do leaves part?
+"""The deal test: whether it matters which leaf a client belongs to, and which groups the leaves form.
 
 A part of the room `fedge.clustering`, with the same imports allowed.
 """

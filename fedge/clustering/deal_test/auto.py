@@ -1,4 +1,4 @@
-"""Groups, with a number determined by the evidence: `cluster.count = "auto"`.
+"""Groups whose number the evidence decides: `cluster.count = "auto"`.
 
 Clients' updates of one model are tested for groups of their leaves (`fedge.clustering.deal_test.closed`). The
 result is tried (`fedge.clustering.memberships.strangers`) and must last
@@ -18,9 +18,9 @@ from fedge.seeding import Purpose, numpy_stream
 
 
 def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.DealTest] | str:
-    """The cuts of all leaves and of their parts, allowed or not, or why there are none.
+    """The cuts of all leaves and of their parts, allowed or not, or the reason why there are none.
 
-    Deals are drawn from the same streams through the run, hence equal updates have equal tests.
+    Deals come from the same streams throughout the run, so equal updates have equal tests.
 
     Args:
         likeness: of updates from one start.
@@ -40,7 +40,7 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[de
 
 
 def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], seed: int) -> float:
-    """p of one cut of some leaves, among all cuts in all deals of their clients.
+    """p of one cut of some leaves, compared with all cuts in all deals of their clients.
 
     Args:
         likeness: of updates from one start.

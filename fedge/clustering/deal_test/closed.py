@@ -1,9 +1,9 @@
-"""Into which groups may leaves be parted? A closed test of partitions, each by deals inside of its groups.
+"""Groups into which leaves may be split: a closed test of partitions, each by deals within its groups.
 
-The true groups are a partition P* of the leaves; inside of each its clients are as good as dealt. For every
-partition P of the leaves let H_P be that: inside of each group of P leaves mean nothing. To part leaves into
-the groups of Q is *allowed* if every H_P is rejected of which Q is a refinement, the partition of all leaves
-in one group among them. Each H_P has one test of its own, at its own level, for any Q:
+The true groups are a partition P* of the leaves; within each, clients might as well have been dealt to leaves
+at random. For every partition P, the hypothesis H_P says: within each group of P, leaves mean nothing. A
+split into the groups of Q is *allowed* if H_P is rejected for every P that Q refines, including the P with
+all leaves in one group. Each H_P has its own test at its own level, the same for any Q:
 
     p of a group     the deal test of its leaves, by deals of its clients
                      (`fedge.clustering.deal_test.deals`); of two leaves beside the other groups of P, whose
@@ -17,16 +17,17 @@ in one group among them. Each H_P has one test of its own, at its own level, for
                      of `weight_beside`): then a group of one kind of people does not hide another's
                      difference
 
-So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*, then H_P*
-was rejected, with a test fixed beforehand; with probability at most its level. Where nothing is planted every
-split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the hypotheses implied by
-a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it for groups of means. Nothing is said
-of a leaf on the wrong side of a cut between different groups.
+So Q may be chosen by looking at the data: if Q splits a true group (it strictly refines P*), then H_P* was
+rejected by a test fixed beforehand, which happens with probability at most its level. If there are no true
+groups, every split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the
+hypotheses implied by a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it for groups of
+means. It gives no guarantee against a leaf on the wrong side of a cut between different groups.
 
-Partitions are looked at along a chain: all leaves; the best cut of them; the best cut of one of the two, and
-so on to every leaf alone, as long as the next is allowed. A forbidden step ends one branch of the chain.
-Beyond `MOST_GROUPS` groups the implied hypotheses are too many; then a part is cut by its own test at its
-share of the level by clients (Meinshausen 2008), which is as strict for a hierarchy fixed beforehand.
+Partitions are tested along a chain: all leaves, their best cut, the best cut of one of the two parts, and so
+on down to single leaves, as long as the next step is allowed. A forbidden step ends its branch of the chain.
+Beyond `MOST_GROUPS` groups there are too many implied hypotheses; a part is then cut by its own test, at the
+share of the level that matches its share of clients (Meinshausen 2008), which is as strict for a hierarchy
+fixed beforehand.
 
 Sources: Marcus, Peritz and Gabriel 1976, On closed testing procedures with special reference to ordered
 analysis of variance, Biometrika 63; Einot and Gabriel 1975, A study of the powers of several methods of
@@ -106,7 +107,7 @@ class Weighted(NamedTuple):
 
 
 class DealTests:
-    """Deal tests of sets of leaves, each made once; each draws from a stream of its own."""
+    """Deal tests of sets of leaves, each computed once, with its own random stream."""
 
     def __init__(
         self,
@@ -122,8 +123,8 @@ class DealTests:
             similarities: M matrices (K, K) of all clients.
             leaf_of: (K,) leaf of each client.
             stream: a set of leaves → source of its deals.
-            strata: (K,) clients are dealt among those of their number; None for one stratum.
-            draws: of deals, where there are too many; None for as many as are worth it.
+            strata: (K,) stratum of each client, within which it is dealt; None for one stratum.
+            draws: number of deals to draw if there are too many; None for as many as are worthwhile.
         """
         self._similarities, self._leaf_of, self._stream = similarities, leaf_of, stream
         self._strata = np.zeros_like(leaf_of) if strata is None else strata
@@ -132,7 +133,7 @@ class DealTests:
         self._floors: dict[Leaves, float] = {}
 
     def clients(self, leaves: Leaves) -> int:
-        """How many clients some leaves have."""
+        """Number of clients of some leaves."""
         return int(np.isin(self._leaf_of, leaves).sum())
 
     def floor(self, leaves: Leaves) -> float:
@@ -239,7 +240,7 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
 
 
 def joint_p(tests: Sequence[Weighted]) -> float:
-    """The chance that cuts of one deal of each group explain together as much as those of the actual deals.
+    """The chance that the cuts of random deals, one per group, explain as much as those of the actual deals.
 
     Deals inside of different groups are independent, so all combinations of them are equally likely. Their
     sums are counted in steps, every deal rounded up and the actual ones down: p is no smaller than without.
@@ -361,10 +362,10 @@ class ClosedTest:
                 closed.add(group)
 
     def _next(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
-        """The group to be cut next: the one whose own p is the fewest times what it can be at least.
+        """The group to be cut next: the one with the smallest ratio of p to its smallest possible p.
 
-        Two different leaves of four clients cannot have less than 1/35, and a large group has less by chance:
-        the group closest to its optimum is cut first.
+        Two different leaves of four clients cannot get below 1/35, while a large group may by chance, so
+        the p values themselves are not comparable.
         """
         open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
         ranked = []

@@ -1,4 +1,4 @@
-"""Cuts of leaves in two: distance between the parts' clients, and its distribution by chance.
+"""Cuts of leaves in two: the distance between the clients of the parts, and its distribution by chance.
 
 All quantities use cosines of clients' updates, less each client's common part with all others. Shape letters:
 S leaf servers, K clients, D deals, Q cuts, M similarities.
@@ -37,7 +37,7 @@ def without_client_effects(similarity: np.ndarray) -> np.ndarray:
 
 
 def mean_apart(similarity: np.ndarray) -> float:
-    """How far pairs of clients are apart on average, in the unit of `without_client_effects`.
+    """Mean distance between pairs of clients, in the unit of `without_client_effects`.
 
     Args:
         similarity: (K, K); a client has 1 with itself, or as much as the most similar pair.
@@ -78,7 +78,7 @@ def null_spread(pairs: np.ndarray) -> np.ndarray:
 
         variance = T · 4 k (k − 1) (K − k) (K − k − 1) / (K (K − 1) (K − 2) (K − 3)).
 
-    Where it is 0 (a single client: its pairs sum to zero) infinity stands, since no such cut says anything.
+    Where it is 0 (a single client: its pairs sum to zero), the result is infinity: such a cut says nothing.
 
     Args:
         pairs: (M, K, K), symmetric, zero diagonal, rows with zero sums.
@@ -126,8 +126,8 @@ def sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
 def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
     """The cut (S,) bool reached by moving leaves across, each to a larger separation.
 
-    If there are too many cuts to try all, the proposed ones are near the best one. A test's answer of there
-    being groups holds, whichever leaves they are then said to be.
+    If there are too many cuts to try them all, the proposed ones are only near the best. The test's finding
+    that there are groups holds, whichever leaves are then put into them.
 
     Args:
         pairs: (M, K, K), of `without_client_effects`.
@@ -181,8 +181,8 @@ def _scatter(similarity: np.ndarray, clients: np.ndarray) -> float:
 def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> np.ndarray:
     """Similarity (m, m) of some clients, less the directions in which others differ inside of their groups.
 
-    People differ from each other in some directions more than in others, groups or none. With X and Y the
-    unit vectors of the clients and of the others, Y less the mean of its group, the kernel is
+    With or without groups, people differ from each other in some directions more than in others. With X and Y
+    the unit vectors of the clients and of the others, Y less the mean of its group, the kernel is
 
         X Xᵀ − X Yᵀ (Y Yᵀ + λ I)⁻¹ Y Xᵀ,    λ = mean of the diagonal of Y Yᵀ,
 

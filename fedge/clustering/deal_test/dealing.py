@@ -1,6 +1,6 @@
-"""Ways to deal clients to leaves of given sizes: all there are, or as many as are drawn.
+"""Deals of clients to leaves of given sizes: all of them, or a random sample.
 
-Deals are the null of the deal test (`fedge.clustering.deal_test.deals`). Clients may be dealt inside of
+Deals are the null of the deal test (`fedge.clustering.deal_test.deals`). Clients may be dealt within
 strata only. Shape letters: S leaf servers, K clients, D deals.
 """
 
@@ -20,9 +20,9 @@ def deals_of(
 
     Args:
         leaf_of: (K,) leaf of each client, 0..S-1.
-        strata: (K,) clients are dealt among those of their number; None for all among all.
-        rng: draws deals where there are too many.
-        draws: how many then.
+        strata: (K,) stratum of each client, within which it is dealt; None for one stratum.
+        rng: source of deals if there are too many to take all.
+        draws: number of deals drawn in that case.
     """
     if strata is None or (strata == strata[0]).all():
         every = all_deals(np.bincount(leaf_of))
@@ -53,7 +53,7 @@ def _all_deals_inside(leaf_of: np.ndarray, groups: Sequence[np.ndarray]) -> np.n
 
 
 def _arrangements(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of some numbers, of which equal ones are not told apart."""
+    """Yield every distinct order of some numbers, which may repeat."""
     if not items:
         yield ()
     for first in sorted(set(items)):
@@ -66,7 +66,7 @@ def _arrangements(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUMERATE) -> np.ndarray | None:
     """Every deal of K clients to leaves of given sizes, or None if there are more than `most`.
 
-    Leaves of one size may change names without changing any statistic, so such deals are there once.
+    Swapping the names of leaves of one size changes no statistic, so such deals are listed once.
 
     Returns:
         (D, K) int64, leaf of each client.

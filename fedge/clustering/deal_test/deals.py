@@ -1,9 +1,9 @@
-"""Does it matter at which leaf a client is? A test by dealing whole clients anew between the leaves.
+"""A test of whether it matters which leaf a client belongs to, by dealing whole clients to leaves again.
 
-From one common start every client trains an update. How alike the updates of two clients are does not depend
-on the deal. So if leaves mean nothing, the clients at a leaf are as good as dealt to it, and
-every other deal of the same clients to leaves of the same sizes was as likely: an exact null, whatever people
-are like. The *deal test*:
+Every client trains an update from one common start, so the similarity of two clients' updates does not depend
+on their leaves. If leaves mean nothing, the actual assignment is one random deal, and every other deal of the
+same clients to leaves of the same sizes was as likely. This null is exact, whatever people are like. The
+*deal test*:
 
     similarity  (K, K) cosines of the clients' updates; the part common to all pairs of a client is taken out
     separation  of a cut of the leaves in two: excess similarity of client pairs within the parts over pairs
@@ -18,14 +18,14 @@ are like. The *deal test*:
                 fewest deals reach among cuts that part as many leaves
     p           share of all deals, the observed one among them, whose statistic is at least the observed
 
-Pairs of one leaf count, to detect a leaf different from all others. Where there are few deals all of them are
-worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those proposed by the leading eigenvectors
-of the leaves' similarity, and every single leaf, proposed anew in every deal.
+Pairs within one leaf count, so that a leaf different from all others is detected. If there are few deals, all
+are computed. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves, the cuts are those proposed by the leading
+eigenvectors of the leaves' similarity, separately for each deal, and every single leaf against the rest.
 
 Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
 leaves of four clients have 35: a similarity without information also has a best deal, and the share explained
-distinguishes this from groups; so do other groups where there are any (`DealTests.of`). Into how many groups
-leaves may be parted is a matter of several such tests (`fedge.clustering.deal_test.closed`).
+distinguishes this from groups; so do other groups, if any (`DealTests.of`). The number of groups is decided
+by several such tests (`fedge.clustering.deal_test.closed`).
 
 Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
 (strata, `fedge.clustering.likeness.updates.size_strata`): a leaf of large clients alone is the same in every
@@ -78,8 +78,8 @@ class DealTest:
         statistic: standing of the cut, to nine digits.
         p: of the test, 1/deals at least.
         level: at which the cut stands.
-        deals: how many were looked at.
-        exact: whether these are all there are.
+        deals: number of deals compared.
+        exact: whether these are all possible deals.
     """
 
     leaves: tuple[int, ...]
@@ -122,7 +122,7 @@ class DealTest:
 
 
 class Compared(NamedTuple):
-    """The actual deal beside others.
+    """The actual deal compared with others.
 
     Attributes:
         labels: (S,) int64, 0 and 1, leaf 0 in part 0.
@@ -151,7 +151,7 @@ def deal_test(
     strata: np.ndarray | None = None,
     cut: np.ndarray | None = None,
 ) -> Compared:
-    """The best cut of S leaves in two and the p-value of there being one.
+    """The best cut of S leaves in two, and the p-value of the test that there is any.
 
     Args:
         similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
@@ -233,10 +233,10 @@ def _middle_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
     """(similarity, m - 1) of the observed cut, used for the groups.
 
-    The test detects groups, not which. For each similarity, the cut with the separation most standard
-    deviations above the mean of the deals; and of the similarities the one in which fewest deals separate as
-    much: where a few clients stand out in one, their leaf is parted by many deviations, and in many other
-    deals by as many.
+    The test detects that there are groups, not which. For each similarity, the cut with the separation most
+    standard deviations above the mean of the deals; and of the similarities the one in which fewest deals
+    separate as much: where a few clients stand out in one, their leaf is parted by many deviations, and in
+    many other deals by as many.
 
     Args:
         separation: (D, M, S // 2) of all deals, the observed one first.

@@ -1,4 +1,4 @@
-"""Reach of the deal test with the present clients, and warnings for a short reach.
+"""Smallest p that the deal test can reach with the given clients, and a warning if it is too large.
 
 See `fedge.clustering.deal_test.deals`: however many rounds or windows there are, the smallest p of one leaf
 against the rest is the chance to deal its clients to one leaf.
@@ -49,7 +49,7 @@ def _strata(size: Count) -> tuple[int, ...]:
 
 
 def _ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
-    """Number of ways to choose so many clients of each stratum."""
+    """Number of ways to choose the given number of clients of each stratum."""
     return prod(comb(sum(kind), n) for kind, n in zip(zip(*counts, strict=True), chosen, strict=True))
 
 
@@ -125,7 +125,7 @@ def level_by_power(floor: float) -> float:
 
 
 def clients_per_leaf_needed(leaves: int) -> int:
-    """How many clients each of `leaves` leaves needs for the level of "auto" to be 0.01.
+    """Number of clients that each of `leaves` leaves needs for the level of "auto" to be 0.01.
 
     >>> clients_per_leaf_needed(3), clients_per_leaf_needed(6), clients_per_leaf_needed(2)
     (5, 4, 6)
@@ -154,7 +154,7 @@ def out_of_reach(
     Args:
         level: `cluster.level`.
         sizes: training clients of each leaf.
-        leaves_said: what says the number of leaves.
+        leaves_said: name of the setting that gives the number of leaves.
     """
     if len(sizes) < FEWEST_LEAVES:
         there = "is one leaf"

@@ -1,4 +1,4 @@
-"""Affinity of leaves: the round robin without the quality of each model and the ease of each client.
+"""Affinity of leaves: cross-losses without the effects of a model's quality and a client's difficulty.
 
 Every leaf's model is evaluated by every other leaf's clients. Three things make a cross-loss: the model (some
 leaves train better ones), the clients (some are hard for every model), and how the two suit each other. Only
@@ -42,7 +42,7 @@ def effects(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
-    """How well leaves suit each other: (…, S, S), symmetric, positive is better than expected.
+    """Affinity of each pair of leaves: (…, S, S), symmetric, positive is better than expected.
 
     Args:
         by_leaf: (…, S, S) mean log loss of each leaf's model at each leaf's clients.
@@ -53,7 +53,7 @@ def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
 
 
 def client_relationships(cross: CrossLosses) -> np.ndarray:
-    """(S, K): how much worse than expected each model suits each client, in log loss.
+    """(S, K): log loss of each model at each client beyond the expected.
 
     Logarithms give ratios, for any scale of losses. Cells of a client's own leaf are 0.
     """

@@ -1,4 +1,4 @@
-"""Evidence about the leaves for grouping, and questions to clients for the rest of it.
+"""Evidence about the leaves for grouping, and the questions that clients must answer for it.
 
 In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
 of leaf i, under other roles any models a method tries. Made by `fedge.cloud.step` and
@@ -24,10 +24,10 @@ class NotComparable(Exception):
 
 
 class Withheld(Sequence[State]):
-    """In place of incomparable models: each look at one raises the reason."""
+    """Stands in for models that cannot be compared: any access raises the reason."""
 
     def __init__(self, reason: str) -> None:
-        """Keep why."""
+        """Keep the reason."""
         self._reason = reason
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ Questions = Sequence[Mapping[str, State]]
 
 @dataclass(frozen=True)
 class Answers:
-    """Clients' answers on the models of a question.
+    """Clients' answers about the models of a question.
 
     Attributes:
         losses: role → (K,) mean cross entropy on each client's validation windows; NaN where the client was
@@ -71,7 +71,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class CrossLosses:
-    """How well every leaf's model does at every client.
+    """Loss of every leaf's model at every client.
 
     Attributes:
         losses: (S, K) mean cross entropy of leaf i's model on client u's validation windows; NaN where the
@@ -90,7 +90,7 @@ class CrossLosses:
         return cls(state["losses"], state["windows"], state["leaf_of"])
 
     def refuse_others(self, leaves: int) -> None:
-        """Raise ValueError unless the arrays belong together, and are of so many leaves."""
+        """Raise ValueError unless the arrays belong together and cover `leaves` leaves."""
         clients = len(self.leaf_of)
         form(self.losses, "remembered losses", np.float64, (leaves, clients))
         form(self.windows, "their windows", np.int64, (clients,), 0)
@@ -109,14 +109,14 @@ class Evidence:
         parameter_names: the trainable entries of a model, in layer order.
         common_start: whether all leaves began the global round from one model.
         answers: to the questions of this step, or None before they are asked.
-        recent: cross-losses of the cloud steps before, oldest first, as far as they may be put together with
-            this one's: the newest few since the groups changed.
+        recent: cross-losses of earlier cloud steps, oldest first, that may be combined with this one's: the
+            latest few since the groups changed.
         truth: (S,) the groups planted by a scenario, or None; only an oracle may look.
         global_round: 1, 2, …; 0 for a choice before the first.
         seed: root of the run's random streams.
         taken: (S,) each leaf's last candidate model, or None.
-        likeness: of clients' newest updates from one start; None where the method needs none, or too few have
-            come.
+        likeness: of clients' latest updates from one start; None if the method needs none, or too few have
+            arrived.
         pool: the cloud's own models, for methods with such models.
         kept: the method's state from the step before (`fedge.clustering.registry.Grouping`), as JSON.
         before: (S,) the labels in force; None before the first cloud step.
@@ -145,7 +145,7 @@ class Evidence:
     memory: Memory = field(default_factory=dict)
 
     def read_only(self) -> "Evidence":
-        """The same, in which nobody can change a model by mistake: for code of the user's."""
+        """A copy whose models cannot be changed by mistake, for a user's code."""
         starts = self.starts
         if starts is not None and not isinstance(starts, Withheld):
             starts = [read_only(start) for start in starts]
@@ -192,7 +192,7 @@ class Evidence:
 
     @property
     def has_cross_losses(self) -> bool:
-        """Whether clients were asked for the cross-losses, and one has answered."""
+        """Whether clients were asked for the cross-losses, and at least one answered."""
         return self.answers is not None and any(
             leaf_role(leaf) in self.answers.losses for leaf in range(len(self.models))
         )

@@ -1,4 +1,4 @@
-"""Similarity of leaf models: a matrix, cut at a threshold into connected components.
+"""Similarity of leaf models, and groups as connected components above a threshold.
 
 Pure functions on arrays. Shape letter: S leaf servers.
 """

@@ -1,9 +1,9 @@
 """Likeness of clients' updates from one common start: the evidence of the deal test.
 
-An update has two kinds of entries with different information: parameters, trained by SGD, show clients with
-other answers, BatchNorm's statistics clients with other readings. Each kind is compared by itself. The start
-must not depend on the clients' deal, or the leaves would be found in it: the first leaf round of a run, or a
-probe. Shape letters: K clients, M kinds.
+An update has two kinds of entries with different information: parameters, trained by SGD, reveal clients
+whose labels differ; BatchNorm's statistics, clients whose inputs differ. Each kind is compared separately.
+The start must not depend on the assignment of clients to leaves, or the test would find that assignment:
+it is the start of a run's first leaf round, or of a probe. Shape letters: K clients, M kinds.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from fedge.states.restored import finite, form, whole
 
 @dataclass(frozen=True)
 class Likeness:
-    """How alike clients' updates are.
+    """Similarities of clients' updates.
 
     Attributes:
         cosines: (M, K, K) float64, of parameters and, where a model has them, of BatchNorm statistics.
@@ -70,7 +70,7 @@ class Likeness:
             form(self.clients, "the clients of updates", np.int64, (clients,), 0)
 
     def says_nothing_new(self, old: "Likeness") -> bool:
-        """Whether clients with two answers made the same update, bit by bit, at the same leaf.
+        """Whether clients in both comparisons made the same update, bit by bit, at the same leaf.
 
         True as long as the data are unchanged. A client missing this time, or then, is no reason to test
         again: a second look at the same data would add a chance of a false split.
@@ -88,7 +88,7 @@ class Likeness:
 
 
 class Updates:
-    """The updates of one leaf round, each summarised as it comes, without keeping models."""
+    """The updates of one leaf round, each summarised on arrival; models are not kept."""
 
     def __init__(self, start: State, parameter_names: Sequence[str], global_round: int) -> None:
         """Begin with nothing.
@@ -105,7 +105,7 @@ class Updates:
         self._seen: dict[int, tuple[int, int, list[np.ndarray]]] = {}
 
     def note(self, client: int, leaf: int, state: State, windows: int) -> None:
-        """Take in the model trained by a client of a leaf; nothing if not finite."""
+        """Record the model trained by a client of a leaf, unless it is not finite."""
         start = self._start
         summaries = [
             sketch([np.subtract(state[name], start[name], dtype=np.float64) for name in names])
@@ -127,12 +127,12 @@ class Updates:
         return [*(min(size, SIZE) for size in kinds), 1]
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
-        """Take in `summaries` of a client from elsewhere, with the same shapes and dtypes."""
+        """Record `summaries` of a client from elsewhere, with the same shapes and dtypes."""
         *kinds, windows = summaries
         self._seen[client] = leaf, int(windows[0]), kinds
 
     def likeness(self) -> Likeness:
-        """Similarity of all received ones."""
+        """Similarities of all recorded updates."""
         seen = [self._seen[client] for client in sorted(self._seen)]
         leaves, windows, summaries = zip(*seen, strict=True)
         return Likeness(
@@ -148,7 +148,7 @@ class Updates:
 
 
 def size_strata(windows: np.ndarray) -> np.ndarray:
-    """(K,) int64: clients with one number have about as many windows as each other.
+    """(K,) int64: clients with the same number have about equally many windows.
 
     A stratum spans a factor of two, the median in the middle of one of them: people with slightly more or
     fewer windows are dealt together, clients of two users, or with five times the windows, are not.
@@ -166,9 +166,9 @@ def size_strata(windows: np.ndarray) -> np.ndarray:
 def even_windows(windows: Sequence[int]) -> int:
     """Windows on which every client is to train for its update to be compared; 0: all of the client's.
 
-    Longer training goes another way, and further. Where clients are of several sizes all train on as many
-    windows as the smallest has; but on half of the median at least, so that a tiny client, then in its own
-    stratum, costs the others no more.
+    Longer training moves a model further, and in another direction. If clients are of several sizes, all
+    train on as many windows as the smallest has, but on at least half of the median: a tiny client, then in
+    its own stratum, costs the others no more.
 
     Args:
         windows: of each client.

@@ -1,7 +1,7 @@
 """Clusters from one cloud step to the next: hysteresis, and changes as events.
 
-Labels change only after the same new groups in `cluster.patience` successive cloud steps, so leaves on the
-border do not alternate. Shape letter: S leaf servers.
+Labels change only once `cluster.patience` successive cloud steps have found the same new groups, so
+borderline leaves do not alternate. Shape letter: S leaf servers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ class GroupEvent(TypedDict):
 
 
 class Membership:
-    """The present labels and the pending change.
+    """The current labels and the pending change.
 
     Attributes:
         labels: (S,), or None before the first cloud step.
-        candidate: (S,) other labels of the newest steps; None without.
+        candidate: (S,) differing labels of the latest steps; None without.
         agreed: number of successive steps with them.
         probed: whether these steps were probes; only steps of the same kind count.
     """

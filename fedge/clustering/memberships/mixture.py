@@ -1,19 +1,20 @@
-"""Right answers of models by class, and a change's worth to people who have the classes of all leaves.
+"""Correct predictions by class, and the gain of a change for people with the classes of all leaves.
 
-Where leaves hold other shares of the classes, a model of leaves with the same few classes does better there
-for no other reason than that it expects these classes: also at clients whom it has never seen, as they stand
-at the same leaves. Somebody who has all classes loses by it. So what class shares alone make better must not
-count. By direct standardisation the classes of a part of the leaves are judged one by one, and weighed by
-their shares π among all who answer:
+If class shares differ between leaves, a model of leaves with the same few classes does better there merely
+because it expects these classes, even at clients that it has never seen, since they are at the same leaves.
+A person with all classes loses by it. So a gain due to class shares alone must not count. By direct
+standardisation the classes of a part of the leaves are judged one by one, and weighted by their shares π
+among all clients that answer:
 
     error     e = Σ_c π_c (1 − right_c / windows_c)      of a model, validation windows of the part's clients
     worth     mean over the parts of log e(present) − log e(proposed)
 
-Shares are those of training windows. Of a class of which a part has no validation windows nothing is known
-there. If the part trains on it (`_TAUGHT` of its share among all, or more) it is left out. If it does not,
-the proposed model cannot know it, and what the present one will be worth there nobody can say. Then the bound
-counts: all of its windows wrong by the proposed model, and right by the present one. Else a model of two
-classes, which learns these sooner than another learns six, would seem better to everybody for some rounds.
+Shares are those of training windows. If a part has no validation windows of a class, nothing is known about
+the class there. If the part trains on it (`_TAUGHT` of its share among all, or more), the class is left out.
+Otherwise the proposed model cannot know the class, and the accuracy of the present one cannot be measured, so
+the worst case counts: the proposed model is wrong on all of the class, the present one right. Without this
+rule a model of two classes, which learns them sooner than another learns six, would seem better to everybody
+for some rounds.
 
 Shape letters: K clients, C classes.
 
@@ -37,7 +38,7 @@ _TAUGHT = 0.25  # of a class's share, from which on a part without validation wi
 
 @dataclass(frozen=True)
 class ByClass:
-    """Right answers of clients by two models, class by class.
+    """Correct predictions of two models on clients' windows, class by class.
 
     Attributes:
         leaf_of: (K,) the leaf of each client.
@@ -55,17 +56,17 @@ class ByClass:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether leaves differ much in their classes."""
+        """Whether class shares differ much between leaves."""
         of_leaf = [self.taught[self.leaf_of == leaf].sum(axis=0) for leaf in np.unique(self.leaf_of)]
         return bool(of_leaf) and widest_class_gap(np.array(of_leaf)) > WIDE
 
 
 def standardised_gain(said: ByClass, parts: Sequence[tuple[int, ...]]) -> float | None:
-    """By how much the log of the error falls for people of all classes: the mean over parts of leaves.
+    """Fall of the log error for people with all classes: the mean over parts of leaves.
 
     Args:
         said: of the clients.
-        parts: whose clients judge; those of which nobody has evaluated both models are left out.
+        parts: parts of leaves whose clients judge; those where no client evaluated both models are left out.
 
     Two classes with as many windows each; the present model has 6 of 8 right, the proposed one 7:
 

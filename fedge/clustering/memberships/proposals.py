@@ -1,4 +1,4 @@
-"""Changes of the groups in force, each decided by itself: proposed, tried, adopted or put off.
+"""Changes of the current groups, each decided separately: proposed, tried, adopted or put off.
 
 Found groups differ from the present ones in changes without common leaves: a split of a cluster, a merge of
 clusters, moves of leaves between clusters. Each waits for confirmation in `cluster.patience` successive cloud
@@ -193,17 +193,17 @@ class Proposals:
         return self.on_trial
 
     def needed(self, change: ClusterChange, patience: int) -> int:
-        """How many steps in a row must find a change."""
+        """Number of successive steps that must find a change."""
         failed = self.failed.get(change, 0)
         if 0 < failed < _PROMPT_TRIALS:
             return 1
         return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
 
     def hurdle(self, change: ClusterChange) -> int:
-        """How many times the least gain a change must show in its next trial.
+        """Factor on the least gain that a change must show in its next trial.
 
-        Forks of different groups gain more round by round. And repeated looks find a small gain by chance:
-        each look asks for more than the one before.
+        Forks of truly different groups gain more with every round, while repeated trials find a small gain
+        by chance; so each trial demands more than the one before.
         """
         return 1 + min(self.failed.get(change, 0), _PROMPT_TRIALS) if change.kind == "split" else 1
 

@@ -1,4 +1,4 @@
-"""Losses of other leaves' models at clients: the evidence by which changes of clusters are tried.
+"""Losses of other leaves' models at clients: the evidence for trials of cluster changes.
 
 A decision for unseen clients needs a model's loss on people outside its training. Per leaf its clients
 evaluate, on validation windows, in one exchange,
@@ -7,12 +7,11 @@ evaluate, on validation windows, in one exchange,
     proposed    the mean of the *other* leaves' forks in the cluster that is proposed for it
     neighbour   where a cluster is to come apart, the mean of the forks of the other part
     cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, which are drawn)
-    without-u   for a leaf that is or would be alone: its other clients' training of the common model, without
-                client u: as there is no other leaf, other clients of the leaf are the strangers' teachers; in
-                one round where it is alone, in as many as forks train where it would be
+    without-u   for a leaf that is or would be alone: the common model trained by its clients other than u,
+                for lack of other leaves; for one round if the leaf is alone, for as many as forks train if it
+                would be
 
-Their worth is a matter of `fedge.clustering.memberships.trials`. Shape letters: S leaf servers, K clients, C
-classes.
+`fedge.clustering.memberships.trials` computes gains. Shape letters: S leaf servers, K clients, C classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ MOST_MODELS = 16  # models per client and exchange
 _SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
 
 Folds = Mapping[int, State]
-"""Client → what the other clients of its leaf have made of the common model; clients may share one."""
+"""Client → the common model trained by the other clients of its leaf; clients may share one."""
 
 
 def cluster_role(cluster: int) -> str:
@@ -45,7 +44,7 @@ def fold_role(client: int) -> str:
 
 @dataclass(frozen=True)
 class Asking:
-    """Question about one change.
+    """Models and planned changes from which the questions to clients follow.
 
     Attributes:
         labels: (S,) groups in force.
@@ -115,7 +114,7 @@ def _of_trial(change: ClusterChange, leaf: int, asking: Asking, means: "_Means")
 
 
 class _Means:
-    """Means of leaves' models, each worked out once: equal questions are one object."""
+    """Means of leaves' models, each computed once, so that equal questions are one object."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
@@ -145,7 +144,7 @@ def cluster_neighbours(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
 
 
 def is_simple_move(change: ClusterChange) -> bool:
-    """Whether leaves only go to clusters with mostly unchanged leaves: nothing need be trained anew."""
+    """Whether leaves only join clusters whose other leaves mostly stay, so that no forks need training."""
     movers = set(change.movers)
     return change.kind == "move" and all(
         sum(leaf not in movers for leaf in cluster) > len(cluster) / 2 for cluster in change.after

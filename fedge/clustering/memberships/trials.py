@@ -1,6 +1,6 @@
-"""Results of trials: worth of changes of groups by clients' losses of models of strangers.
+"""Results of trials: the gain of a change of groups, by clients' losses on other leaves' models.
 
-A change is worth, in log loss, the mean over its parts of the mean over their clients,
+The gain of a change, in log loss, is the mean over its parts of the mean over their clients of
 
     gain = log(loss, present) − log(loss, proposed)
 
@@ -29,11 +29,11 @@ class TrialResult:
     """Result of a trial of one change.
 
     Attributes:
-        gain: by how much log loss falls, each part counting alike; 0.1 is about 10 %.
+        gain: fall of log loss, with equal weight for each part; 0.1 is about 10 %.
         parts: the same of each part; None where nobody has answered.
         better: share of the clients with a falling loss.
-        clients: how many evaluated both.
-        useful: whether the change is to be made.
+        clients: number of clients that evaluated both models.
+        useful: whether the change should be made.
         home: the cluster whose model serves the others of a merge unchanged; empty where forks do better.
         standardised: by how much the log of the error falls for people with the classes of all leaves; None
             where leaves hardly differ in these.
@@ -67,15 +67,15 @@ def change_gain(change: ClusterChange, said: StrangerLosses, min_gain: float) ->
 
 
 def _judges(change: ClusterChange) -> tuple[tuple[int, ...], ...]:
-    """The parts of a split or move with judging clients."""
+    """The parts of a split or move whose clients judge it."""
     return (change.movers,) if is_simple_move(change) else change.after
 
 
 def _result_of_merge(change: ClusterChange, said: StrangerLosses) -> TrialResult | None:
     """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
-    Where clusters have come to be alike since they were parted, as when the cause is over, the mean of their
-    models may be worse than one of them. Clients of the model's own cluster gain nothing.
+    If clusters have become alike since they were split, for example because the cause is gone, the mean of
+    their models may be worse than one of them. Clients of the model's own cluster gain nothing.
     """
     found = [_gained(said.present - said.proposed, said.leaf_of, change.before)]
     for home in change.before:
@@ -107,11 +107,11 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
 
 
 def misplaced(change: ClusterChange, said: StrangerLosses, min_gain: float) -> list[int]:
-    """Leaves of a split better served by the other part; a part is never emptied.
+    """Leaves of a split that the other part would serve better; a part is never emptied.
 
-    A cut right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
-    `_CLEARLY` × `min_gain` on average: its place follows from the updates of all clients, and a doubtful leaf
-    can move later.
+    A cut that is right overall may have a leaf on the wrong side. All of its clients must lose less on the
+    other side, by `_CLEARLY` × `min_gain` on average: the cut follows from the updates of all clients, and a
+    doubtful leaf can move later.
     """
     if change.kind != "split" or len(change.after) != 2:
         return []

@@ -1,4 +1,4 @@
-"""Methods of grouping leaves: from a similarity matrix, and as published.
+"""Methods of grouping leaves: by a similarity matrix, and published ones.
 
 A part of the room `fedge.clustering`, with the same imports allowed.
 """

@@ -1,8 +1,8 @@
-"""Published methods for grouping leaves, and two with knowledge of the truth: to compare with.
+"""Baselines: published methods of grouping leaves, and two that know the true groups.
 
-All of them are methods of `cluster.method`; configs/baselines/ sets them up as published, on leaves in the
-place of clients. Compared is each leaf's *update*: the change of its trainable entries in a global
-round. Shape letter: S leaf servers.
+All are values of `cluster.method`; configs/baselines/ sets them up as published, with leaves in place of
+clients. They compare leaves' *updates*: the change of the trainable entries in a global round. Shape letter:
+S leaf servers.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ def cfl(
     still_below: float | str,
     pull_above: float | str,
 ) -> Grouping:
-    """Cut a cluster in two once its own training stands still while its leaves still pull.
+    """Cut a cluster in two once its mean update is small while single leaves' updates are still large.
 
     With updates u_j and weights w_j, cluster C is cut if |Σ_C w_j u_j| / Σ_C w_j < eps1 and
     max_C |u_j| > eps2, into the two parts between which the largest cosine of two updates is smallest
@@ -131,7 +131,7 @@ def _limits_of_cfl(below: float | str, above: float | str, largest: float) -> tu
 
 
 def _in_two(similarity: np.ndarray) -> np.ndarray:
-    """The second of two parts as little alike as can be, as a mask over leaves."""
+    """The second of the two least similar parts, as a mask over leaves."""
     from sklearn.cluster import AgglomerativeClustering  # takes a second to load, which few runs need spend
 
     parts = AgglomerativeClustering(2, metric="precomputed", linkage="single").fit_predict(1 - similarity)
@@ -226,12 +226,12 @@ def _splits_now(evidence: Evidence, split_round: int, every: int, is_first: bool
 
 
 def _put_off(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:
-    """Keep the groups, because leaves cannot be compared in the grouping step; the next one is."""
+    """Keep the groups, because leaves cannot be compared in the grouping step; the next step tries again."""
     return replace(skipped(evidence, before, str(reason)), kept={_GROUPED: False})
 
 
 def _made_up_for(evidence: Evidence) -> dict[str, bool] | None:
-    """Note of a postponed grouping, for `Grouping.kept`; None of one in its time."""
+    """Note that a postponed grouping was made, for `Grouping.kept`; None if it was not postponed."""
     return {_GROUPED: True} if _GROUPED in evidence.kept else None
 
 

@@ -2,19 +2,19 @@
 
 Fenoglio, Li, Barbiero, Lane, Langheinrich, Gjoreski 2025 (NeurIPS; arXiv 2511.22305). After some rounds
 with one model every client describes its windows by it (`fedge.training.describe`), once. The server scales
-the descriptions and clusters them by DBSCAN (Ester et al. 1996): clients with another within ε hang
-together with it, and clients without any are alone. ε is the value at the knee of the sorted distances to the
+the descriptions and clusters them by DBSCAN (Ester et al. 1996): a client joins any other within ε, and
+clients without one are alone. ε is the value at the knee of the sorted distances to the
 nearest other. From then on clusters train apart.
 
 Read in the authors' code (dariofenoglio98/FLUX at 43aadbeb, `flux/server.py`, `public/models.py`,
 `public/config.py`): all of the above, with at least two members to a cluster and a factor of 1 to ε. Not
 read: the paper's text, `flux_dynamic`, and how a new client is placed (a note says: by the nearest centre of
-its means and deviations without labels; here `fedge predict --fit` answers this question). Other than there,
-leaves are grouped in round `split_round` (there, when validation accuracy rises by less than 0.06 in
-a round, from the third on); every number of a description is scaled by its own deviation over leaves (there,
-by a scaler for each mean and deviation vector); the knee is the point farthest below the chord (there, that
-of the package kneed); clients describe validation windows, and a leaf's description is their mean, weighted
-by windows. Shape letters: S leaf servers, K clients.
+its means and deviations without labels; here `fedge predict --fit` does this). Differences: leaves are
+grouped in round `split_round` (there, when validation accuracy rises by less than 0.06 in a round, from the
+third on); every number of a description is scaled by its own deviation over leaves (there, by a scaler for
+each mean and deviation vector); the knee is the point farthest below the chord (there, that of the package
+kneed); clients describe validation windows, and a leaf's description is their mean, weighted by windows.
+Shape letters: S leaf servers, K clients.
 """
 
 import numpy as np
@@ -64,7 +64,7 @@ def flux(
 
 
 def leaf_descriptions(answers: Answers, leaves: int) -> np.ndarray:
-    """(S, numbers) the mean description of each leaf's clients; NaN where nobody has answered."""
+    """(S, numbers) the mean description of each leaf's clients; NaN for a leaf without answers."""
     made = answers.moments.get(DESCRIBED)
     if made is None:
         return np.full((leaves, 1), np.nan)
@@ -79,7 +79,7 @@ def leaf_descriptions(answers: Answers, leaves: int) -> np.ndarray:
 def scaled_distances(descriptions: np.ndarray) -> np.ndarray:
     """(S, S) Euclidean distances of descriptions of which every number has unit deviation.
 
-    >>> scaled_distances(np.array([[0.0, 5.0], [2.0, 5.0]])).tolist()  # the second says nothing
+    >>> scaled_distances(np.array([[0.0, 5.0], [2.0, 5.0]])).tolist()  # the second number does not differ
     [[0.0, 2.0], [2.0, 0.0]]
     """
     deviation = descriptions.std(axis=0)
@@ -104,6 +104,6 @@ def knee(distances: np.ndarray) -> float:
 
 
 def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
-    """Labels (S,) of DBSCAN with two members to a core: leaves within `radius` hang together."""
+    """Labels (S,) of DBSCAN with two members to a core: leaves within `radius` are joined."""
     near = distances <= radius
     return number_by_first_appearance(connected_components(near))

@@ -2,8 +2,8 @@
 
 `components` joins by a threshold, as published. `agglomerative` joins the two most similar clusters again and
 again (Briggs et al. 2020, FL+HC); `spectral` cuts where little similarity is lost (Ng, Jordan and Weiss
-2001). How many clusters there are is given by a threshold or a number; if the deal test decides
-(`fedge.clustering.deal_test.auto`), they are not called. Shape letter: S leaf servers.
+2001). A threshold or a given number decides how many clusters there are; if the deal test decides
+(`fedge.clustering.deal_test.auto`), these methods are not called. Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable
