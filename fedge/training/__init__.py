@@ -1,9 +1,9 @@
-"""Networks, local SGD, SCAFFOLD's arithmetic: arrays in, arrays out, nothing of Flower.
+"""Networks, local SGD and SCAFFOLD's arithmetic on arrays, independent of Flower.
 
-`local` trains as its `settings` say, step by step of `sgd`; `evaluation` measures; `scaffold` has the control
-variates, `schedule` the step size of a round. `kernels` chooses the kernel of a step; `host` and `cuda_graph`
-make PyTorch's fast without a change of its results; `gpu` settles in which precision and order GPUs add.
-Inner room: `networks` has Fedge's own and the user's, their first weights, and their state as arrays.
+`local` trains according to its `settings`, in steps of `sgd`; `evaluation` measures; `scaffold` has the
+control variates, `schedule` the step size of a round. `kernels` chooses the kernel of a step; `host` and
+`cuda_graph` speed up PyTorch without changing its results; `gpu` fixes the precision and order of sums on
+GPUs. Inner room: `networks` has Fedge's networks and the user's, initial weights, and states as arrays.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """

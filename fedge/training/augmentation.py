@@ -1,7 +1,7 @@
 """Augmentation: random changes of training inputs, batch by batch, as arrays.
 
-Changes are drawn from the stream for the order of a client's windows, so their bits do not depend on the
-place of training. Evaluation is never augmented. Shape letters: B inputs of a batch; images are (B, C, H, W).
+Changes are drawn from the random stream that orders a client's windows, so their bits do not depend on where
+it trains. Evaluation is never augmented. Shape letters: B inputs of a batch; images are (B, C, H, W).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_PAD = 1000  # pixels; padded images must fit into memory
 
 
 def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
-    """Images (B, C, H, W), each moved by up to `pad` pixels in both directions; zeros come in.
+    """Images (B, C, H, W), each shifted by up to `pad` pixels in both directions and filled with zeros.
 
     Zero is the mean of scaled images. Source: the usual augmentation of CIFAR-10 (He et al. 2016, "Deep
     Residual Learning for Image Recognition", section 4.2).
@@ -47,7 +47,7 @@ def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
 
 
 def flip(x: np.ndarray, rng: np.random.Generator, chance: float = 0.5) -> np.ndarray:
-    """Images (B, C, H, W), each turned left to right with a chance, 0..1."""
+    """Images (B, C, H, W), each mirrored left to right with probability `chance`, 0..1."""
     if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 <= chance <= 1:
         raise ConfigError(
             f"train.augment-args.chance must be a number of 0 to 1, but is {shown(chance)}; try 0.5"
@@ -57,13 +57,13 @@ def flip(x: np.ndarray, rng: np.random.Generator, chance: float = 0.5) -> np.nda
 
 
 def augment_of(config: TrainConfig) -> Augment | None:
-    """Augmentation of a run, its parts one after another; None without any.
+    """Augmentation of a run, with its parts applied in order; None without any.
 
     Args:
         config: `train.augment` and `train.augment-args` are read.
 
     Raises:
-        ConfigError: a part cannot be imported, or an argument is of none.
+        ConfigError: a part cannot be imported, or no part takes an argument.
     """
     names = names_in(config.augment)
     if not names:
@@ -98,7 +98,7 @@ def _made(names: tuple[str, ...], parts: tuple[Any, ...], table: str) -> Augment
 
 
 def _checked(name: str, before: np.ndarray, after: object) -> np.ndarray:
-    """Inputs as a part has made them; ConfigError where they are of another form."""
+    """Inputs changed by a part; ConfigError if their shape or type changed."""
     if not isinstance(after, np.ndarray) or after.shape != before.shape or after.dtype != before.dtype:
         what = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else shown(after)
         raise ConfigError(
@@ -162,13 +162,13 @@ class Batches:
     def __init__(
         self, order: Tensor, batch_size: int, augment: Augment | None, generator: torch.Generator
     ) -> None:
-        """Take a pass.
+        """Store the order and settings of a pass.
 
         Args:
             order: indices of windows.
             batch_size: windows of a batch.
-            augment: changes inputs; None leaves them, and draws nothing.
-            generator: of the order; augmentation draws one number from the stream.
+            augment: changes inputs; None leaves them alone, and draws nothing.
+            generator: the stream of the order; augmentation draws one number from it.
         """
         self.order = order
         self._batch_size = batch_size

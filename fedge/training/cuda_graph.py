@@ -1,8 +1,9 @@
-"""A training step recorded once as a CUDA graph and replayed: small kernels no longer wait for Python.
+"""A training step recorded once as a CUDA graph and replayed, so that small kernels do not wait for Python.
 
 The graph holds forward pass, backward pass and update, all of which work in place on tensors with fixed
-addresses. Some steps of the graph, on batches in other orders, are compared with plain ones before use: it is
-dropped if different. Source: PyTorch's notes on CUDA graphs (warm-up on a side stream, static inputs).
+addresses. Before use, some steps of the graph, on batches in other orders, are compared with plain ones; if
+they differ, the graph is dropped. Source: PyTorch's notes on CUDA graphs (warm-up on a side stream, static
+inputs).
 """
 
 from __future__ import annotations

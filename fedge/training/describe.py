@@ -19,7 +19,7 @@ _POINTS, _SEED, _BATCH = 200, 1, 512
 
 
 def length_of(classes: int) -> int:
-    """How many numbers a description has.
+    """Length of a description.
 
     >>> length_of(10)
     220
@@ -28,7 +28,7 @@ def length_of(classes: int) -> int:
 
 
 def window_description(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float]:
-    """The description of windows by a model, which is in evaluation mode meanwhile.
+    """The description of windows by a model, computed in evaluation mode.
 
     Args:
         model: on any device; without a linear layer, the logits are the features.

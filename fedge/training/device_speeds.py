@@ -1,18 +1,18 @@
-"""Cores or GPU for a run's clients: by speeds measured on this machine, or else by a step's arithmetic.
+"""Choice of cores or GPU for a run's clients: by measured speeds, or else by the arithmetic of a step.
 
-A step of a small network takes a GPU as long as one of a network a hundred times larger: its kernels wait for
-Python, or for one another. Clients on the cores of a machine train side by side. So the cores win below some
-size of the network, and the GPU above it.
+On a GPU, a step of a small network takes as long as one of a network a hundred times larger, because its
+kernels wait for Python or for one another. On the cores of a machine, clients train side by side. So cores
+are faster below some size of the network, and the GPU above it.
 
-The rule has no measurement: a GPU pays if a step's products have at least so many billion operations per core
-that trains at the same time. It is the arithmetic that one core does in a small network's step on a GPU: 80
-billion a second by PyTorch (docs/gpu.md: 24.4 billion of the table's third network in 246 ms, 22.5 of its
-fourth in 365 ms). A plain step takes 3 to 6 ms, as does one with cuDNN's convolutions in time, in a fixed
-order: `FROM_GFLOP`. One recorded as a graph takes 0.9 ms, with the recording in a call of 50 steps:
-`RECORDED_FROM_GFLOP`.
+Without a measurement, a GPU pays if a step's products have at least a certain number of billion operations
+per core that trains at the same time. The threshold is the arithmetic that one core does while a GPU takes a
+small network's step; PyTorch does 80 billion operations a second on a core (docs/gpu.md: 24.4 billion of the
+table's third network in 246 ms, 22.5 of its fourth in 365 ms). A plain step takes 3 to 6 ms, as does one with
+cuDNN's convolutions in time, in a fixed order: `FROM_GFLOP`. One recorded as a graph takes 0.9 ms, with the
+recording in a call of 50 steps: `RECORDED_FROM_GFLOP`.
 
-Measurements of `fedge doctor --gpu` lie in ``$XDG_STATE_HOME/fedge/device-speeds.json`` (otherwise
-``~/.local/state``), by all that they depend on.
+Measurements of `fedge doctor --gpu` are kept in ``$XDG_STATE_HOME/fedge/device-speeds.json`` (otherwise
+``~/.local/state``), keyed by everything that they depend on.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ class TrainingPlaces:
 def chosen_device(
     places: TrainingPlaces, gflop: float | None, measured: StepSpeeds | None, is_recorded: bool = False
 ) -> tuple[str, str]:
-    """The device for a run's clients, `CORES` or `GPU`, and why, in words.
+    """The device for a run's clients, `CORES` or `GPU`, and the reason in words.
 
     Args:
         places: where clients could train.
@@ -123,10 +123,10 @@ def _gpus(count: int) -> str:
 
 
 def would_record(model: nn.Module, settings: LocalTraining, windows: int) -> bool:
-    """Whether a GPU records the steps of a client with so many windows, and none has a slow convolution.
+    """Whether a GPU would record the steps of a client with so many windows as a graph, and run them fast.
 
-    Not with random draws in training, which a graph would repeat. Slow is cuDNN's convolution in time in a
-    fixed order; Fedge's own networks use matrix products instead.
+    Steps with random draws are not recorded, because a graph would repeat the draws. cuDNN's convolution over
+    time is slow in a fixed order of sums; Fedge's own networks use matrix products instead.
     """
     layers = list(model.modules())
     draws = any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in layers) or any(
@@ -137,10 +137,10 @@ def would_record(model: nn.Module, settings: LocalTraining, windows: int) -> boo
 
 
 def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, tokens: bool) -> float | None:
-    """Billions of floating-point operations in the products of a training step; None if one cannot be taken.
+    """Billions of floating-point operations in the products of a training step; None if the model fails.
 
     Convolutions, matrix products, attention and the products of recurrent layers are counted in a forward
-    pass, and three times. The model's statistics and mode may change.
+    pass, times three. The model's statistics and mode may change.
 
     Args:
         model: on the CPU.
@@ -160,7 +160,7 @@ def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, to
     return counter.get_total_flops() * _PASSES * batch / _WINDOWS / 1e9
 
 
-# --- measurements that stay ------------------------------------------------------------------------
+# --- stored measurements ---------------------------------------------------------------------------
 
 
 def setting(model: nn.Module, input_shape: tuple[int, ...], config: TrainConfig) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _drawn(model: nn.Module) -> str:
 
 
 def _processor() -> str:
-    """Name of the processor, as far as the system tells."""
+    """Name of the processor, if the system gives one."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -198,7 +198,7 @@ def speeds_file() -> Path:
 
 
 def keep_speeds(about: Mapping[str, Any], speeds: StepSpeeds) -> None:
-    """Keep a measurement; where nothing can be written, nothing is kept.
+    """Keep a measurement in the file, if it can be written.
 
     Args:
         about: its `setting`.

@@ -1,4 +1,4 @@
-"""Losses of one model and its task's sums: arrays in, arrays out.
+"""Evaluation of one model on arrays: its loss, and the sums from which its task's scores follow.
 
 Shape letters: N windows, C channels, T samples; images are (N, C, H, W).
 """
@@ -74,7 +74,7 @@ def evaluate_parts(
     kernel: str = "torch",
     task: Task = CLASSIFICATION,
 ) -> list[EvalResult]:
-    """Measures of `model` on consecutive parts of the windows; the model's mode is put back.
+    """Measures of `model` on consecutive parts of the windows; the model's mode is restored.
 
     BatchNorm uses its running statistics and does not change them.
 
@@ -111,7 +111,7 @@ def evaluate_parts(
 
 
 def _parts(whole: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Consecutive parts of a tensor, as of `Tensor.split`, which takes four times as long."""
+    """Consecutive parts of a tensor; `Tensor.split` takes four times as long."""
     return [whole[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 

@@ -1,9 +1,9 @@
 """How a GPU computes: every sum in a fixed order, in the run's precision.
 
-cuDNN may add the parts of a gradient in any order of completion; its deterministic mode prevents this. TF32
-rounds the factors of a product to 10 bits: two to five times as fast on large models, and a thousand times as
-far from float32 as another order of sums is. PyTorch uses TF32 for convolutions by default. Source: PyTorch's
-notes on reproducibility, and on TensorFloat-32.
+cuDNN may add the parts of a gradient in the order in which they are completed; its deterministic mode
+prevents this. TF32 rounds the factors of a product to 10 bits: this is two to five times as fast on large
+models, and changes results a thousand times as much as another order of sums. PyTorch uses TF32 for
+convolutions by default. Source: PyTorch's notes on reproducibility, and on TensorFloat-32.
 
 With "bf16", the forward pass of training runs under PyTorch's autocast: convolutions, matrix products and
 recurrent layers take factors of 8 bits and give results of 8 bits, as do their gradients; every sum within a
@@ -25,7 +25,7 @@ _AMPERE = (8, 0)  # compute capability from which a GPU multiplies bf16
 
 
 def settle_gpus(precision: str) -> None:
-    """Have the GPUs of this process compute the same bits again and again; called before they are used.
+    """Make the GPUs of this process compute reproducible bits; must be called before they are used.
 
     Args:
         precision: "float32", "tf32" for products of convolutions and matrices, or "bf16", whose forward pass
@@ -40,10 +40,10 @@ def settle_gpus(precision: str) -> None:
 
 
 def _set_workspaces() -> None:
-    """Let cuBLAS have memory of a fixed size for every stream, unless the environment says otherwise.
+    """Give cuBLAS a workspace of fixed size for every stream, unless the environment sets one.
 
-    PyTorch reads the size anew at every use, and keeps the memory: made for another size, it would be
-    overrun, and other tensors with it. So what was made before is let go.
+    PyTorch reads the size at every use but keeps the memory: a workspace made for a smaller size would be
+    overrun, and with it other tensors. So existing workspaces are freed.
     """
     if _WORKSPACE in os.environ:
         return
@@ -54,9 +54,9 @@ def _set_workspaces() -> None:
 
 
 def products(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Context for a model's forward pass in training: on a GPU, "bf16" rounds products in it.
+    """Context for a model's forward pass in training; with "bf16" on a GPU, products in it are rounded.
 
-    Weights are rounded anew in every pass (no cache), so a pass can be recorded as a CUDA graph.
+    Weights are rounded in every pass (no cache), so that a pass can be recorded as a CUDA graph.
     """
     if precision != BF16 or device.type != "cuda":
         return nullcontext()

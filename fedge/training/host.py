@@ -1,4 +1,4 @@
-"""PyTorch's share of the computer: threads, and freed memory."""
+"""PyTorch's use of the CPU and of memory: number of threads, and freed memory kept for reuse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_KEPT = 32 * 2**20  # bytes of the largest kept block, the maximum of gli
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Run the body with this many torch threads on the CPU, then put the number back."""
+    """Run the body with this many torch threads on the CPU, then restore the number."""
     before = torch.get_num_threads()
     if threads == before:
         yield

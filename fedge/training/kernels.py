@@ -43,7 +43,7 @@ class Kernel:
 def native_plan(
     model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "", tokens: bool = False
 ) -> Plan | None:
-    """How the native step trains a model on windows of a shape; None where PyTorch is to.
+    """Plan of the native step for a model and the shape of its windows; None if PyTorch should train.
 
     Args:
         model: any.
@@ -81,7 +81,7 @@ def kernel_of(
 def _plan_or_why(
     model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str, tokens: bool
 ) -> Plan | str:
-    """The plan, or why there is none; "auto" does not use a kernel slower than PyTorch."""
+    """The plan, or the reason for none; "auto" does not use a kernel slower than PyTorch."""
     named = wanted.removeprefix(NAMED).removesuffix(BF16) if wanted.startswith(NAMED) else ""
     plan = plan_of(model, input_shape, tokens, named)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:

@@ -1,4 +1,4 @@
-"""Local training of one model: arrays in, arrays out.
+"""Local training of one model on arrays.
 
 Local SGD of federated averaging (McMahan et al. 2017), with FedProx's proximal term (Li et al. 2020) and
 SCAFFOLD's correction (Karimireddy et al. 2020) as options; `fedge.training.sgd` has the step.
@@ -50,9 +50,9 @@ def train(
 ) -> TrainResult:
     """Train `model` on all windows for the epochs, or the steps, of `settings` and return its new state.
 
-    The model is the workspace: the network is left in training mode with the returned state loaded. The order
-    of the windows comes from `generator` alone, one permutation per pass. Same inputs, same bits, wherever
-    `x` lies in memory.
+    Training takes place in `model`, which is left in training mode with the returned state loaded. The order
+    of the windows comes from `generator` alone, one permutation per pass. Equal inputs give equal bits,
+    wherever `x` lies in memory.
 
     Args:
         model: on the device to train on.
@@ -61,7 +61,7 @@ def train(
         settings: step size, options and threads.
         generator: a CPU generator; advances by one permutation per pass.
         correction: SCAFFOLD's c − c_i, one array per trainable parameter; None for none.
-        state: loaded first if given; otherwise training starts from the present model.
+        state: loaded first if given; otherwise training starts from the model as passed.
         draws: for a model with random draws in training (dropout); None for other models.
 
     Raises:

@@ -1,7 +1,7 @@
-"""How a step moves the weights once its gradient is known: SGD with momentum, Adam, or any of `torch.optim`.
+"""Optimisers, which move the weights by a gradient: SGD with momentum, Adam, or any of `torch.optim`.
 
-The first two call the kernels behind `torch.optim` themselves, since its bookkeeping takes 50 us a step. What
-an optimiser remembers begins anew in every call of `train`: clients keep nothing between rounds.
+The first two call the kernels behind `torch.optim` directly, since its bookkeeping takes 50 us a step. Every
+call of `train` starts with an empty optimiser state: clients keep nothing between rounds.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Adam:
 class OfTorch:
     """An optimiser of PyTorch, or one with the same interface.
 
-    The constructor gets the parameters, `lr`, and `weight_decay` if accepted; where not, weight decay joins
-    the gradient. Every further argument is the options'.
+    The constructor gets the parameters, `lr`, and `weight_decay` if it takes one; otherwise weight decay is
+    added to the gradient. All further arguments come from `train.optimizer-args`.
     """
 
     memory: list[Tensor] | None = None
@@ -129,14 +129,14 @@ class OfTorch:
 
 
 def optimizer_of(weights: Sequence[Tensor], settings: LocalTraining) -> Optimizer:
-    """The optimiser of settings for some weights: float32 of any shape, changed in place."""
+    """The configured optimiser for weights, float32 of any shape, which it changes in place."""
     code = OPTIMIZERS.load(settings.optimizer)
     made: Optimizer = (code if code in (HeavyBall, Adam) else OfTorch)(weights, settings)
     return made
 
 
 def refuse_optimizer(config: TrainConfig) -> None:
-    """Raise ConfigError for an optimiser with a failing constructor, or without steps by gradients alone.
+    """Raise ConfigError for an optimiser whose constructor fails, or whose step needs more than gradients.
 
     Args:
         config: of the run.

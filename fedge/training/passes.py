@@ -1,9 +1,9 @@
 """Passes of local training over a client's windows: whole epochs, or a number of steps.
 
 With a number H, every client takes H steps, as in protocols of hierarchical methods (the public code of
-HierFAVG and MTGC): batches go on through epochs, each with a permutation of its own; a client with few
-windows begins again until H is reached, one with many stops in the middle of an epoch and begins with a fresh
-permutation the next time.
+HierFAVG and MTGC). Each epoch has its own permutation: a client with few windows goes through several epochs
+until H is reached; one with many stops in the middle of an epoch, and starts with a fresh permutation the
+next time.
 """
 
 from __future__ import annotations

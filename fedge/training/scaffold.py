@@ -1,12 +1,13 @@
-"""SCAFFOLD's control variates as pure functions on mappings of arrays, on one level or on two.
+"""SCAFFOLD's control variates on one level or two, as pure functions on mappings of arrays.
 
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1
 with option II for the client control. Local step: y ← y − η (g(y) − c_i + c). This module computes
 c − c_i before the steps, c_i⁺ after them, and c⁺ at the server; the steps themselves are in
 `fedge.training.sgd`.
 
-On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i leads the client to its leaf, u_j
-the leaf to the cloud. The leaf sends its clients c_j + u_j in place of c_j; nothing else changes at a client.
+On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i corrects the client towards its
+leaf, u_j the leaf towards the cloud. The leaf sends its clients c_j + u_j in place of c_j; nothing else
+changes at a client.
 With x_j⁰ and x_j the leaf's model after the last and before the next cloud average, and Γ_j = Σ Σ_i w_i η K_i
 / (1 − m) / Σ_i w_i over the leaf rounds between them (the length of its drift),
 

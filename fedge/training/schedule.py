@@ -1,4 +1,4 @@
-"""How clients train in a given global round: the run's configuration with this round's step size."""
+"""Settings of clients' training in a global round: the run's configuration with this round's step size."""
 
 from collections.abc import Iterable
 
@@ -62,6 +62,6 @@ def step_kernel(config: TrainConfig, settled: str = "") -> str:
 
     Args:
         config: of the run.
-        settled: kernel of all processes of the run, in place of `train.kernel`; empty where nobody has said.
+        settled: kernel of all processes of the run, in place of `train.kernel`; empty if not known.
     """
     return settled or config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

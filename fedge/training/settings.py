@@ -1,4 +1,4 @@
-"""Inputs of local training: settings, and windows of the right form."""
+"""Inputs of local training: its settings, and a check of the windows' form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedge.training.passes import steps_of_passes
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains in one leaf round."""
+    """Settings of a client's training in one leaf round."""
 
     lr: float = 0.01  # η, > 0
     momentum: float = 0.0  # heavy ball, in [0, 1); Adam does without

@@ -1,4 +1,4 @@
-"""The step of local training: a batch's gradient with all terms of the options, and an optimiser.
+"""The step of local training: a batch's gradient, all optional terms, and the optimiser.
 
 One step, in this order, for the trainable parameters w (w₀ at the start of the call):
 
@@ -41,9 +41,9 @@ GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 
 
 class Sgd:
-    """The step of the module docstring for all parameters of one model; lives for one `train` call.
+    """The step of the module docstring for all parameters of one model, during one `train` call.
 
-    One vector of all parameters was slower: gathering the gradients costs as much as the gain.
+    Working on one vector of all parameters was slower: gathering the gradients costs more than it saves.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Sgd:
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Context with random draws from the model's own stream; the first tells whether there are any."""
+        """Context with random draws from the model's own stream; the first records whether there are any."""
         with self.draws or nullcontext():
             yield
         if self.draws is not None and not self.draws.drew:
@@ -163,7 +163,8 @@ def pays_recording(settings: LocalTraining, windows: int) -> bool:
 def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     """The step for full batches x (B, …), y (B,): on a GPU, recorded as a graph if enough of them pay for it.
 
-    A model with random draws keeps its plain step: a graph would draw other numbers. Its first step tells.
+    A model with random draws keeps its plain step, since a graph would draw other numbers; its first step
+    shows whether it has any.
     """
     settings = sgd.settings
     memory = sgd.optimizer.memory

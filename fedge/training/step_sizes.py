@@ -1,7 +1,7 @@
 """Schedules: the step size of every global round as a factor on `train.lr`.
 
-A schedule is called with the global round r (1, 2, …) and its arguments, and nothing else, so that a
-lengthened run keeps its schedule. One of a user's own is a function of the same form.
+A schedule is called with the global round r (1, 2, …) and its arguments only, so that a run continued for
+more rounds keeps its schedule. A user's own schedule is a function of the same form.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def constant(global_round: int, warmup: int = 0) -> float:
 
 
 def exponential(global_round: int, decay: float = 0.99, warmup: int = 0) -> float:
-    """γ^(r − 1), γ = `decay`, which options say as `train.lr-decay`.
+    """γ^(r − 1), γ = `decay`, set by `train.lr-decay`.
 
     >>> [exponential(r, decay=0.5) for r in (1, 2, 3)]
     [1.0, 0.5, 0.25]
@@ -102,7 +102,7 @@ def _arguments(config: TrainConfig) -> dict[str, Any]:
 
 
 def refuse_schedule(config: TrainConfig, rounds: int) -> None:
-    """Raise ConfigError for a failing schedule, or one with a round without movement.
+    """Raise ConfigError for a schedule that fails, or gives a round a step size too small to move weights.
 
     Args:
         config: of the run.
@@ -118,7 +118,7 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
 
 
 def _sound_size(config: TrainConfig, global_round: int) -> float:
-    """The step size of a round, of at least the smallest."""
+    """The step size of a round; ConfigError if it is below the smallest."""
     what = f"train.schedule {config.schedule}"
     try:
         found = step_size(config, global_round)

@@ -8,7 +8,7 @@ from fedge.training.networks.own_models import OwnFit
 
 
 def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, tokens: bool) -> OwnFit:
-    """Inputs and answers of a run's model.
+    """Type of input and shape of output required of a run's model.
 
     Args:
         config: its task is read.

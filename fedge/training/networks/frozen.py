@@ -1,8 +1,8 @@
-"""Frozen entries of a model: sent once, and put back wherever a whole model is needed.
+"""Frozen entries of a model: sent once, and added back wherever a whole model is needed.
 
-With ``train.exchange = "trainable"`` a run's models, on every server and in every message, are what is left
-without the frozen entries: parameters without gradient (``requires_grad_(False)``). Buffers travel, since
-BatchNorm's statistics move in training. Clients put both parts together again.
+With ``train.exchange = "trainable"`` a run's models, on every server and in every message, lack the frozen
+entries: parameters without gradient (``requires_grad_(False)``). Buffers are sent, since BatchNorm's
+statistics change in training. Clients put both parts together again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedge.training.networks.models import state_entries
 
 
 def frozen_names(network: nn.Module, config: TrainConfig) -> frozenset[str]:
-    """Names of the entries not transmitted; none where all do.
+    """Names of the entries that are not sent; empty if all are.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> net[0].weight.requires_grad_(False) is net[0].weight
@@ -31,7 +31,7 @@ def frozen_names(network: nn.Module, config: TrainConfig) -> frozenset[str]:
 
 
 def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
-    """The travelling part of a whole state and the frozen one, both in its order.
+    """The transmitted and the frozen part of a whole state, both in its order.
 
     >>> import numpy as np
     >>> parted({"a": np.zeros(1), "b": np.ones(1)}, frozenset({"a"}))
@@ -42,8 +42,7 @@ def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
 
 
 def full_state(state: State, frozen: State, network: nn.Module) -> State:
-    """A network's state, in its order, split into transmitted and frozen entries; itself where nothing is
-    frozen."""
+    """A network's whole state, in its order, from transmitted and frozen entries; `state` if none is frozen."""
     if not frozen:
         return state
     return {name: state[name] if name in state else frozen[name] for name in state_entries(network)}

@@ -1,6 +1,6 @@
 """Networks for clients' training, and the names of their parts.
 
-`build_model` is the only way a model is made; `fedge.config.registers.parts.MODELS` lists them. A model is
+All models are made by `build_model`; `fedge.config.registers.parts.MODELS` lists them. A model is
 called with the shape of its input and the number of classes, takes float32 windows (N, C, T) or images (N, C,
 H, W) and returns (N, classes) logits. Its state dict has the names and shapes of
 the plain `nn.Conv1d` network in any memory layout (see `layout.py`).
@@ -38,8 +38,8 @@ def build_model(
     """A freshly initialised model on the CPU, in training mode.
 
     Weights are drawn from `generator` alone: equal generator states give equal bits, and the global random
-    state is neither read nor changed. Fedge's own have the distributions of PyTorch's own layers; a model of
-    the user's is initialised by its own code (`fedge.training.networks.own_models`).
+    state is neither read nor changed. Fedge's models use the distributions of PyTorch's layers; a user's
+    model is initialised by its own code (`fedge.training.networks.own_models`).
 
     Args:
         name: of `fedge.config.registers.parts.MODELS`, or a user's own.
@@ -68,7 +68,7 @@ def build_model(
 
 
 def _refuse_other_fit(name: str, classes: int, fit: OwnFit) -> None:
-    """Raise ConfigError for inputs or answers unsupported by Fedge's models."""
+    """Raise ConfigError for inputs or outputs that Fedge's models do not support."""
     if fit.tokens:
         raise ConfigError(
             f"train.model {name} takes numbers, but the data are tokens (int64 x); set train.model to code "
@@ -105,9 +105,9 @@ def _allocate(layer: nn.Module) -> None:
 
 
 def state_entries(model: nn.Module) -> dict[str, Tensor]:
-    """The entries of the state dict without second names of tied weights.
+    """The entries of the state dict, with tied weights under their first name only.
 
-    They share the model's memory, dtype and shape, and need no gradient.
+    The tensors share the model's memory, and need no gradient.
     """
     first: dict[int, str] = {}
     entries: dict[str, Tensor] = model.state_dict(keep_vars=True)
@@ -124,8 +124,8 @@ def parameter_names(model: nn.Module) -> list[str]:
 def variance_names(model: nn.Module, input_shape: Shape, tokens: bool = False) -> list[str]:
     """Names of the state-dict entries holding variances, never negative: BatchNorm's running ones.
 
-    The name of a layer called several times for a batch comes as often: its counter grows by as much in a
-    step.
+    If a layer is called several times per batch, its name is listed as often, because its counter grows by
+    that number in a step.
 
     Args:
         model: on the CPU; unchanged.

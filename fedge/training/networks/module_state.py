@@ -53,7 +53,7 @@ def tensor_of(array: np.ndarray) -> Tensor:
 
 @functools.cache
 def _silence_read_only_warning() -> None:
-    """Let PyTorch give its only warning about read-only arrays now, unseen: once per process."""
+    """Trigger PyTorch's warning about read-only arrays now, suppressed: it is given once per process."""
     read_only = np.zeros(1)
     read_only.flags.writeable = False
     with warnings.catch_warnings():

@@ -1,10 +1,10 @@
-"""Models of the user's own: any `nn.Module`, built by its own code, and refused if unusable.
+"""A user's own models: any `nn.Module`, built by the user's code, and refused if unusable.
 
 The constructor call is ``Net(input_shape, classes, **arguments)``, or
-``Net(num_classes=classes, **arguments)`` according to its signature (torchvision's). Its code draws initial
-weights from the global streams of PyTorch, NumPy and Python, which all threads of a process share; they are
-seeded, lent and restored under a lock. In training, draws (dropout) come from a stream of the client's own
-(`OwnDraws`). So equal seeds give equal bits on every engine.
+``Net(num_classes=classes, **arguments)`` (as in torchvision), depending on its signature. Its code draws
+initial weights from the global random streams of PyTorch, NumPy and Python, which all threads of a process
+share; so they are seeded before and restored after the call, under a lock. In training, draws (dropout) come
+from a stream of the client's own (`OwnDraws`). So equal seeds give equal bits on every engine.
 """
 
 import inspect
@@ -37,8 +37,8 @@ class OwnFit:
 
     Attributes:
         tokens: inputs are int64, from 0 on; else float32.
-        answer: shape of an answer to one input; None: (classes,).
-        word: for answers, in errors.
+        answer: shape of the output for one input; None: (classes,).
+        word: name of outputs in errors.
     """
 
     tokens: bool = False
@@ -64,7 +64,7 @@ def build_own(
     arguments: Mapping[str, Any],
     fit: OwnFit | None = None,
 ) -> nn.Module:
-    """A model of the user's with initial weights, on the CPU, in training mode.
+    """A user's model with initial weights, on the CPU, in training mode.
 
     Args:
         name: in errors.
@@ -107,7 +107,7 @@ def build_own(
 
 @contextmanager
 def _global_streams_from(seed: int) -> Iterator[None]:
-    """Begin the global streams of PyTorch (CPU), NumPy and Python anew; afterwards they are as before."""
+    """Seed the global streams of PyTorch (CPU), NumPy and Python, and restore them afterwards."""
     of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -121,10 +121,10 @@ def _global_streams_from(seed: int) -> Iterator[None]:
 
 
 def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn.Module]) -> None:
-    """Raise ConfigError unless initial weights follow from the seed of a run.
+    """Raise ConfigError unless the seed of a run determines initial weights.
 
-    Nodes with their own data draw frozen entries for themselves, so they would train another network. Large
-    models are not made twice. Code that seeds PyTorch begins with the same weights under every seed.
+    Nodes with their own data draw frozen entries themselves, and would otherwise train different networks.
+    Large models are not made twice. Code that seeds PyTorch has the same initial weights under every seed.
 
     Args:
         name: in errors.
@@ -148,7 +148,7 @@ def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn
 def _called(
     factory: Callable[..., Any], input_shape: Shape, classes: int, arguments: Mapping[str, Any]
 ) -> Any:
-    """The model, called as its signature asks for."""
+    """The model, constructed with the arguments that its signature takes."""
     if takes_num_classes(factory):
         return factory(num_classes=classes, **arguments)
     return factory(input_shape, classes, **arguments)
@@ -235,7 +235,7 @@ def takes_num_classes(factory: Callable[..., Any]) -> bool:
 
 
 def _refuse_what_cannot_train(name: str, model: Any) -> None:
-    """Raise ConfigError for an object other than a network, or with parameters unchangeable by a step."""
+    """Raise ConfigError for an object that is no network, or has parameters that a step cannot change."""
     if not isinstance(model, nn.Module):
         raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "fix it")
     if any(isinstance(layer, torch.jit.ScriptModule) for layer in model.modules()):
@@ -269,7 +269,7 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
 
 
 def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:
-    """Raise ConfigError when the model fails on two inputs, or answers in a shape foreign to its task."""
+    """Raise ConfigError if the model fails on two inputs, or if its output does not have the task's shape."""
     both = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
     for count in (2, 1):  # a single one: the rest of a client's windows may be one
         inputs, wanted = both[:count], (count, *((classes,) if fit.answer is None else fit.answer))
@@ -292,8 +292,8 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit:
 def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> None:
     """Raise ConfigError when a model cannot be trained: tried in training mode, on two inputs.
 
-    For a large model, only the gradient of the first parameter is computed, whose backward pass runs through
-    all layers, to save the others' memory. The model is changed: its buffers have seen two inputs.
+    For a large model, only the gradient of the first parameter is computed, to save memory; its backward pass
+    runs through all layers. The model's buffers change, as by a step on two inputs.
 
     Args:
         name: in errors.
@@ -338,9 +338,9 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
 
 
 def _refuse_hidden_tensors(name: str, model: nn.Module, logits: Tensor) -> None:
-    """Raise ConfigError when logits follow from tensors with a gradient that are no parameters.
+    """Raise ConfigError if logits depend on tensors that have a gradient but are not parameters.
 
-    Layers in a Python list are none of the network's: they would neither train, nor travel, nor be saved.
+    Layers in a Python list are not registered: they would not be trained, sent or saved.
     """
     known = {id(parameter) for parameter in model.parameters()}
     waiting, seen = [logits.grad_fn], set()
@@ -359,7 +359,7 @@ def _refuse_hidden_tensors(name: str, model: nn.Module, logits: Tensor) -> None:
 
 
 def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:
-    """Raise ConfigError for a forward pass with draws that no stream of a client's gives (`OwnDraws`)."""
+    """Raise ConfigError if a forward pass draws from a stream other than the client's (`OwnDraws`)."""
 
     def trained() -> None:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # PyTorch's own are lent
@@ -387,8 +387,8 @@ def _refusal(name: str, what: str, error: BaseException | None, hint: str) -> Co
 class OwnDraws(TorchDispatchMode):
     """While entered, all draws of this thread's operations come from one generator.
 
-    Dropout asks PyTorch's global stream, of the CPU or of a GPU, which all clients of a process would draw
-    from in the order in which they happen to run. A GPU's stream is begun anew for every operation.
+    Dropout draws from PyTorch's global stream of the CPU or of a GPU, which all clients of a process would
+    share in the order in which they happen to run. A GPU's stream is seeded for every operation.
     """
 
     def __init__(self, generator: torch.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Networks whose answers are probabilities, where the loss of a task expects logits."""
+"""Detection of networks that return probabilities where the loss of a task expects logits."""
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ _FAR = 1e3  # inputs so large that logits leave [0, 1]
 def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool) -> str:
     """The function a new network seems to end with: "softmax", "sigmoid", or "" for neither.
 
-    Softmax: answers of at least 0 that sum to 1 over axis 1. Sigmoid: answers between 0 and 1, for very large
-    inputs, too; token networks have none, so only softmax is seen there.
+    Softmax: outputs of at least 0 that sum to 1 over axis 1. Sigmoid: outputs between 0 and 1 even for very
+    large inputs; token networks cannot be given such inputs, so only softmax is detected there.
 
     Args:
         network: with its initial weights; left in training mode.

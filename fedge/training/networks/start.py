@@ -1,4 +1,4 @@
-"""First weights of a run: drawn from its seed, or as far as they go taken from a file."""
+"""Initial weights of a run: drawn from its seed, with entries from a file, if any, in their place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drawn_network(
     tokens: bool,
     number: int = 0,
 ) -> nn.Module:
-    """A network of the run's kind with weights derived from the seed, the same on every machine.
+    """The run's network with weights drawn from the seed, the same on every machine.
 
     Args:
         config: of the run.
@@ -36,7 +36,7 @@ def drawn_network(
         classes: number of outputs.
         y_shape: of the answer to one window.
         tokens: inputs are int64.
-        number: 0 for all leaves, others where there are several.
+        number: 0 for the model of all leaves; 1, 2, … for further initial models.
     """
     generator = torch_stream(seed, Purpose.MODEL, *([number] if number else []))
     fit = fit_of(config, classes, y_shape, tokens=tokens)

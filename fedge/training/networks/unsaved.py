@@ -1,8 +1,9 @@
-"""State of a network beside its state dict: attributes, unsaved buffers, layers, hooks, frozen parameters.
+"""State of a network outside its state dict: attributes, unsaved buffers, layers, hooks, frozen parameters.
 
-A step counter for a schedule, a cache, the last hidden state, a hook or a frozen layer of a user's algorithm:
-a thread lends one network to many clients, so the leftovers of one would reach the next, and results would
-follow from the order of clients on each thread. Every task therefore begins with those of the new network.
+Examples are a step counter for a schedule, a cache, the last hidden state, a hook, or a layer that a user's
+algorithm froze. A thread uses one network for many clients, so such state of one client would leak to the
+next, and results would depend on the order of clients on each thread. Every task therefore begins with the
+state of the new network.
 """
 
 import contextlib
@@ -19,10 +20,10 @@ _TABLES = tuple(
 
 
 class Unsaved:
-    """Snapshot of this state of a network, for repeated restoring."""
+    """Snapshot of a network's state outside its state dict, which can be restored repeatedly."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Take copies; attributes without a copy are left to the network."""
+        """Take copies; attributes that cannot be copied are never restored."""
         self._modules = list(model.modules())
         memo = self._known(model)
         self._model = model
