@@ -1,8 +1,8 @@
 """Windows → clients → training, validation and test windows; planted groups of leaves.
 
-`partition` deals windows to clients, whole `owners` or by `shares`; `split` parts a client's own, called by
-`window_split` for the windows of a file; `scenario` plants groups, `prepared` writes them to files mapped by
-clients, `composition` describes each client's windows.
+`partition` deals windows to clients, by whole `owners` or by `shares`; `split` divides windows into training,
+validation and test, called by `window_split` for the windows of a file; `scenario` plants groups, `prepared`
+writes windows to files that clients map, `composition` describes each client's windows.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """

@@ -3,9 +3,9 @@
     associate(clients, places, rng, further arguments by keyword) → (n,) leaf of each client
 
 The function gets the dealt clients (`Dealt`) and the number of places of each leaf, (S,) int64, all to be
-filled. What was dealt to clients then changes hands: all else knows clients 0..k0-1 under leaf 0, the next k1
-under leaf 1 and so on, whoever they are (`partition.csv` has their users). Unseen clients stay where they
-were. Shape letters: n training clients, S leaves, C classes.
+filled. Clients' windows are then exchanged accordingly: everywhere else, clients 0..k0-1 belong to leaf 0,
+the next k1 to leaf 1, and so on, whatever data they hold (`partition.csv` has their users). Unseen clients
+stay where they were. Shape letters: n training clients, S leaves, C classes.
 """
 
 import math
@@ -56,19 +56,19 @@ Association = Callable[..., Sequence[int]]
 def label_balance(
     clients: Dealt, places: np.ndarray, rng: np.random.Generator, delays: str = ""
 ) -> np.ndarray:
-    """Leaves with the class shares of all clients: the least Σ_l Σ_c |N_lc / N_l − N_c / N|.
+    """Leaves whose class shares are close to those of all clients: the least Σ_l Σ_c |N_lc / N_l − N_c / N|.
 
     Source: Mhaisen et al. 2022, "Optimal User-Edge Assignment in Hierarchical Federated Learning Based on
     Statistical Properties and Network Topology Constraints": distances between the leaves' class shares are
-    made small under limits of reach. What differs: every leaf has the places of
-    `hierarchy.clients-per-server`; the sum is made smaller by swaps of two clients until none helps, where
-    the paper solves a program of whole numbers; pairs in `delays` are within reach.
+    made small under limits of reach. Differences: every leaf has the places of
+    `hierarchy.clients-per-server`; the sum is reduced by swaps of two clients until none helps, where the
+    paper solves an integer program; pairs in `delays` are within reach.
 
     Args:
         clients: as dealt.
         places: (S,) of each leaf.
         rng: unused.
-        delays: file of `delays_of` with all possible pairs; empty: all are.
+        delays: file of `delays_of` with the possible pairs; empty if all are possible.
     """
     _refuse_without_classes(clients, "label-balance")
     costs = np.where(np.isfinite(delays_of(delays, clients, len(places))), 0.0, np.inf)
@@ -90,9 +90,9 @@ def share(
     P_l are the shares of classes of leaf l, P those of all clients, KL in nats.
 
     Source: Deng et al. 2021, "SHARE: Shaping Data Distribution at Edge for Communication-Efficient
-    Hierarchical Federated Learning". What differs: the leaves are given, there they are chosen among the
-    clients; every leaf has its places; both aims are one sum, which swaps of two clients make smaller until
-    none helps.
+    Hierarchical Federated Learning". Differences: the leaves are given, while the paper chooses them among
+    the clients; every leaf has its places; both aims are one sum, reduced by swaps of two clients until none
+    helps.
 
     Args:
         clients: as dealt.
@@ -212,7 +212,7 @@ def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
     """(n,) leaves to begin with: as dealt, or at the least cost if impossible.
 
     Raises:
-        ConfigError: not everybody can be anywhere.
+        ConfigError: the possible pairs allow no assignment of all clients.
     """
     dealt = np.repeat(np.arange(len(places)), places)
     if np.isfinite(costs[np.arange(len(dealt)), dealt]).all():
@@ -237,7 +237,7 @@ def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
 def associated(
     parts: Sequence[Parts], windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> list[Parts]:
-    """Windows of each client, changed hands by the association of a run.
+    """Windows of each client, exchanged between clients by the association of a run.
 
     Args:
         parts: per client, as dealt.

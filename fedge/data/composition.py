@@ -1,7 +1,7 @@
 """Holdings: windows per client, split, user, device and class, for partition.csv.
 
-A report then needs neither the windows nor the dealing code. The class is the client's class in training and
-test, also under a scenario with renamed classes; the group is the group of the client's leaf in the scenario.
+So a report needs neither the windows nor the code that dealt them. A class is the client's class in training
+and test, even if a scenario renames classes; the group is that of the client's leaf in the scenario.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from hhar.windows.window_file import Windows
 
 @dataclass(frozen=True)
 class Holding:
-    """Windows of one client with common split, user, device and class.
+    """Windows of one client with the same split, user, device and class.
 
     Attributes:
         client: its partition id.
@@ -23,8 +23,8 @@ class Holding:
         split: "train", "val" or "test".
         user, device: recorded person and device; device is empty where unknown.
         label: name of the class.
-        windows: how many, at least 1.
-        unseen_client: 1 if the client holds users out of training, else 0.
+        windows: number of windows, at least 1.
+        unseen_client: 1 if the client's users take no part in training, else 0.
         group: of the leaf in the scenario; None without one.
     """
 

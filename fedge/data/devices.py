@@ -1,6 +1,6 @@
-"""Users cut into devices: each device has a few stretches of one user's time (`devices.pieces`).
+"""Users divided into devices: each device has a few stretches of one user's time (`devices.pieces`).
 
-For learning with more devices than there are people with recordings. A user's validation and test windows
+This allows more devices than there are people with recordings. A user's validation and test windows
 stay together at the first of its devices, so that an evaluation asks one client per user. Shape letter: N
 windows.
 """

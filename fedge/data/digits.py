@@ -16,7 +16,7 @@ def digits(users: int = 10) -> Windows:
     """The digits as images (1797, 1, 8, 8), float32 from 0 to 1.
 
     Args:
-        users: into how many equal blocks, in the order of the file, they are cut, as if each were one user.
+        users: number of equal blocks, in the order of the file, each treated as one user.
 
     Raises:
         ConfigError: there are too few images for so many users.

@@ -1,7 +1,7 @@
-"""Whether a window file has kept its time order, without which blocks of time are none (contract C8).
+"""Check that a window file is in time order, which a split by blocks of time requires (contract C8).
 
-Neighbouring windows of one recording are alike: of one class, and alike within it. Where neither holds more
-than in random order, the order of recording is lost, as in files shuffled for another use. Shape letters: N
+Neighbouring windows of one recording are of one class, and similar within it. If neither holds more than in
+random order, the order of recording is lost, as in files shuffled for another use. Shape letters: N
 windows, C channels, T samples.
 """
 
@@ -21,11 +21,11 @@ _SEED = 0  # of the random orders: the same file is judged alike in every run
 
 @dataclass(frozen=True)
 class TimeOrder:
-    """How alike neighbouring windows are.
+    """Similarity of neighbouring windows.
 
     Attributes:
         is_kept: more alike than in random order, by class or within it.
-        mean_run: windows in a row of one class, on average.
+        mean_run: mean number of successive windows of one class.
         random_run: the same in random order.
     """
 
@@ -44,7 +44,7 @@ class TimeOrder:
 
 
 def time_order(windows: Windows) -> TimeOrder | None:
-    """Whether neighbouring windows of a user and device are alike, in the order of the file.
+    """Similarity of neighbouring windows of a user and device, in the order of the file.
 
     Returns:
         None for images and rows without time, and where there are too few windows to tell.
@@ -94,12 +94,12 @@ def _stands_out(in_order: float, at_random: np.ndarray) -> bool:
 
 
 def _alike(y: np.ndarray, stream: np.ndarray) -> float:
-    """How many neighbours of a stream are of one class."""
+    """Number of neighbours of a stream that are of one class."""
     return float(np.sum((y[1:] == y[:-1]) & (stream[1:] == stream[:-1])))
 
 
 def _runs(y: np.ndarray, stream: np.ndarray) -> int:
-    """How many runs of one class the streams have, which come one after another."""
+    """Number of runs of one class in the streams, which follow one another."""
     return 1 + int(np.sum((y[1:] != y[:-1]) | (stream[1:] != stream[:-1])))
 
 

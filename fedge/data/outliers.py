@@ -1,8 +1,8 @@
-"""Owners whose channels are out of all proportion to the others': left out where statistics are pooled.
+"""Owners whose channels are out of all proportion to the others': left out of pooled statistics.
 
-Nobody can look up an owner's statement on its windows, and a mean of 1e17 would scale all others' windows to
-nothing. Per channel each client has one number, the root mean square of its values about the median of all
-clients' means; the rule compares this number with the other clients'.
+The server cannot check what an owner reports about its windows, and a mean of 1e17 would scale all others'
+windows to nothing. Per channel each client has one number, the root mean square of its values about the
+median of all clients' means; the rule compares this number with the other clients'.
 
     d_k   √(s_k² + (m_k − median m)²), of client k's mean m_k and standard deviation s_k
     D     the (f+1)-th largest d of the clients in which the channel varies, f a third of them, rounded down
@@ -15,21 +15,21 @@ clients' means; the rule compares this number with the other clients'.
 Client k is left out if d_k > c · E in any channel. With the rest, the pooled deviation about the median is
 at most c · E, in half of the channels c · D at least: no minority takes the others' signal further down.
 
-A count is told, too. By an invented one, a client with one value only would make the pooled deviation tiny
-and everybody's scaled windows huge. While D about the pooled mean is more than 30 times the
-pooled deviation, the client with most values is left out.
+Clients also report the number of values. With a false count, a client of constant values would make the
+pooled deviation tiny and everybody's scaled windows huge. While D about the pooled mean is more than 30 times
+the pooled deviation, the client with most values is left out.
 
-Fewer than three clients in which a channel varies say nothing about each other: there nobody is left out. But
-clients with impossible statements are left out at once: a mean or deviation that is not finite, or beyond
-1e18, and would make scaled windows infinite or NaN.
+Fewer than three clients in which a channel varies cannot be compared: nobody is left out then. But clients
+that report a mean or deviation that is not finite, or beyond 1e18, are always left out, because scaled
+windows would become infinite or NaN.
 
 Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
 curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
 deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md lists values for
 real data and skewed labels.
 
-Where a run may begin without some of its clients (`guard.start-clients`), it begins also without owners whose
-windows no run can use beside the others' (`unlike_owners`).
+A run that may begin without some of its clients (`guard.start-clients`) also begins without owners whose
+windows cannot be used together with the others' (`unlike_owners`).
 """
 
 import math
@@ -101,7 +101,7 @@ def _impossible(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> 
 
 
 def proportions(parts: Sequence[ChannelSums]) -> tuple[np.ndarray, np.ndarray]:
-    """How far out of proportion clients are: d over E of each client and channel (K, C), and c (C,).
+    """Disproportion of clients: d over E of each client and channel (K, C), and c (C,).
 
     >>> far, factors = proportions([ChannelSums(100, (mean,), (100.0,)) for mean in (0.0, 0.0, 0.0, 10.0)])
     >>> far.round(1).ravel().tolist(), factors.tolist()
@@ -176,12 +176,12 @@ def _outweighing(parts: Mapping[int, ChannelSums]) -> dict[int, str]:
 def unlike_owners(
     told: Mapping[int, WindowsReport | None], known: Mapping[int, WindowsReport] | None = None
 ) -> dict[int, str]:
-    """Clients whose windows are unusable beside the others': partition id → reason, in ascending order.
+    """Clients whose windows cannot be used with the others': partition id → reason, in ascending order.
 
     The usual kind is that of more than half of the clients; without one, none is unlike the others.
 
     Args:
-        told: partition id → the client's description; None where it names no windows of its own.
+        told: partition id → the client's description; None if it has no windows of its own.
         known: partition id → its description at the start of the run, for a resumed run.
 
     >>> from fedge.data.scaling import ChannelSums

@@ -1,12 +1,12 @@
-"""A client's own windows, where clients own their data: SuperNodes on machines of their own.
+"""A client's own windows, if clients own their data: SuperNodes on their own machines.
 
-A node's configuration says where they are, in one of three ways:
+A node's configuration names the windows in one of three ways:
 
-    data-folder   a folder written by `fedge deal`: this client's share of a data set, dealt before
-    own-data      a window file or data set that is this client's alone; it is split here
-    data          a data set of everybody's, of which the client takes the share that the run deals it
+    data-folder   a folder written by `fedge deal`: this client's share of a data set, dealt in advance
+    own-data      a window file or data set of this client alone; it is split here
+    data          a data set that every node has; the client takes the share that the run deals to it
 
-Their description (`WindowsReport`) is all that the server ever learns: counts, names of classes and channels,
+The server learns only a description of the windows (`WindowsReport`): counts, names of classes and channels,
 sums of channels.
 """
 
@@ -52,16 +52,16 @@ class WindowsReport:
     """Client's description of its windows.
 
     Attributes:
-        source: name of the file or data set, without its place.
-        fingerprint: sha256 of the client's windows, as they are before any scaling.
-        synthetic: nothing was measured on a person.
+        source: name of the file or data set, without its path.
+        fingerprint: sha256 of the client's windows before scaling.
+        synthetic: whether the data are made up, not measured on people.
         split_kind: "given", "session" or "blocks".
         input_shape: of one window (C, T) or image (C, H, W).
         dtype: of the windows as they were recorded.
         classes, channels: their names.
-        about: the data's description of themselves.
+        about: description stored with the data.
         counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1; or
-            of all, where windows have no class.
+            of all, if windows have no class.
         sums: of the training windows in round 1.
         y_shape, y_dtype: of one window's target.
     """
@@ -168,9 +168,9 @@ class OwnData:
     """A client's windows.
 
     Attributes:
-        laid: not scaled.
-        told: description of them.
-        look_in: folders in which code of the user's may lie.
+        laid: the windows, not scaled.
+        told: their description.
+        look_in: folders that may contain a user's code.
     """
 
     laid: LaidOut
@@ -212,7 +212,7 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int, is_first
         node_config: of the node.
         config: the run's configuration.
         seed: of the run.
-        is_first: compare all windows of a folder with the fingerprint in it, as at a client's first call.
+        is_first: whether it is the client's first call: then a folder's windows are checked by fingerprint.
 
     Raises:
         ConfigError: several sources, none readable, or windows unsuitable for the run.
@@ -256,7 +256,7 @@ def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
 
 
 def _refuse_other_form(laid: LaidOut, told: WindowsReport) -> None:
-    """Raise ValueError unless windows have the form and the numbers that their description says."""
+    """Raise ValueError unless windows have the form and the counts of their description."""
     form = (laid.x.shape[1:], laid.y.shape[1:], laid.y.dtype.name, len(laid.y))
     if form != (told.input_shape, told.y_shape, told.y_dtype, len(laid.x)):
         raise ValueError("x.npy and y.npy do not have the form described")
@@ -285,7 +285,7 @@ def write_share(folder: Path, data: OwnData) -> None:
 
 @lru_cache(maxsize=1)
 def _dealt(key: str, place: str, config: Config, seed: int, client: int, clients: int) -> OwnData:
-    """A client's windows of a data set; the newest stay in memory."""
+    """A client's windows of a data set; the most recent ones are cached."""
     there = replace(config, data=replace(config.data, path=place))
     sizes = clients_per_leaf(config.hierarchy, clients)
     windows, source = load_source(there, clients)
@@ -304,7 +304,7 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
         dealt: windows of each client.
         client: its partition id.
         source: name of the data.
-        synthetic: nothing was measured on a person.
+        synthetic: whether the data are made up, not measured on people.
     """
     laid = lay_out(windows, dealt, [client])
     first = laid.bounds[0]
@@ -319,7 +319,7 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
 
 
 def _counts(windows: Windows, y: np.ndarray) -> tuple[int, ...]:
-    """How many of y (N, …) are of each class, or how many there are."""
+    """Number of y (N, …) of each class; without classes, of all."""
     if not windows.has_labels:
         return (len(y),)
     return tuple(np.bincount(y, minlength=len(windows.classes)).tolist())
@@ -334,7 +334,7 @@ def _fingerprint(laid: LaidOut) -> str:
 
 
 def client_data(own: OwnData, scale: Scale, global_round: int) -> ClientData:
-    """A client's windows in a global round, scaled as the server says."""
+    """A client's windows in a global round, with the server's scale."""
     x = _scaled(own, scale)
     at = own.bounds(global_round)
     train, held_out = slice(at.start, at.val), slice(at.val, at.stop)
@@ -349,7 +349,7 @@ _newest: list[tuple[OwnData, Scale, np.ndarray]] = []
 
 
 def _scaled(own: OwnData, scale: Scale) -> np.ndarray:
-    """A client's windows (N, C, …) float32 scaled; the newest stay in memory."""
+    """A client's scaled windows (N, C, …) float32; the most recent ones are cached."""
     for known, by, x in _newest:
         if known is own and by == scale:
             return x

@@ -93,7 +93,7 @@ def deal_owners(
 
 
 def clients_of_owners(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
-    """Client of each owner, an integer array of the shape of `owner`: all clients get as many, to one.
+    """Client of each owner, an integer array of the shape of `owner`; numbers of owners differ by 1 at most.
 
     Remaining owners, after an equal number for every client, go to clients at equal distances. Given to the
     first clients, they would all be under the first leaves, whose clients would then differ from the others',
@@ -115,7 +115,7 @@ def clients_of_owners(owner: np.ndarray, num_owners: int, num_clients: int) -> n
 def _cut_owners(
     windows: Windows, owner: np.ndarray, num_clients: int, kind: str, config: Config
 ) -> np.ndarray:
-    """The client (N,) of each window when every owner is cut over one or more clients in a row.
+    """The client (N,) of each window if every owner is divided among one or more successive clients.
 
     Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is
     cut between its users: a recording is split as a whole, and a block of its time would belong to one split
@@ -170,7 +170,7 @@ def devices(windows: Windows) -> np.ndarray:
     """Device on which each window (N,) was recorded.
 
     Raises:
-        ConfigError: the data do not say.
+        ConfigError: the data do not name devices.
     """
     if windows.device is None:
         raise ConfigError(
@@ -207,7 +207,7 @@ def refuse_unseen_clients_without_users(
 
 
 def reserve_users(users: np.ndarray, unseen_clients: Sequence[int], order: DealOrder) -> np.ndarray:
-    """The unseen client (N,) of each window if each such gets one user, NOBODY for all others'.
+    """The unseen client (N,) of each window, one user for each unseen client; NOBODY for other windows.
 
     The users of unseen clients are evenly spaced among all users in the order of the deal; with as many users
     as clients and leaves of one size, the same users as with partition.kind=user.

@@ -95,7 +95,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
 def own_partition(
     windows: Windows, config: Config, clients_per_leaf: Sequence[int], client: int, seed: int
 ) -> Partition:
-    """Give one client all windows, split by themselves: nobody else has to be there.
+    """Give one client all windows, and split them independently of other clients.
 
     Args:
         windows: N windows, all of them the client's.
@@ -210,7 +210,7 @@ def _refuse_empty_own(
 
 
 def _remedy(config: Config, cuts: bool) -> str:
-    """Options to set where a client has no windows of a split; `cuts`: recordings are cut in time already."""
+    """Options to set if a client has no windows of a split; `cuts`: recordings are cut in time already."""
     dealt = config.partition.kind
     if PARTITIONS.is_own(dealt):
         first = "change how it deals"

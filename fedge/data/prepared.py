@@ -2,7 +2,7 @@
 
 The server writes one folder, ``<run>/data/``: ``x.npy`` and ``y.npy`` with every client's training,
 validation and test windows side by side, and ``index.json`` with the bounds. Workers map the files into
-memory, so all of them share one copy in the page cache. The folder goes when the run ends.
+memory, so all of them share one copy in the page cache. The folder is removed when the run ends.
 """
 
 import json
@@ -56,12 +56,12 @@ _KEPT_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where the windows come from.
+    """Source of the windows.
 
     Attributes:
         name: path of the window file, or "synthetic HHAR (9 users)".
         fingerprint: sha256 of the file, or of the synthetic arrays.
-        synthetic: True when nothing was measured on a person.
+        synthetic: whether the data are made up, not measured on people.
     """
 
     name: str
@@ -163,7 +163,7 @@ def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
 
 
 def _said(name: str) -> str:
-    """Name of data made by a function: its own name, or its words for itself."""
+    """Name of data made by a function: the function's name, or its own description."""
     return str(getattr(DATASETS.load(name), "said", name))
 
 
@@ -174,9 +174,9 @@ def _synthetic(users: int) -> Windows:
 
 
 def forget_source(windows: Windows) -> None:
-    """Free windows made by `load_source`, if many: the clients' data have been written.
+    """Free large windows of `load_source`, once the clients' data have been written.
 
-    A few stay for the next run of the same process.
+    Small ones stay cached for the next run in this process.
     """
     if windows.x.nbytes > _KEPT_BYTES:
         _synthetic.cache_clear()
@@ -201,8 +201,8 @@ class ClientData:
         held_out: the same of the validation windows, followed by the test windows.
         num_val: how many of the held-out windows are for validation.
         classes: number of classes of the whole data set.
-        look_in: folders in which the server found code of the user's.
-        frozen: model entries sent in no message; empty where there are none, or not here.
+        look_in: folders in which the server found a user's code.
+        frozen: model entries that are not sent in messages; empty if there are none, or not here.
     """
 
     train: tuple[np.ndarray, np.ndarray]
@@ -240,7 +240,7 @@ class DataShape:
     Attributes:
         input_shape: of one window (C, T) or image (C, H, W).
         classes: how many.
-        mean, std: of each channel, by which windows were scaled; empty where they were not.
+        mean, std: of each channel, by which windows were scaled; empty if they were not.
         y_shape, y_dtype: of one example's target.
         tokens: inputs are int64 and not scaled.
     """
@@ -265,7 +265,7 @@ def shape_of(windows: Windows) -> DataShape:
 
 @dataclass(frozen=True)
 class LaidOut:
-    """Windows of some clients side by side, each as they are in the stretches of rounds of the run.
+    """Windows of some clients side by side, with a block for each change by the scenario during the run.
 
     Attributes:
         x: (N, C, …) float32, not scaled; or (N, …) int64.
@@ -354,7 +354,7 @@ def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> Non
 
 
 class _Stream:
-    """A file as NumPy writes to a stream: into a file itself, it reports a full disk without a reason."""
+    """Stream around a file for NumPy, which reports a full disk without a reason if given the file itself."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.write = file.write
@@ -447,13 +447,13 @@ def open_client(folder: str, partition_id: int, global_round: int = 1) -> Client
 
 @dataclass(frozen=True)
 class AllWindows:
-    """The windows of all clients, as a data folder has them, wherever they lie.
+    """The windows of all clients as in a data folder, wherever they are stored.
 
     Attributes:
         x: (N, C, …) float32, scaled; or (N, …) int64.
         y: (N, …) int64 or float32.
         index: the folder's index: bounds, stretches of rounds, facts.
-        frozen: model entries sent in no message.
+        frozen: model entries that are not sent in messages.
     """
 
     x: np.ndarray
@@ -463,7 +463,7 @@ class AllWindows:
 
 
 def write_frozen(folder: Path, frozen: State) -> State:
-    """Store model entries sent in no message beside the windows of a data folder; returns them mapped."""
+    """Store model entries that are not sent beside the windows of a data folder; returns them mapped."""
     if not frozen:
         return frozen
     write_state(folder / _FROZEN, frozen)
@@ -481,7 +481,7 @@ def _map_frozen(folder: str, identity: tuple[int, ...]) -> State:
 def all_windows(folder: Path | str) -> AllWindows:
     """Map all clients' windows in a data folder.
 
-    Thousands of clients ask in each round, so files are looked at once per process and content.
+    Thousands of clients need them in each round, so files are read once per process and content.
     """
     path = str(folder)
     identity = folder_identity(path)

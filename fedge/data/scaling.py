@@ -1,8 +1,8 @@
-"""Scale of windows: mean and deviation of each channel, put together from each client's sums.
+"""Scale of windows: mean and deviation of each channel, combined from each client's sums.
 
 A client's count, mean and sum of squared deviations are enough (Chan, Golub and LeVeque 1983, "Algorithms for
-computing the sample variance"), so windows need not lie in one place; every engine puts them together in the
-same order, from the same parts. Shape letters: N windows, C channels, T samples.
+computing the sample variance"), so windows need not be in one place; every engine combines the same parts in
+the same order. Shape letters: N windows, C channels, T samples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hhar.windows.window_file import MOST
 
 @dataclass(frozen=True)
 class ChannelSums:
-    """Client's sums over its training windows, by which all are scaled alike.
+    """A client's sums over its training windows, from which the common scale follows.
 
     Attributes:
         count: values of each channel, N · T.
@@ -81,7 +81,7 @@ def scale_of(parts: Sequence[ChannelSums]) -> Scale:
 
 
 def apply_scale(x: np.ndarray, scale: Scale) -> None:
-    """Scale windows x (N, C, …) float32, in place; what is too large then, `unscalable` tells."""
+    """Scale windows x (N, C, …) float32, in place; `unscalable` finds results that are too large."""
     for channel, (mean, std) in enumerate(zip(scale.mean, scale.std, strict=True)):
         x[:, channel] -= np.float32(mean)
         with np.errstate(over="ignore"):
@@ -89,13 +89,13 @@ def apply_scale(x: np.ndarray, scale: Scale) -> None:
 
 
 def unscalable(x: np.ndarray, scale: Scale, channels: Sequence[str]) -> str:
-    """A channel whose scaled numbers are too large to compute with, in words, or nothing.
+    """Message on a channel whose scaled numbers are too large to compute with; empty if there is none.
 
-    Where training windows hardly vary, others are divided by nearly nothing.
+    If training windows hardly vary, others are divided by nearly zero.
 
     Args:
         x: scaled windows (N, C, …) of one client.
-        scale: by which they are.
+        scale: by which they were scaled.
         channels: names of the C channels.
     """
     for channel, (mean, std) in enumerate(zip(scale.mean, scale.std, strict=True)):

@@ -1,9 +1,9 @@
 """Planted groups of leaves: changed sensors or labels of a whole group of leaf servers.
 
-A scenario gives every leaf a group (the truth for clustering) and every group a change of its windows, group
-0 none. The change applies to all windows of the group's clients, training, validation and test, unseen
-clients included, before normalisation. Both are drawn from the seed. Shape letters: N windows, C channels, T
-samples, S leaves, G groups.
+A scenario gives every leaf a group (the truth for clustering) and every group a change of its windows; group
+0 is unchanged. The change applies to all windows of the group's clients, training, validation and test,
+unseen clients included, before normalisation. Both are drawn from the seed. Shape letters: N windows, C
+channels, T samples, S leaves, G groups.
 """
 
 import itertools
@@ -45,7 +45,7 @@ class Change:
     held: np.ndarray | None = None
 
     def apply(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Windows x (N, C, T) and labels y (N,) as the group has them; `held` is not looked at.
+        """Windows x (N, C, T) and labels y (N,) after the change; `held` is not applied.
 
         Images (N, C, H, W) are windows of H × W samples.
         """
@@ -146,7 +146,7 @@ def make_scenario(
 
 
 def _refuse_other_changes(scenario: str, changes: Any, groups: int, channels: int, classes: int) -> None:
-    """Raise ConfigError unless a scenario gave a change per group suitable for the data."""
+    """Raise ConfigError unless a scenario made one change per group, suitable for the data."""
     if not isinstance(changes, Sequence) or len(changes) != groups:
         raise _other_changes(scenario, f"must give {groups} groups a Change each", changes)
     for group, change in enumerate(changes):
@@ -212,8 +212,8 @@ def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Genera
 def rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Turn the axes of every sensor of a group by one rotation, drawn uniformly from all distant enough ones.
 
-    No axis of a group is within 60° of the line of the same axis of another group: gravity moves off its
-    axis, whichever it is. If 1000 draws find none, the farthest of them.
+    No axis of a group is within 60° of the line of the same axis of another group, so that gravity leaves its
+    axis, whichever it is. If 1000 draws find no such rotation, the most distant one is taken.
     """
     triples = triples_of(channels, "rotate")
     rotations = [np.eye(3)]

@@ -57,7 +57,7 @@ def deal_among_known(
 def _deal_as_asked(
     windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> np.ndarray:
-    """The client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
+    """The client (N,) of each window as dealt by a user's function; NOBODY for windows left out."""
     kind, given = config.partition.kind, lent(windows)
     deal, arguments = PARTITIONS.load(kind), config.partition.arguments("kind")
 
@@ -79,7 +79,7 @@ def _deal_as_asked(
 
 
 def lent(windows: Windows) -> Windows:
-    """The same windows in arrays that code of the user's cannot change by mistake."""
+    """The same windows in arrays that a user's code cannot change by mistake."""
     views = {}
     for each in fields(windows):
         value = getattr(windows, each.name)
@@ -128,7 +128,7 @@ client gets; rows sum to 1."""
 
 
 def iid_shares(clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Give every client the same of every class."""
+    """Give every client the same share of every class."""
     num_clients = sum(clients_per_leaf)
     return np.full((num_classes, num_clients), 1.0 / num_clients)
 
@@ -136,7 +136,7 @@ def iid_shares(clients_per_leaf: Sequence[int], num_classes: int, rng: np.random
 def imbalanced_shares(
     clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator, imbalance: float
 ) -> np.ndarray:
-    """Give leaf 0 more of every class than each other leaf; its clients the same each."""
+    """Give leaf 0 more of every class than each other leaf, with equal shares for a leaf's clients."""
     weights = np.ones(len(clients_per_leaf))
     weights[0] = imbalance
     leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))

@@ -1,4 +1,4 @@
-"""Ways to deal windows for protocols of papers: some classes each, uneven numbers, foreign test sets.
+"""Deals of windows in published protocols: few classes per client, uneven sizes, differing test sets.
 
 Each gives shares (classes, K): each client's part of each class's windows. Shape letters: K clients, S leaf
 servers, Q classes.
@@ -19,7 +19,7 @@ def class_shares(
     """Give every client windows of `classes_per_client` classes; the shares (Q, K).
 
     Client i owns class i mod Q and other, drawn classes; the owners of a class share its windows evenly.
-    NIID-Bench's #C = k; where nobody owns a class its code fails.
+    This is NIID-Bench's #C = k, whose code fails if a class has no owner.
 
     Raises:
         ConfigError: fewer classes than requested, or a class without an owner.
@@ -63,7 +63,7 @@ def foreign_shares(
 ) -> np.ndarray:
     """Draw shares (Q, K) of test windows, independent of those of training.
 
-    Every class anew over leaves, from Dir(alpha_leaves), and evenly over a leaf's clients.
+    Every class is spread over leaves by Dir(alpha_leaves), and evenly over a leaf's clients.
     """
     of_leaves = rng.dirichlet(np.full(len(clients_per_leaf), alpha_leaves), size=num_classes)
     columns = [
@@ -74,9 +74,9 @@ def foreign_shares(
 
 
 def top_up(client: np.ndarray, rows: np.ndarray, clients_per_leaf: Sequence[int]) -> np.ndarray:
-    """Give every client without a window one of its leaf's largest; the new client (N,) int64 of each window.
+    """Give every client without windows one from its leaf's largest client; the new client (N,) int64.
 
-    Where a leaf has no windows to spare, one of the largest client of all.
+    If a leaf has no windows to spare, the window comes from the largest client of all.
 
     Args:
         client: (N,) int64, of each window.

@@ -1,4 +1,4 @@
-"""Train, validation and test, split without a recording on both sides (contract C8).
+"""Split into training, validation and test with no recording on two sides (contract C8).
 
 By whole sessions where the window file names them, else by contiguous time blocks per class. Shape letter: N
 windows.

@@ -1,8 +1,8 @@
-"""Rows of a file on devices, or moves of clients: CSV with a header, or Parquet.
+"""Tables of devices, or of moves of clients: CSV with a header, or Parquet.
 
-The two are told apart by how the file begins. Rows are read one at a time, because a file may be larger than
-memory. Every cell is text, a number of a Parquet file in Python's notation; an empty one is "". Spaces after
-commas, empty lines and a byte order mark do not count. Plain files only: a pipe would be waited for.
+The first bytes of the file tell which. Rows are read one at a time, because a file may be larger than memory.
+Every cell is text: a number of a Parquet file in Python's notation, an empty cell as "". Spaces after commas,
+empty lines and a byte order mark are ignored. Only plain files are read, since reading a pipe would block.
 """
 
 import csv
@@ -24,7 +24,7 @@ Table = tuple[tuple[str, ...], Iterator[tuple[str, Row]]]
 
 
 def table_of(path: Path, option: str) -> Table:
-    """The names of a file's columns, in order; and each row, with where it stands.
+    """The names of a file's columns, in order; and each row, with its position.
 
     Args:
         path: of the file.
@@ -67,7 +67,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _of_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Names, then the rows of a CSV file, each with where it stands."""
+    """Names, then the rows of a CSV file, each with its position."""
     with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, skipinitialspace=True)
         for cells in reader:
@@ -76,7 +76,7 @@ def _of_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _of_parquet(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Names, then the rows of a Parquet file, each with where it stands."""
+    """Names, then the rows of a Parquet file, each with its position."""
     for number, cells in enumerate(parquet_lines(path)):
         yield f"{path}, row {number}", cells
 

@@ -41,7 +41,7 @@ def split_apart(
     used: np.ndarray | None,
     seed: int,
 ) -> np.ndarray:
-    """The split of each window (N,), where those of unseen clients have no influence on the others'.
+    """The split of each window (N,); windows of unseen clients do not influence the others.
 
     Args:
         windows: N windows.

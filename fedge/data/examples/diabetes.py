@@ -1,4 +1,4 @@
-"""Numbers to learn: how diabetes progressed in 442 patients, which comes with scikit-learn.
+"""Example of regression: the progress of diabetes in 442 patients, a data set of scikit-learn.
 
 Ten measurements of each patient (age, sex, body mass index, blood pressure, six of blood serum) and how far
 the disease had come a year later, 25 to 346 (Efron et al. 2004, "Least Angle Regression", Annals of
@@ -17,7 +17,7 @@ def diabetes(users: int = 10) -> Windows:
     """The patients as rows (442, 10), with y (442,) in hundreds of the measure; for `regression`.
 
     Args:
-        users: into how many equal blocks, in the order of the file, they are cut, as if each were a clinic.
+        users: number of equal blocks, in the order of the file, each treated as a clinic.
 
     Raises:
         ConfigError: there are too few patients for so many users.

@@ -1,4 +1,4 @@
-"""Several classes per example: which of six notes sound together, made."""
+"""Example with several classes per example: which of six notes sound together; synthetic."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ _NOISE = 0.3  # standard deviation
 
 
 def notes(users: int = 10) -> Windows:
-    """How loud each half tone is (60 per user, 12), and y (N, 6), 1 for a sounding note; `multilabel`.
+    """Loudness of each half tone (60 rows per user, 12), and y (N, 6), 1 for a sounding note; `multilabel`.
 
-    Each user has an instrument: how loud its notes are, and how loud their second overtone, a fifth above,
-    which sounds like another note. The same for every seed of a run.
+    Each user has an instrument, with its own loudness of notes and of their second overtone, a fifth above,
+    which sounds like another note. The data are the same for every seed of a run.
 
     Args:
-        users: how many play.
+        users: number of users.
 
     Raises:
         ConfigError: too many, or none.

@@ -1,4 +1,7 @@
-"""The next character: twelve sonnets of Shakespeare (1609, in the public domain), each a user."""
+"""Example of sequences: the next character in twelve sonnets of Shakespeare, each sonnet a user.
+
+The text, of 1609, is in the public domain.
+"""
 
 from importlib.resources import files
 
@@ -14,9 +17,9 @@ ALPHABET = "~\n abcdefghijklmnopqrstuvwxyz,.:;'?!-"
 def sonnets(length: int = 32, step: int = 8) -> Windows:
     """Pieces of the text as tokens (N, length), y (N, length) the character after each; for `sequence`.
 
-    Letters are small. The data bring their own split (`part`): of each sonnet the first ten lines are for
-    training, the next two for validation, the last two for test, and no piece goes beyond its lines, without
-    overlap of training and test pieces.
+    Letters are lower case. The data have their own split (`part`): the first ten lines of each sonnet are for
+    training, the next two for validation, the last two for test. No piece crosses these bounds, so that
+    training and test pieces do not overlap.
 
     Args:
         length: characters of a piece.

@@ -42,7 +42,7 @@ def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
 
 
 def full_state(state: State, frozen: State, network: nn.Module) -> State:
-    """A network's whole state, in its order, from transmitted and frozen entries; `state` if none is frozen."""
+    """The whole state of a network, in its order, from transmitted and frozen entries."""
     if not frozen:
         return state
     return {name: state[name] if name in state else frozen[name] for name in state_entries(network)}
