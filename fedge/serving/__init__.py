@@ -1,7 +1,7 @@
 """The gate, and the models that clients are served (docs/serving.md).
 
-`gate` decides on one offer, `decision` on all of a leaf's, `personal` makes models for a leaf's known
-clients, `roles` assigns served models.
+`gate` decides on one offer, `decision` on all offers to a leaf, `personal` on fine-tuned models for a leaf's
+known clients; `roles` assigns served models.
 
 Imports only from below: `cloud` and rooms below it.
 """

@@ -1,16 +1,16 @@
 """Decision of a leaf after a global round: from its clients' evaluations to the next round's models.
 
-Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
-it, and its effects. With gate.rule = "after-round" the last step comes one global round later:
+It selects one of several offers (`fedge.cloud.offers`), lets the gate (`fedge.serving.gate`) decide, and
+applies the decision. With gate.rule = "after-round" the gate decides one global round later:
 
     round r       the leaf takes the offer tentatively as its model, and its served model as its own line
     round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
                   sees the model started from the offer; the gate compares the two, and the better is served
 
-so both compared models have been trained at this leaf. This costs a second training exchange per leaf round,
-with twice the models up and down; the untrained offer is not evaluated. After any decision, the next offer is
-taken tentatively again: a leaf rejecting every offer still sends the cloud its clients' training of the
-cluster's model, instead of a diverged model.
+so that both models have been trained at this leaf when they are compared. This costs a second training
+exchange per leaf round, with twice the models up and down; the untrained offer is not evaluated. After any
+decision, the next offer is again taken tentatively: even a leaf that rejects every offer sends the cloud the
+cluster's model as trained by its clients, not a diverged model.
 """
 
 import math
@@ -35,9 +35,9 @@ def is_tentative(config: GateConfig) -> bool:
 
 
 def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, State]:
-    """The models for evaluation by the leaf's clients, by role: its own and the offered ones.
+    """The models that the leaf's clients evaluate, by role: its own and the offered ones.
 
-    A single, tentatively accepted offer need not be evaluated before.
+    A single offer that is taken tentatively need not be evaluated first.
     """
     models = {OWN: leaf.model}
     if leaf.models.own_line is not None:
@@ -48,12 +48,12 @@ def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, St
 
 
 def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
-    """Whether a leaf will go on with the same model under any evaluations of its clients.
+    """Whether no evaluation can change the model with which a leaf continues.
 
     Args:
-        config: the rule.
+        config: section `gate`.
         offers: to the leaf.
-        has_own_line: as of `gate_decision`.
+        has_own_line: as in `gate_decision`.
     """
     return not has_own_line and (not offers or (not config.enabled and len(offers) == 1))
 
@@ -61,7 +61,7 @@ def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
 def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str, Offer] | None:
     """The role and the offer with the best validation score, pooled; None without any offer.
 
-    Of equal scores the lower loss counts, of equal losses the larger λ; also without evaluations.
+    Ties are broken by the lower loss, then by the larger λ; without evaluations, all offers tie.
     """
     if len(offers) < 2:
         return next(iter(offers.items()), None)
@@ -85,12 +85,11 @@ def gate_decision(
 ) -> GateResult:
     """A leaf's gate decision; without any evaluation the leaf keeps its own model.
 
-    Unless there is no gate: then the leaf takes every offer, by any clients' evaluations, and stays with its
-    cluster.
+    If the gate is off, the leaf takes every offer regardless of evaluations, and stays with its cluster.
 
     Args:
-        config: the rule.
-        offer: considered role and offer, or None.
+        config: section `gate`.
+        offer: role and offer under consideration, or None.
         has_own_line: whether the leaf's model started from an offer, with its own line beside.
         evaluated: per client, its evaluations of all models.
     """
@@ -125,7 +124,7 @@ def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: 
 
 
 def paired_evaluation(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
-    """How the model of a role does beside the own model on the validation windows of all clients."""
+    """Comparison of a role's model with the leaf's own on the validation windows of all clients."""
     pairs = []
     for evaluations in evaluated:
         pair = evaluations[role, "val"].differences

@@ -1,8 +1,8 @@
 """The gate at a leaf: take the offered model, or keep its own. The published rule (contract C7) and others.
 
-Every rule is a pure function of how two models do on the same N validation windows, pooled over the leaf's
-clients: `a` windows that both have right, `b` that only the own model has right, `c` that only the offered
-one has. So the accuracies are (a + b) / N and (a + c) / N, and the offer gains (c − b) / N.
+Every rule is a pure function of the results of two models on the same N validation windows, pooled over the
+leaf's clients: both models are right on `a` windows, only the own model on `b`, and only the offered one on
+`c`. So the accuracies are (a + b) / N and (a + c) / N, and the offer gains (c − b) / N.
 
     published           gain ≥ min-gain
     after-round         the same, of two models that have both been trained for one global round by this
@@ -15,10 +15,10 @@ one has. So the accuracies are (a + b) / N and (a + c) / N, and the offer gains 
                         they differ would be a coin toss; the offer is turned down only if b or more tosses
                         of b + c come up "own" with probability at most `level`
 
-Where windows are not right or wrong (`fedge.tasks`), each has a value, the larger the better, and the first
-score gets better by their sum: minus the squared error, F1 of its classes. Of the differences between both
-models, window by window, clients send the sum S and the sum of squares Q. With their mean d = S / N the offer
-gains g in the score, g = 0 where S = 0, and
+In tasks without right and wrong windows (`fedge.tasks`), each window has a value, larger for better, and the
+first score improves with their sum; examples are minus the squared error, and F1 of its classes. Clients send
+the sum S and the sum of squares Q of the differences between both models, window by window. With their mean d
+= S / N the offer gains g in the score, g = 0 where S = 0, and
 
     published           g ≥ min-gain, in the unit of the score
     one-standard-error  g ≥ min-gain − √(Q − S² / N) / N · g / d: the standard error of d, in units of the
@@ -29,8 +29,8 @@ gains g in the score, g = 0 where S = 0, and
                         error of a mean"); turned down only if as low a value has a probability of at most
                         `level`
 
-Both tests take windows for independent. Overlapping windows, or windows of one recording, are not: their
-effective number is smaller, so the true standard error is larger and the true p-value too.
+Both tests assume independent windows. Overlapping windows, or windows of one recording, are not independent:
+their effective number is smaller, so the true standard error is larger, and so is the true p-value.
 """
 
 import math
@@ -52,12 +52,12 @@ Decision = Literal["accepted", "rejected", "off"]
 
 @dataclass(frozen=True)
 class Paired:
-    """How two models do on the same windows.
+    """Results of two models on the same windows.
 
     Attributes:
-        both: windows right in both models, `a`.
-        only_own: windows right in the own model only, `b`.
-        only_offered: windows right in the offered model only, `c`.
+        both: windows on which both models are right, `a`.
+        only_own: windows on which only the own model is right, `b`.
+        only_offered: windows on which only the offered model is right, `c`.
         windows: all of them, N ≥ 1.
     """
 
@@ -73,12 +73,12 @@ class Paired:
 
     @property
     def score_own(self) -> float:
-        """Share of windows right in the own model."""
+        """Share of windows on which the own model is right."""
         return (self.both + self.only_own) / self.windows
 
     @property
     def score_offered(self) -> float:
-        """Share of windows right in the offered model."""
+        """Share of windows on which the offered model is right."""
         return (self.both + self.only_offered) / self.windows
 
     @property
@@ -99,7 +99,7 @@ class Paired:
 
     @property
     def p_value(self) -> float:
-        """Probability of `only_own` or more of the windows on which they differ, were both equally good."""
+        """Probability of at least `only_own` of the windows that differ, if both models were equally good."""
         from scipy.special import bdtrc  # a run without a gate need not load SciPy
 
         b, c = self.only_own, self.only_offered
@@ -108,7 +108,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class PairedScores:
-    """How two models do on the same windows, where these are not right or wrong.
+    """Results of two models on the same windows, for tasks without right and wrong windows.
 
     Attributes:
         score_own, score_offered: of both models, pooled over the windows.
@@ -144,7 +144,7 @@ class PairedScores:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of score_offered − score_own; 0 where windows gain nothing on the whole.
+        """Standard error of score_offered − score_own; 0 if the total gain is 0.
 
         >>> pair = PairedScores(2.0, 1.0, total=30.0, squares=100.0, windows=10, higher_is_better=False)
         >>> round(pair.standard_error, 6)  # √(100 − 90) / 10 · 1 / 3
@@ -157,7 +157,7 @@ class PairedScores:
 
     @property
     def p_value(self) -> float:
-        """Probability of gaining as little as that, were both models equally good."""
+        """Probability of a gain this small or smaller, if both models were equally good."""
         from scipy.special import stdtr
 
         if self._around <= 0 or self.windows < 2:
@@ -176,14 +176,14 @@ AnyPaired = Paired | PairedScores
 
 @dataclass(frozen=True)
 class GateResult:
-    """One leaf's decision and its grounds.
+    """One leaf's decision and its basis.
 
     Attributes:
         decision: "off" where the gate did not decide: the gate is disabled, or there was only the leaf's own
             model.
         score_own: validation score of the leaf's own model, pooled over its clients' windows.
         score_offered: the same of the offered model; None without an offer.
-        serves_offer: whether the leaf goes on with the offered model.
+        serves_offer: whether the leaf continues with the offered model.
         pair: the windows behind the scores; None without an offer.
         blend: λ of the offer; None without one (see `fedge.cloud.offers`).
         role: of the leaf's next model, from its clients' evaluations.
@@ -205,7 +205,7 @@ Rule = Callable[..., bool]
 
 
 def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
-    """Whether the rule in force takes the offer."""
+    """Whether the configured rule takes the offer."""
     rule: Rule = GATES.load(config.rule)
     with GATES.carried_out(config.rule):
         taken = asked_twice(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
@@ -217,11 +217,11 @@ def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
 
 
 def refuse_gate_that_fails(config: GateConfig, task: Task, outputs: int) -> None:
-    """Raise ConfigError for a rule of the user's that fails, or gives no decision, on made-up pairs.
+    """Raise ConfigError for a user's rule that fails, or gives no decision, on made-up pairs.
 
     Args:
-        config: of the gate.
-        task: windows are right or wrong if its sums are a confusion matrix.
+        config: section `gate`.
+        task: task of the run; windows are right or wrong if its sums are a confusion matrix.
         outputs: U.
     """
     pair: AnyPaired = Paired(60, 10, 20, 100)

@@ -1,9 +1,9 @@
-"""Models for a leaf's known clients: when they are made, and whether they are served.
+"""Personal models for a leaf's known clients: the rounds that make them, and whether they are served.
 
 After the gate, a leaf's served model may be trained for a few more leaf rounds by the leaf's clients alone
-(local fine-tuning; Yu et al. 2020, "Salvaging Federated Learning by Local Adaptation"). The result is a fork:
-known clients get the result if it is at least as good on their validation windows, unseen clients never, and
-the next global round is unaffected.
+(local fine-tuning; Yu et al. 2020, "Salvaging Federated Learning by Local Adaptation"). The result is a fork,
+which does not affect the next global round. Known clients get it if it is at least as good on their
+validation windows, unseen clients never.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class PersonalResult:
     Attributes:
         score_before: validation score of the starting model, pooled over the windows of the clients with both
             evaluations.
-        score: of the fine-tuned one.
+        score: the same of the fine-tuned model.
         serves: whether known clients are served the result.
     """
 
@@ -39,7 +39,7 @@ def compared(before: Pooled, after: Pooled) -> PersonalResult:
     """Whether a leaf serves its personal model: if at least as good on validation windows.
 
     Args:
-        before: of the fine-tuned model, over clients with both evaluations.
-        after: of the fine-tuned one.
+        before: evaluation of the model before fine-tuning, over clients with both evaluations.
+        after: evaluation of the fine-tuned model, over the same clients.
     """
     return PersonalResult(before.score, after.score, serves=after.merit >= before.merit)
