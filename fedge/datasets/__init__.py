@@ -2,9 +2,9 @@
 
 One module per data set: its card (description, owner, licence, source) and how its files are read. All sensor
 recordings take one path, `hhar.windows.cut`: recordings → sessions → resampling within gaps → windows.
-`catalog` knows them all, `fetch` downloads, `archives` unpacks, `tables` reads columns of text, `pickled`
-arrays of pickles without running them; `images` makes pictures windows, `frames` frames of pandas or Polars,
-whose `columns` are read one by one; `command` is ``fedge datasets``.
+`catalog` lists them, `fetch` downloads, `archives` unpacks, `tables` reads columns of text files, `pickled`
+reads arrays of pickles without running them. `images` turns pictures into windows; `frames` turns frames of
+pandas or Polars into windows, reading their `columns` one by one; `command` is ``fedge datasets``.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """

@@ -1,7 +1,7 @@
-"""Archives from elsewhere, zip or tar, unpacked without trust (contract C11).
+"""Unpacking of zip and tar archives from untrusted sources (contract C11).
 
-Zips are `hhar.raw.unpack`'s affair; the same rules hold here for tar: no path outside the folder, plain files
-only, a bound on the unpacked size of all.
+Zips are unpacked by `hhar.raw.unpack`. The same rules apply here to tar: no path outside the folder, plain
+files only, and a bound on the total unpacked size.
 """
 
 from __future__ import annotations

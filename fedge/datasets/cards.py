@@ -1,4 +1,4 @@
-"""A card: description, owner, licence and file addresses of a data set."""
+"""The card of a data set: its description, owner, licence and the addresses of its files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class RemoteFile:
     Attributes:
         url: https address.
         name: for storage.
-        megabytes: about its size (10^6 bytes).
-        sha256: hex; empty where no checksum is known: then the first download's is recorded beside the file,
-            and later ones must match.
+        megabytes: approximate size (10^6 bytes).
+        sha256: hex; empty if no checksum is known: then that of the first download is recorded beside the
+            file, and later downloads must match it.
     """
 
     url: str
@@ -27,12 +27,12 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class DataCard:
-    """Facts of a data set before the download.
+    """Facts about a data set that are known before its download.
 
     Attributes:
         name: as in commands and `fedge.datasets.prepare`.
         title: its full name.
-        users: recorded people; 0 for images, where users are made.
+        users: number of people recorded; 0 for images, whose users are made up.
         classes: names in label order.
         rate_hz: of the original recordings; None for images.
         units: of the channels.

@@ -56,13 +56,13 @@ def prepare(
         name: of the data set.
         source: folder with its files at any depth, or its archive.
         report: called with the progress.
-        near: file beside which an archive is unpacked for the time; by default beside itself.
+        near: file beside which an archive is temporarily unpacked; by default the archive itself.
         **options: rate_hz, window_s, stride_s (a half of the window unless given), si, and others in the
             card's `options`. `si=True` gives acceleration in m/s² and the channel names of the others to a
             data set in g, for joining with others.
 
     Raises:
-        HharError: files are missing or damaged, or an option is not the data set's.
+        HharError: files are missing or damaged, or the data set has no such option.
     """
     module, known = _module(name), card(name)
     given = {key: value for key, value in options.items() if value is not None}

@@ -1,8 +1,8 @@
 """CIFAR-10 (Krizhevsky 2009): 60,000 colour pictures of 32 × 32, ten classes.
 
-Two published forms. *Binary* (`data_batch_1.bin`): a byte of label and 3,072 of colour a picture; `download`
-fetches this one. *Python* (`cifar-10-batches-py/data_batch_1`), as torchvision downloads: pickles, read by
-`pickled` without running their code.
+It is published in two forms. *Binary* (`data_batch_1.bin`) has a byte of label and 3,072 of colour per
+picture; `download` fetches this one. *Python* (`cifar-10-batches-py/data_batch_1`), which torchvision
+downloads, consists of pickles, read by `pickled` without running their code.
 """
 
 from __future__ import annotations

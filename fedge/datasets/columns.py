@@ -1,6 +1,6 @@
-"""Columns of a frame, of pandas or Polars, as NumPy arrays; errors name the column and the next step.
+"""Columns of a pandas or Polars frame as NumPy arrays; errors name the column and the next step.
 
-Neither library is imported: both hand over their columns in the same few ways.
+Neither library is imported: both give access to columns in the same few ways.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def refuse_missing(frame: Any, name: str) -> None:
 
 
 def _way_to_numbers(frame: Any, name: str, value: Any) -> str:
-    """Code that makes numbers of a column whose first value is `value`, in the frame's own library."""
+    """Code that converts a column with first value `value` to numbers, in the frame's library."""
     of_polars = not hasattr(frame[name], "isna")
     if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
         return "read_csv(…, decimal_comma=True)" if of_polars else "read_csv(…, decimal=',')"
@@ -141,7 +141,7 @@ class Names:
 def names(frame: Any, name: str) -> Names:
     """A column of names: text unchanged, whole numbers without a point, dates as ISO 8601.
 
-    Successive rows mostly have one name, so only changes are examined.
+    Successive rows mostly have the same name, so only changes are examined.
 
     Raises:
         HharError: something is missing, is no name, or cannot be printed.

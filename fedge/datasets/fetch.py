@@ -1,7 +1,7 @@
-"""A data set's files: downloaded over https, checked, unpacked.
+"""Download of a data set's files over https, with checks and unpacking.
 
-Downloading itself is `hhar.raw.download`'s: resumable parts, checksums, redirects within https. Here one
-process at a time downloads per folder, archives are unpacked, and users without a network are told the next
+`hhar.raw.download` transfers files: resumable parts, checksums, redirects within https. This module lets only
+one process at a time download into a folder, unpacks archives, and tells users without a network the next
 step.
 """
 
@@ -29,7 +29,7 @@ def download(
     keep_packed: bool = False,
     report: ProgressCallback = no_progress,
 ) -> list[tuple[Path, str]]:
-    """Fetch a data set's files into a folder and unpack archives there.
+    """Download a data set's files into a folder and unpack archives there.
 
     Args:
         card: of the data set.
@@ -37,7 +37,7 @@ def download(
         url: in place of the card's address, for a data set of one file: a mirror.
         sha256: required checksum in place of the card's.
         keep_packed: leave archives as they are.
-        report: told the bytes.
+        report: called with the number of bytes.
 
     Returns:
         Every downloaded file with its sha256.

@@ -1,4 +1,4 @@
-"""Frames of samples, of pandas or Polars, as windows: recordings of one's own take the path of all others."""
+"""Pandas or Polars frames of samples as windows, cut in the same way as the recordings of known data sets."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def from_pandas(
         user: column of a row's owner.
         label: column of its class.
         channels: columns of numbers.
-        rate_hz: samples per second of the windows; without `time` also of the rows.
+        rate_hz: samples per second of the windows, and of the rows if there is no `time`.
         window_s: length of a window in seconds.
         stride_s: from window to window; by default half a window.
         time: column of dates or numbers, increasing within a user; without a column, rows are evenly spaced.
@@ -151,7 +151,7 @@ def _read(
 
 
 def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
-    """The windows, in words the rows without any, and the names of users without any."""
+    """The windows, a message on rows that give none, and the names of users without any."""
     classes = sorted(rows.label.known, key=_in_order)
     if len(classes) < 2:
         raise HharError(
@@ -174,7 +174,7 @@ def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
 
 
 def _left_out(runs: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
-    """Numbers of runs too short for a window and of users without one, and their names; empty for none."""
+    """A message on runs too short for a window and on users without one, and their names; empty for none."""
     short = [(user, length) for user, length, count in runs if not count]
     if not short:
         return "", ""
@@ -205,7 +205,7 @@ def _streams(rows: _Rows) -> Iterator[NDArray[np.int64]]:
 
 
 def _refuse_times(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> None:
-    """Raise HharError where time runs back, stands still, or says another rate than can be."""
+    """Raise HharError if time runs backwards, stands still, or contradicts the sampling rate."""
     if rows.time_ns is None or len(places) < 2:
         return
     step = np.diff(rows.time_ns[places])

@@ -1,4 +1,4 @@
-"""HHAR (Stisen et al. 2015) by way of the package `hhar`, which has also a command of its own."""
+"""HHAR (Stisen et al. 2015), read by the package `hhar`, which also has its own command."""
 
 from __future__ import annotations
 

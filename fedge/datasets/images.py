@@ -1,6 +1,6 @@
-"""Pictures as windows: users are made up, because image files have none.
+"""Pictures as windows, with made-up users, because image files have none.
 
-Results of libraries with such data (torchvision, flwr-datasets, Keras) become windows here, too.
+Data of other libraries (torchvision, flwr-datasets, Keras) can be turned into windows here, too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def from_images(
         images: (N, H, W), (N, H, W, C) or (N, C, H, W), 1 or 3 channels; uint8 is brightness 0..255, other
             numbers become float32. Arrays, tensors, or a list of pictures of one size.
         labels: (N) whole numbers from 0.
-        users: a number of them, with equal blocks of neighbours in the order given; or (N) names, one a
-            picture.
+        users: their number, with equal blocks of successive pictures; or (N) names, one per picture.
         per_user: pictures of each user, the first of its block; by default all.
         classes: names in label order; by default the numbers.
         about: the file's description of itself: source, licence, citation.
@@ -65,7 +64,7 @@ def from_images(
 
 
 def from_partitions(partitions: Sequence[Any], image: str = "", label: str = "") -> Windows:
-    """The partitions of a data set, as `flwr_datasets` makes them, as windows: a user for each.
+    """The partitions of a data set by `flwr_datasets` as windows, with one user per partition.
 
     Args:
         partitions: Hugging Face data sets, as `[fds.load_partition(k) for k in range(40)]`.

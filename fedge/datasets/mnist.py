@@ -1,6 +1,6 @@
 """MNIST (LeCun, Cortes, Burges): 70,000 handwritten digits of 28 × 28, in four files of the IDX form.
 
-They may be packed by gzip, as published, or not, as torchvision lays them into `MNIST/raw`. An IDX file is
+They may be packed by gzip, as published, or not, as torchvision stores them in `MNIST/raw`. An IDX file has
 two zero bytes, a type (8: uint8), the number of axes, their lengths as big-endian int32, and the values.
 """
 

@@ -1,9 +1,9 @@
 """MotionSense (Malekzadeh et al. 2018): 24 people, six activities in 15 trials, an iPhone 6s in the pocket.
 
 `A_DeviceMotion_data/dws_1/sub_1.csv` is trial 1 (downstairs) of person 1, a row every 20 ms without a time.
-An accelerometer measures gravity and the user's motion: their sum, in g, other data sets call acceleration.
-Windows stand in the order of the files' names, as in the file behind docs/results.md, and a session is one
-trial of one person.
+Gravity and the user's acceleration are separate columns; their sum, in g, is the acceleration of other data
+sets. Windows are in the order of the files' names, as in the file behind docs/results.md, and a session is
+one trial of one person.
 """
 
 from __future__ import annotations

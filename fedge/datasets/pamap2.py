@@ -2,9 +2,9 @@
 
 `Protocol/subject101.dat` has 54 columns between spaces: time in s, activity, heart rate, then 17 of each
 sensor: temperature, acceleration (±16 g), acceleration (±6 g, saturated), gyroscope, magnetometer,
-orientation (invalid). Acceleration (±16 g) and gyroscope are used, as the authors advise. NaN stands where a
-radio packet was lost: such rows are left out, each sensor for itself, and a loss of more than a second is a
-gap without interpolation. Activity 0 is the time in between, and is left out.
+orientation (invalid). Acceleration (±16 g) and gyroscope are used, as the authors advise. NaN marks a lost
+radio packet: such rows are left out, separately for each sensor, and a loss of more than a second is a gap
+without interpolation. Activity 0 is the time between activities, and is left out.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Arrays of bytes out of a pickle from elsewhere, without carrying out its orders (contract C11).
+"""Arrays of bytes from an untrusted pickle, read without running its code (contract C11).
 
-A pickle is a programme with possible calls of any function of any package. CIFAR-10's name three things of
-NumPy, and `_codecs.encode` where Python 3 has written them anew. For these stand-ins are called, which keep
-their arguments and do nothing else; NumPy itself is not reached, and any other name is refused.
+A pickle is a program that may call any function of any package. CIFAR-10's pickles name three functions of
+NumPy, and `_codecs.encode` if Python 3 has rewritten them. Stand-ins are called instead, which only keep
+their arguments; NumPy itself is not called, and any other name is refused.
 
-Orders without names do harm, too: a memo of 2^31 places takes 16 GB, a tuple of itself, 60 deep and a key of
-a dictionary, is hashed for years, a text encoded a million times fills the memory. So only orders that write
-arrays, numbers, text, lists and dictionaries are known, keys are text or numbers, and encoded bytes have a
-bound. The reader is Python's own in Python, whose memo is a dictionary.
+Opcodes without names can do harm, too: a memo of 2^31 places takes 16 GB; a tuple nested 60 deep that is a
+key of a dictionary takes years to hash; a text encoded a million times fills the memory. So only opcodes for
+arrays, numbers, text, lists and dictionaries are allowed, keys are text or numbers, and encoded bytes have a
+bound. The reader is Python's own pure-Python unpickler, whose memo is a dictionary.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Kept,
     ("numpy", "dtype"): _Kept,
 }
-_ORDERS = (
+_OPCODES = (
     pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP,
     pickle.POP_MARK, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.NONE,
     pickle.NEWTRUE, pickle.NEWFALSE, pickle.INT, pickle.BININT, pickle.BININT1,
@@ -60,23 +60,23 @@ _ORDERS = (
 )  # fmt: skip
 
 
-class _Orders(dict[int, Any]):
-    """Methods by their orders; any other order is refused."""
+class _Opcodes(dict[int, Any]):
+    """Methods by opcode; any other opcode is refused."""
 
-    def __missing__(self, order: int) -> Any:
-        raise pickle.UnpicklingError(f"it has the order {order:#04x}, which is never carried out")
+    def __missing__(self, opcode: int) -> Any:
+        raise pickle.UnpicklingError(f"it has the opcode {opcode:#04x}, which is never executed")
 
 
 class _Reader(pickle._Unpickler):
-    """Unpickles with stand-ins and known orders only; each is carried out by Python's method for it."""
+    """Unpickles with stand-ins and allowed opcodes only, each executed by Python's own method."""
 
     stack: list[Any]  # of the parent, since the last mark
-    dispatch: ClassVar[dict[int, Any]] = _Orders(
-        {order[0]: pickle._Unpickler.dispatch[order[0]] for order in _ORDERS}
+    dispatch: ClassVar[dict[int, Any]] = _Opcodes(
+        {opcode[0]: pickle._Unpickler.dispatch[opcode[0]] for opcode in _OPCODES}
     )
 
     def __init__(self, stream: BinaryIO, most_encoded: int = 0, encoding: str = "ASCII") -> None:
-        """Read a stream; `most_encoded` bytes may come of its text."""
+        """Read a stream; its text may be encoded to `most_encoded` bytes in all."""
         super().__init__(stream, encoding=encoding)
         self._left = most_encoded
 
@@ -129,14 +129,14 @@ class _Reader(pickle._Unpickler):
 
 
 class _PlainReader(_Reader):
-    """Unpickles what names nothing."""
+    """Unpickler for pickles without names."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it names {module[:80]}.{name[:80]}, which is never loaded")
 
 
 def read_plain(stream: BinaryIO) -> Any:
-    """The numbers, texts, lists and dictionaries of a pickle that names nothing; else any error."""
+    """The numbers, texts, lists and dictionaries of a pickle without names; any error for others."""
     return _PlainReader(stream).load()
 
 

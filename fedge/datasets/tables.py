@@ -1,4 +1,4 @@
-"""Columns of numbers out of text files: missing and broken records are named with their lines."""
+"""Columns of numbers from text files; errors name missing and broken records by line."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """WISDM v1.1 (Kwapisz et al. 2010): 36 people, six activities, a phone's accelerometer at 20 Hz.
 
-One file, `WISDM_ar_v1.1_raw.txt`, of records `user,activity,time,x,y,z;`. Its lines are deceptive: some hold
-two records, some end in `,;`, in some z is missing, some times are 0. A record ends at `;` or at the end of a
-line; incomplete records are left out and counted. Time is in ns since the phone was started, may run
-backwards and jump: a recording is a run of one person and activity, cut at such jumps.
+The file `WISDM_ar_v1.1_raw.txt` has records `user,activity,time,x,y,z;`. Its lines are irregular: some hold
+two records, some end in `,;`, some lack z, some have time 0. A record ends at `;` or at the end of a line;
+incomplete records are left out and counted. Time is in ns since the phone was started, and may run backwards
+or jump: a recording is a run of one person and activity, cut at such jumps.
 """
 
 from __future__ import annotations
