@@ -1,8 +1,9 @@
-"""Model states: averaged, put into records and files, kept by the server, checkpointed.
+"""Model states: their means, records and files, clients' memory, and checkpoints.
 
-A state is a mapping, name → array, as in `state_dict`. `averaging` takes means, `norms` distances, `records`
-puts states into Flower's records without copies, `files` and `shared` into files mapped by all processes,
-`checkpoint` saves the state of a run, `distinct` finds shared states, `due` computes a state entry by entry.
+A state is a mapping, name → array, as in `state_dict`. `averaging` computes means, `norms` distances,
+`records` puts states into Flower's records without copies, `files` and `shared` into files mapped by all
+processes, `checkpoint` saves the state of a run, `distinct` finds shared states, `due` computes a state entry
+by entry.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """

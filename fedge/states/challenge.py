@@ -1,8 +1,8 @@
-"""Proof of a client's access to a folder of the server: a secret in the folder must be read for the answer.
+"""Proof that a client has access to a folder of the server: it must read a secret in the folder.
 
-The server names a file written for this purpose alone. Its name tells its purpose, so a client can answer
-without telling anybody about any other file: of any path asked about, nothing is opened unless it is called
-like a challenge, and nothing is answered unless it is a regular file of a challenge's size.
+The server names a file written for this purpose alone. The client opens a file only if it has the name of a
+challenge, and answers only if it is a regular file of a challenge's size; so nobody can learn about other
+files by such requests.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
 """Checkpoints: the state of a run after a global round, in one folder, complete or absent.
 
 ``checkpoints/round-000007/`` holds one safetensors file per group of states and, written last,
-``manifest.json``: the sha256 of every file, of itself, and further facts of the run (its *facts*). Everything
-is written under a temporary name and made durable before the folder gets its own, so a process killed at any
-moment leaves earlier checkpoints untouched. Reading compares every byte.
+``manifest.json``: the sha256 of every file and of the manifest itself, and further state of the run (its
+*facts*). Everything is written under a temporary name and made durable before the folder is renamed, so a
+process killed at any moment leaves earlier checkpoints untouched. Reading verifies every byte.
 
 """
 
@@ -43,18 +43,18 @@ Groups = Mapping[str, Mapping[str, State]]  # group → name → state; a group 
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written, or differs from the written one. One line."""
+    """A checkpoint cannot be written, or has changed since it was written; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint, read and found complete.
+    """A complete checkpoint, as read.
 
     Attributes:
-        folder: its place.
+        folder: path of the checkpoint.
         global_round: the last included round; 0 before the first.
-        facts: further ones, as JSON.
-        groups: the states as views of the mapped files, entries in their order; copy entries to keep.
+        facts: further state, as JSON.
+        groups: the states as views of the mapped files, entries in order; copy entries to keep them.
     """
 
     folder: Path
@@ -115,7 +115,7 @@ def _write_group(folder: Path, group: str, states: Mapping[str, State]) -> dict[
 
 
 def _manifest_bytes(content: Any) -> bytes:
-    """The manifest with its own sha256. There is one way to write it, so bytes can be compared."""
+    """The manifest with its own sha256; equal content gives equal bytes, which can be compared."""
     text = json.dumps(content)  # without indents: a thread beside the round writes it, in C and so at once
     own = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"content": {text}, "sha256": "{own}"}}\n'.encode()
@@ -140,13 +140,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 @contextmanager
 def odd_content(folder: Path, next_step: str = "") -> Iterator[None]:
-    """Raise CheckpointError, in one line, where a checkpoint in use holds impossible values.
+    """Raise CheckpointError, in one line, if a checkpoint in use holds impossible values.
 
-    Its checksums do not help: a writer can write those, too.
+    Checksums do not exclude this, because a faulty writer writes matching ones.
 
     Args:
         folder: of the checkpoint.
-        next_step: for the user, where nobody goes on with another checkpoint.
+        next_step: for the user, if no other checkpoint is tried.
     """
     try:
         yield
@@ -221,7 +221,7 @@ def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tu
     """The states of a joined file: name and number of entries, in the order of the file.
 
     Raises:
-        ValueError: they are not those of the file; whoever wrote the checksums may have written this, too.
+        ValueError: they do not match the file, which valid checksums do not exclude.
     """
     entries, seen = iter(joined), set()
     for name, count in states:
@@ -239,7 +239,7 @@ def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | No
 
     Args:
         parent: the run's folder of checkpoints.
-        before: only rounds smaller than this are looked at.
+        before: only earlier rounds are considered.
     """
     damaged: list[CheckpointError] = []
     for folder in reversed(checkpoints(parent)):
@@ -252,12 +252,12 @@ def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | No
 
 
 def rounds_kept(parent: Path) -> int:
-    """Global rounds after which the newest checkpoint was written, whole or not; 0 for none."""
+    """Global round of the newest checkpoint, complete or not; 0 if there is none."""
     return max(map(_round_of, checkpoints(parent)), default=0)
 
 
 def checkpoints(parent: Path) -> list[Path]:
-    """The folders of all checkpoints, whole or not, oldest first."""
+    """The folders of all checkpoints, complete or not, oldest first."""
     found = [path for path in parent.glob("round-*") if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=_round_of)
 
@@ -285,7 +285,7 @@ def remove_all(parent: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint, which loses its name first: half a checkpoint would look like a damaged one."""
+    """Remove a checkpoint after renaming it: one that is half removed would look like a damaged one."""
     gone = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
     if folder.exists():

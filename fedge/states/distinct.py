@@ -1,6 +1,6 @@
-"""Distinct states: leaves of one cluster are offered one object, kept, sent and counted once.
+"""Distinct states: leaves of one cluster share one object, which is kept, sent and counted once.
 
-States are compared as objects, not by value: that costs nothing, and equal arrays may have different fates.
+States are compared by identity, not by value: that costs nothing, and equal arrays may diverge later.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Once(Generic[T]):
     """A function of states, computed once for each.
 
-    It holds the states and their results as long as it lives: make one for one purpose, and let it go.
+    It keeps states and results in memory; so use one object per purpose, and drop it afterwards.
     """
 
     def __init__(self, function: Callable[[State], T]) -> None:
@@ -30,7 +30,7 @@ class Once(Generic[T]):
 
 
 class Distinct:
-    """Several states, each of them once, in the order in which they came."""
+    """Several states, each listed once, in order of first appearance."""
 
     def __init__(self, states: Iterable[State] = ()) -> None:
         """Begin with these."""
@@ -38,7 +38,7 @@ class Distinct:
         self.update(states)
 
     def update(self, states: Iterable[State]) -> None:
-        """Take in those that are not there."""
+        """Add the states that are not yet listed."""
         for state in states:
             self._states.setdefault(id(state), state)
 

@@ -1,4 +1,4 @@
-"""A state computed entry by entry on access: never in memory as a whole."""
+"""A state whose entries are computed on access, so that it is never in memory as a whole."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -10,14 +10,14 @@ Kinds = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
 class DueState(Mapping[str, np.ndarray]):
-    """A state with entries computed on every access; until then, and afterwards, none takes memory.
+    """A state whose entries are computed on every access and not kept.
 
     Attributes:
         kinds: name → dtype and shape of the entry.
     """
 
     def __init__(self, kinds: Kinds, make: Callable[[str], np.ndarray]) -> None:
-        """Stand for `make(name)` of each name, of its kind."""
+        """Store the kinds of entries, and `make`, which computes the entry of a name."""
         self.kinds = kinds
         self._make = make
 
@@ -45,5 +45,5 @@ def kinds_of(state: State) -> Kinds:
 
 
 def computed_state(state: State) -> State:
-    """A state as arrays, if not computed yet, else unchanged."""
+    """A state with all entries computed; other states are unchanged."""
     return dict(state) if isinstance(state, DueState) else state

@@ -1,9 +1,9 @@
-"""Model states as files: written once, mapped read-only by every process in need.
+"""Model states as files: written once, mapped read-only by every process that needs them.
 
 The format is safetensors (8 bytes for the length of the header, the header as JSON, raw arrays), so nothing
 is unpickled. Writing and mapping are done here because the library's NumPy functions copy every array into
-bytes. The header lists the entries in the state's order, which is part of a state; the arrays lie largest
-item first, so each is aligned.
+bytes. The header lists the entries in the state's order, which is part of a state; the arrays are stored
+largest item size first, so that each is aligned.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ _NUMPY_DTYPES = {name: np.dtype(code) for code, name in _DTYPES.items()}
 
 
 class StateFileError(RuntimeError):
-    """A state cannot be written, or its file has changed. One line."""
+    """A state cannot be written, or its file has changed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """Ticket in a message, in place of a state.
+    """Reference to a state's file, sent in a message in place of the state.
 
     Attributes:
         path: the state's file.
@@ -56,14 +56,14 @@ class Ticket:
 class FileState(Mapping[str, np.ndarray]):
     """A state of read-only views of a mapped file; valid after the file's removal.
 
-    `metadata` has the texts of its header.
+    `metadata` has the texts of the header.
 
-    Pages of entries looked up before are given back to the system now and then (and come again when they
-    are touched), so a pass through a state entry by entry holds a few of them at a time.
+    Pages of earlier entries are released to the system now and then (and mapped again on access), so going
+    through a state entry by entry keeps only a few entries in memory.
     """
 
     def __init__(self, ticket: Ticket, follow_links: bool = False) -> None:
-        """Map the file without looking at its checksum.
+        """Map the file without checking its checksum.
 
         Args:
             ticket: of the file.
@@ -130,7 +130,7 @@ class FileState(Mapping[str, np.ndarray]):
 
 
 def _mapped(path: str, follow_links: bool) -> mmap.mmap:
-    """Map a file that is one: opening a FIFO would wait for ever, and a link may lead anywhere.
+    """Map a regular file: opening a FIFO would block, and a link may lead anywhere.
 
     Raises:
         OSError: the file cannot be opened, or is a link or not a regular file. ValueError: the file is empty.
@@ -187,7 +187,7 @@ class Joined(Mapping[str, np.ndarray]):
 
 
 def map_state(path: Path) -> FileState:
-    """Map a state with a file without ticket, or with another guard.
+    """Map a state whose file has no ticket, or is protected in another way.
 
     Raises:
         StateFileError: no such file, or not a state.
@@ -227,7 +227,7 @@ def write_state(
 
     Raises:
         StateFileError: the folder is full or gone.
-        ValueError: safetensors has no word for an entry's dtype.
+        ValueError: safetensors does not support an entry's dtype.
     """
     temporary = path.with_name(path.name + ".part")
     digest = hashlib.sha256()

@@ -1,8 +1,8 @@
 """Memory of clients between rounds: a state per client and leaf round, in a file of the run folder.
 
-A client cannot know whether its reply counted. So a leaf round leaves a new version beside the older ones,
-and the next message says which version counts: the version of the client's last accepted reply. A repeated
-round starts from the same version; a refused round, or one undone by a crash, leaves no trace.
+A client cannot know whether its reply was accepted. So a leaf round writes a new version beside the older
+ones, and the next message names the valid version: that of the client's last accepted reply. A repeated round
+starts from the same version; a refused round, or one undone by a crash, has no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kept:
     """A version of a client's memory.
 
     Attributes:
-        leaf_round: that left it.
+        leaf_round: leaf round that wrote it.
         checksum: of its file.
         array_bytes: of its arrays.
     """
@@ -43,7 +43,7 @@ def kept_of(facts: Sequence[Any]) -> Kept:
     """The version of a client's memory with these attributes, in order.
 
     Raises:
-        ValueError: they are none of a version.
+        ValueError: they are not attributes of a version.
     """
     leaf_round, checksum, array_bytes = facts
     return Kept(
@@ -90,7 +90,7 @@ def write_memory(folder: Path, client: int, leaf_round: int, memory: State, dura
 
 
 class MemoriesElsewhere:
-    """The server's control of memories in the place of clients' data: which versions clients are to keep.
+    """The server's control of memories that are stored with clients' data: the versions that clients keep.
 
     Attributes:
         run: name of the run among others of a client's machine.
@@ -106,7 +106,7 @@ class MemoriesElsewhere:
         self.pin(counted)
 
     def pin(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
-        """Keep the versions needed by a checkpoint, and further ones; no file of them is here."""
+        """Keep the versions needed by a checkpoint, and further ones; their files are not on this machine."""
         rounds = {client: {kept.leaf_round} for client, kept in counted.items()}
         for client, leaf_round in further:
             rounds.setdefault(client, set()).add(leaf_round)
@@ -114,7 +114,7 @@ class MemoriesElsewhere:
         return []
 
     def sweep(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> None:
-        """Do nothing: clients remove unneeded ones when storing the next version."""
+        """Do nothing: clients remove versions no longer needed when they store the next one."""
 
     def needed(self, client: int) -> list[int]:
         """Leaf rounds of a client's versions needed by checkpoints."""
@@ -122,7 +122,7 @@ class MemoriesElsewhere:
 
 
 class MemoriesBehind:
-    """A leaf server's hand on memories of its clients' machines: the cloud says which versions are to stay.
+    """A leaf server's control of memories on its clients' machines; the cloud decides which versions to keep.
 
     Attributes:
         run: name of the run among others of a client's machine.
@@ -150,26 +150,27 @@ def forget_memories(folder: Path, client: int, but: Collection[int]) -> None:
 
 
 class MemoryKeeper:
-    """The server's hand on the files of clients' memory in its run folder: which versions stay."""
+    """The server's control of the files of clients' memory in its run folder: the versions that are kept."""
 
     def __init__(self, folder: Path, checkpoints: int) -> None:
         """Keep the versions that `checkpoints` of the newest checkpoints need.
 
         Args:
             folder: of all clients' files.
-            checkpoints: that stay; one more is kept for, as the oldest goes after the newest is written.
+            checkpoints: number kept; versions are kept for one more, since the oldest is removed only after
+                the newest is written.
         """
         self.folder = folder
         self._pinned: deque[frozenset[Path]] = deque(maxlen=checkpoints + 1)
 
     def begin(self, counted: Mapping[int, Kept]) -> None:
-        """Begin a run, or go on with one: later versions go, and counted ones must be there.
+        """Begin or resume a run: later versions are removed, and valid ones must exist.
 
         Args:
             counted: client → the valid version; empty in a new run.
 
         Raises:
-            StateFileError: a version is gone or damaged.
+            StateFileError: a version is missing or damaged.
         """
         if not counted:
             shutil.rmtree(self.folder, ignore_errors=True)

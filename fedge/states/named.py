@@ -23,8 +23,8 @@ _KINDS = "fiub"  # of dtypes in a file
 def packed(values: Mapping[str, Value], what: str) -> State:
     """Arrays, numbers and states as one state: states under "name/entry", numbers without axes.
 
-    A number has the type in which `unpacked` gives it back, Python's: one of NumPy, as a norm in float32 is,
-    would else change its form by itself from one round to the next.
+    A number is stored in the type of the Python number that `unpacked` gives back. Otherwise a NumPy number,
+    such as a norm in float32, would change its dtype from one round to the next.
 
     Args:
         values: by name.
@@ -73,7 +73,7 @@ def _array(value: object, what: str, name: str) -> np.ndarray:
 
 
 def arrays_by_name(values: object, what: str) -> State:
-    """A state made by a user's own code, as it is.
+    """A state made by a user's code, unchanged.
 
     Args:
         values: by name.
@@ -110,7 +110,8 @@ def of_its_own(array: np.ndarray) -> np.ndarray:
 def read_only(state: State) -> State:
     """Views of a state's arrays for a user's code, which cannot write to them.
 
-    What is no dictionary stays as it is: a mapped file is read-only, and a state made on access is nobody's.
+    Mappings other than dictionaries are unchanged: mapped files are read-only, and entries computed on access
+    are not kept.
     """
     if not isinstance(state, dict):
         return state
@@ -121,7 +122,7 @@ def read_only(state: State) -> State:
 
 
 def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
-    """Content given to `packed`, in arrays of one's own.
+    """Inverse of `packed`, with copied arrays.
 
     >>> unpacked({"v/w": np.zeros(2), "alpha": np.array(0.5)})
     {'v': {'w': array([0., 0.])}, 'alpha': 0.5}
@@ -149,7 +150,7 @@ def other_form(before: State, after: State, under: str = "") -> str:
     Args:
         before: as it was.
         after: as it is.
-        under: the name under which `after` has the state that is compared.
+        under: prefix of the compared state's names in `after`.
     """
     was, now = form_of(before), form_of(after)
     if under:

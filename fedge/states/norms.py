@@ -1,4 +1,4 @@
-"""How far two model states are apart."""
+"""Distance between two model states."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _BLOCK = 2**16  # numbers per step, within the processor's cache
 def update_norm(state: State, model: State) -> float:
     """The L2 norm of (state − model) over all floating-point entries, summed in float64.
 
-    Infinite where float64 has no room for its square.
+    Infinite if its square is too large for float64.
     """
     total = 0.0
     buffer = np.empty(_BLOCK, np.float64)

@@ -1,8 +1,8 @@
-"""States in Flower records without copies: an Array with a NumPy array instead of its serialised bytes.
+"""States in Flower records without copies: an Array that holds a NumPy array, not its serialised bytes.
 
 Flower's own Array consists of bytes from `numpy.save`, parsed again on reading. Between threads of one
-process neither is needed, and Ray carries NumPy arrays between processes through shared memory by itself.
-Bytes are made only where something asks for them, such as a SuperLink.
+process neither is needed, and Ray itself passes NumPy arrays between processes through shared memory. Bytes
+are made only when they are accessed, for example by a SuperLink.
 """
 
 import io
@@ -58,15 +58,15 @@ class HeldArray(Array):
         return Array.__qualname__.encode() + divider + rest
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Travel between processes as the NumPy array, which Ray puts into shared memory."""
+        """Pickle as the NumPy array, which Ray puts into shared memory."""
         return HeldArray, (self.numpy(),)
 
 
 class LentArray(HeldArray):
-    """A HeldArray returning a writable copy of its array at every access."""
+    """A HeldArray whose every access gives a writable copy."""
 
     def __init__(self, array: Array) -> None:
-        """Stand for another Array."""
+        """Hold the array of another Array."""
         kind = {"dtype": array.dtype, "shape": tuple(array.shape), "stype": "numpy.ndarray"}
         self.__dict__.update(kind, _lent=array)
 
@@ -82,10 +82,10 @@ def copied_array(array: Array) -> Array:
 
 
 class FileArray(HeldArray):
-    """A HeldArray on an entry of a mapped file, looked up on every read: without memory while unread."""
+    """A HeldArray on an entry of a mapped file, looked up on every read, so that it takes no memory."""
 
     def __init__(self, state: FileState, name: str) -> None:
-        """Stand for an entry of `state`."""
+        """Refer to an entry of `state`."""
         entry = state[name]
         kind = {"dtype": _name(entry.dtype), "shape": entry.shape, "stype": "numpy.ndarray"}
         self.__dict__.update(kind, _state=state, _name=name)
@@ -97,15 +97,15 @@ class FileArray(HeldArray):
 
 
 class DueArray(HeldArray):
-    """A HeldArray worked out at every look: before and afterwards without memory."""
+    """A HeldArray computed on every access and not kept."""
 
     def __init__(self, like: np.ndarray, make: Callable[[], np.ndarray]) -> None:
-        """Stand for `make()`, of the shape and dtype of `like`."""
+        """Refer to `make()`, of the shape and dtype of `like`."""
         kind = {"dtype": _name(like.dtype), "shape": like.shape, "stype": "numpy.ndarray"}
         self.__dict__.update(kind, _make=make)
 
     def numpy(self) -> np.ndarray:
-        """Work the array out, in its shape and dtype."""
+        """The array, computed in its shape and dtype."""
         make: Callable[[], np.ndarray] = self.__dict__["_make"]
         return make()
 
@@ -113,7 +113,7 @@ class DueArray(HeldArray):
 def to_record(state: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> ArrayRecord:
     """A state, or its entries of some names, as a Flower record on the same memory.
 
-    Shapes and dtypes stay as they are. The arrays must not change any more.
+    Shapes and dtypes are kept. The arrays must not be changed afterwards.
     """
     chosen = state if names is None else names
     if isinstance(state, FileState):
@@ -124,8 +124,8 @@ def to_record(state: Mapping[str, np.ndarray], names: Iterable[str] | None = Non
 def record_of(kind: type[Record], values: Mapping[str, Any]) -> Record:
     """A new record of values of the right types.
 
-    Flower's constructors check every entry in ten microseconds, and turn arrays into bytes: half of a round's
-    time with small models and thousands of clients.
+    Flower's constructors take ten microseconds to check an entry, and turn arrays into bytes: half of a
+    round's time with small models and thousands of clients.
     """
     record = kind.__new__(kind)
     record.__dict__.update(_empty(kind), _data=dict(values))
@@ -152,7 +152,7 @@ def twin(one: _Twin, **changed: Any) -> _Twin:
 
 
 def entries(record: ArrayRecord | ConfigRecord | MetricRecord | RecordDict) -> dict[str, Any]:
-    """The entries of a record as they are, without a microsecond of checks each; not to be changed."""
+    """The entries of a record without checks, which take a microsecond each; not to be changed."""
     found: dict[str, Any] = record.__dict__["_data"]
     return found
 
@@ -160,7 +160,7 @@ def entries(record: ArrayRecord | ConfigRecord | MetricRecord | RecordDict) -> d
 def from_record(record: ArrayRecord) -> State:
     """A Flower record as a state (name → array); the arrays are read-only.
 
-    A file's, if all of it came from one.
+    If the whole record comes from one mapped file, the result is that file's state.
     """
     file = _file_of(record)
     return {name: array.numpy() for name, array in entries(record).items()} if file is None else file
@@ -181,10 +181,10 @@ def _file_of(record: ArrayRecord) -> FileState | None:
 
 
 def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecord:
-    """A record whose arrays lie in a file, if `keep` puts them into one; else the record itself.
+    """A record whose arrays are in a file, if `keep` puts them into one; else the record itself.
 
-    Arrays are taken in one after the other. Those that are not what the record says, or that no file can
-    hold, stay where they are.
+    Arrays are processed one by one. An array that does not match the record, or that no file can hold, stays
+    in memory.
 
     Args:
         record: of any sender.
@@ -202,7 +202,7 @@ def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecor
 
 
 def _as_told(array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """An array, of the dtype and shape that were told before."""
+    """An array; ValueError unless it has the dtype and shape of its record."""
     if array.dtype != dtype or array.shape != shape:
         raise ValueError("an array differs from its record")
     return array
@@ -215,7 +215,7 @@ def arrays_in(content: RecordDict) -> list[Array]:
 
 
 def forget_sent(array: Array) -> None:
-    """Let the bytes go that Flower keeps with an array it has sent; it makes them again if need be."""
+    """Drop the bytes that Flower keeps with an array it has sent; they are made again if needed."""
     array.__dict__.pop("_chunks", None)
 
 

@@ -1,8 +1,9 @@
-"""Checks of what a part is restored from: whoever wrote a checkpoint may have written its checksums, too.
+"""Checks of restored state: a checkpoint with valid checksums may still hold impossible values.
 
-A part takes back what it once gave: arrays of the form that it begins with, and numbers in their ranges.
-What is left is found by asking the restored part again (`refuse_unlike`): an entry that is missing, or that
-nobody here reads. Each function names the value, the rule and what it is, in a ValueError of one line.
+A part accepts only arrays of the form that it starts with, and numbers in their ranges. Missing entries, and
+entries that nobody reads, are found by comparing the restored part's facts with the given ones
+(`refuse_unlike`). Each function raises a ValueError of one line with the value, the rule and the actual
+content.
 """
 
 import json
@@ -115,7 +116,7 @@ def finite(given: State, what: str) -> State:
 
 
 def known_facts(given: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
-    """Facts under no other names than these."""
+    """Facts, all of whose names are known."""
     odd = sorted(given.keys() - set(names))
     if odd:
         raise ValueError(f"{shown(odd[0])} must not be there: this run has no such state")
@@ -126,9 +127,9 @@ def refuse_unlike(given: Any, back: Any, what: str = "") -> None:
     """Refuse facts that a restored part does not give back: an entry too many, missing, or of another kind.
 
     Args:
-        given: from the checkpoint, as JSON.
-        back: by the part, restored from them.
-        what: they are.
+        given: facts in the checkpoint, as JSON.
+        back: facts of the part restored from them.
+        what: name of the facts in errors.
     """
     _compare(given, json.loads(json.dumps(back)), what)
 
@@ -156,7 +157,7 @@ def _compare(given: Any, back: Any, what: str) -> None:
 
 
 def _same(given: Any, back: Any) -> bool:
-    """Whether two values of JSON are one; a whole number may have become a float."""
+    """Whether two JSON values are equal; a whole number may have become a float."""
     if type(given) in (int, float) and type(back) in (int, float):
         return bool(given == back or (given != given and back != back))
     return type(given) is type(back) and bool(given == back)

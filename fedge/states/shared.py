@@ -1,14 +1,14 @@
-"""The server's files of large states: where they lie, which states are kept in them, when they go.
+"""The server's files of large states: their folder, the choice of states kept there, and their removal.
 
-A leaf's model goes to its clients once per machine, as a file mapped by all of them, and their trained models
-return the same way; messages carry tickets (`fedge.states.files`). The folder is in `/dev/shm` if there is
-room, else in the run folder, and holds states in flight only. It goes when the run ends; a killed run leaves
-the folder behind, and the next run removes it.
+A leaf's model is sent to its clients once per machine, as a file that all of them map, and trained models
+return in the same way; messages carry tickets (`fedge.states.files`). The folder is in `/dev/shm` if there is
+room, else in the run folder, and holds only states in transit. It is removed when the run ends; if a run is
+killed, the next run removes its folder.
 
-With server and clients in one process, and where no client sees the server's files, the only gain is memory:
-replies wait for each other, and every client has a control variate as large as two models. So there the
-folder is always in the run folder, from which the system maps the parts in use, and takes them back when
-memory is wanted.
+With server and clients in one process, or if no client sees the server's files, the only gain is memory:
+replies wait for each other, and every client has a control variate as large as two models. So the folder is
+then always in the run folder, from which the system maps the parts in use, and releases them when memory is
+needed.
 """
 
 import logging
@@ -56,10 +56,10 @@ class SharedStates:
 
         Args:
             run_folder: of the run.
-            enabled: False: no folder is made, no state kept.
+            enabled: if False, no folder is made and no state kept.
             memory: folder in memory, used if present; `MEMORY` by default.
-            in_one_process: whether this process alone uses the files, as where clients see the server's
-                memory: the run folder is used then, once there is a large model.
+            in_one_process: whether only this process uses the files, because clients share its memory: then
+                the run folder is used, once there is a large model.
         """
         self.in_one_process = in_one_process
         self._may_keep = enabled and sys.platform != "win32"
@@ -77,7 +77,7 @@ class SharedStates:
         self._put_challenge()
 
     def _claim(self, parent: Path) -> bool:
-        """Make and lock a folder of our own; tell whether that was possible."""
+        """Make and lock a folder for this run, and tell whether that was possible."""
         try:
             made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=parent))
         except OSError as error:
@@ -106,12 +106,12 @@ class SharedStates:
     def challenge(self) -> str:
         """Challenge answerable by clients on this machine only (`states.challenge`), until `prepare`.
 
-        Empty when nothing is shared. In one process no file: nobody knows yet whether there is a folder.
+        Empty if nothing is shared. In one process no file is used, because the folder may not exist yet.
         """
         return self._challenge
 
     def _put_challenge(self) -> None:
-        """Put the challenge in the place for sharing clients."""
+        """Write the challenge into the folder, for clients that share it."""
         if self._may_keep and self.in_one_process:
             self._challenge = challenge_of_process()
         elif self._folder is not None:
@@ -121,14 +121,14 @@ class SharedStates:
                 logger.info("no challenge in %s: %s", self._folder, error)
 
     def _take_challenge_back(self) -> None:
-        """Remove the challenge: all able clients have answered."""
+        """Remove the challenge, since all clients that can read it have answered."""
         if self._challenge and not self.in_one_process:
             with suppress(OSError):
                 Path(self._challenge).unlink()
         self._challenge = ""
 
     def be_alone(self) -> None:
-        """Keep states for this process alone: its clients see no file of it."""
+        """Keep states for this process alone, because clients cannot see its files."""
         self.close()
         self.in_one_process = True
 
