@@ -1,4 +1,4 @@
-"""The task of a run: `train.task`, with a loss or further scores of the user's where options name those."""
+"""The task of a run: `train.task`, with a user's loss or further scores if options name them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _made(
     name: str, code: Any, arguments: str, loss_name: str, loss: Any, loss_arguments: str,
     metrics: tuple[Any, ...],
 ) -> Task:  # fmt: skip
-    """A task by its parts; cached, because every message needs one."""
+    """A task from its parts; cached, because every message needs it."""
     task = _of_name(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
     for score in metrics:
         _refuse_score(score, "train.metrics")
@@ -148,7 +148,7 @@ def _is_bound(value: Any) -> bool:
 
 
 class _Extended(Task):
-    """A task with a loss, or further scores, of the user's."""
+    """A task with a user's loss or further scores."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class _Extended(Task):
 def refuse_task_that_fails(
     config: TrainConfig, outputs: int, y: np.ndarray | None = None, answers: Tensor | None = None
 ) -> None:
-    """Raise ConfigError when a task, a loss or a metric of the user's fails on a few examples.
+    """Raise ConfigError if a user's task, loss or metric fails on a few examples.
 
     Args:
         config: of the run.
@@ -318,7 +318,7 @@ def _kind(of: tuple[tuple[int, ...], bool] | None) -> str:
 
 
 def _try_score(score: Score, sums: Sums, whose: str) -> None:
-    """Raise ConfigError when a score cannot be made of sums, or is no number of its range."""
+    """Raise ConfigError if a score cannot be computed from sums, or is no number in its range."""
     on = "a made-up confusion matrix" if set(sums) == {"confusion"} else "the sums of a few examples"
     try:
         number = asked_again(f"{whose}: score {score.name}", lambda: float(score.of(sums)))
@@ -360,10 +360,10 @@ def _bound(told: Any, otherwise: float) -> float:
 
 
 def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], str]:
-    """Scores and unit of the loss as a manifest has them; they can be named, not made.
+    """Scores and unit of the loss from a manifest, for names and ranges only: they compute nothing.
 
     Args:
-        described: result of `task_entry`; None for classification, of runs of before there were tasks.
+        described: result of `task_entry`; None for classification, from a run without an entry.
     """
     if not described:
         return tuple(CLASSIFICATION.scores), CLASSIFICATION.loss_unit

@@ -21,7 +21,7 @@ def example_f1(sums: Sums) -> float:
 
 
 def micro_f1(sums: Sums) -> float:
-    """F1 = 2 TP / (2 TP + FP + FN) of all examples and classes together, 0..1; 1 where there is none.
+    """F1 = 2 TP / (2 TP + FP + FN) of all examples and classes together, 0..1; 1 if nothing is counted.
 
     >>> micro_f1({"hits": np.array([2, 1]), "false_alarms": np.array([1, 0]), "misses": np.array([0, 1])})
     0.75
@@ -31,7 +31,7 @@ def micro_f1(sums: Sums) -> float:
 
 
 def _macro_f1(sums: Sums) -> float:
-    """Mean F1 over the classes present in truth or answers, 0..1; 1 where none does."""
+    """Mean F1 over the classes present in truth or predictions, 0..1; 1 if there is none."""
     hits = 2 * sums["hits"]
     whole = hits + sums["false_alarms"] + sums["misses"]
     there = whole > 0

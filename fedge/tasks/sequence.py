@@ -1,4 +1,4 @@
-"""A class at every position, as the next token of a text or the class of a pixel: cross entropy."""
+"""A class at every position, such as the next token of a text or the class of a pixel: cross entropy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _accuracy(sums: Sums) -> float:
 
 
 def perplexity(sums: Sums) -> float:
-    """Exponential of the mean cross entropy of a position; the number of classes for a guess.
+    """Exponential of the mean cross entropy of a position; the number of classes for random guesses.
 
     >>> round(perplexity({"entropy": np.array(2 * math.log(5)), "positions": np.array(2)}), 6)
     5.0
@@ -79,7 +79,7 @@ class Sequence(Task):
         }  # fmt: skip
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """How many positions of each example are right, (N,) int64."""
+        """Number of right positions of each example, (N,) int64."""
         return (answers.argmax(dim=1) == y).flatten(1).sum(dim=1)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:

@@ -23,14 +23,14 @@ _LARGEST_SUM = 1e60  # squares of float32 numbers of a million examples are smal
 
 @dataclass(frozen=True)
 class Score:
-    """A number by which models are compared, made of sums over examples.
+    """A number by which models are compared, computed from sums over examples.
 
     Attributes:
-        name: as tables have it: small letters, digits and underscores.
+        name: as in tables: lower-case letters, digits and underscores.
         of: sums over at least one example → the number.
         higher_is_better: which direction is better.
         unit: of the number; "share" for one of 0..1.
-        words: as pages have it; empty: the name with blanks.
+        words: name in reports; if empty, `name` with spaces.
         lowest, highest: its range.
     """
 
@@ -95,18 +95,17 @@ def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Task:
-    """One task; derive a class for a new task. Everything is a function of its arguments: a task keeps
-    nothing.
+    """One task; derive a class for a new one. Methods depend only on their arguments: a task has no state.
 
     Attributes:
-        scores: the first one decides: gates, personal models and comparisons use the first.
+        scores: the scores; gates, personal models and comparisons use the first.
         takes: the accepted y, in words.
-        smooths: whether its loss knows `train.label-smoothing`.
+        smooths: whether its loss supports `train.label-smoothing`.
         least_loss: the smallest possible loss.
         loss_unit: of its loss.
         has_classes: whether y is one class per example, by which windows can be dealt and counted.
         native: whether the native step computes its loss.
-        says: kind of answer: "class" (softmax over axis 1), "classes" (each a sigmoid) or "numbers".
+        says: kind of output: "class" (softmax over axis 1), "classes" (each a sigmoid) or "numbers".
     """
 
     scores: Sequence[Score] = ()
@@ -127,7 +126,7 @@ class Task:
         """
 
     def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a model's answer to one example with y of a shape; (U,) by default."""
+        """The shape of a model's output for one example whose y has a shape; (U,) by default."""
         return (outputs,)
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
