@@ -1,9 +1,9 @@
-"""APFL: every client is served a mixture of its own model and the leaf's, and learns how much of each.
+"""APFL: every client is served a mixture of its own model and the leaf's, and learns the shares.
 
     per batch  v̄ = α v + (1 − α) w;   w ← w − η ∇f_i(w);   v ← v − η α ∇f_i(v̄);
                α ← clip₀₁(α − η ⟨v − w, ∇f_i(v̄)⟩), all right sides from before the batch
 
-w is sent, v and α stay; served is v̄ with the leaf's w.
+w is sent, v and α stay at the client, which is served v̄ with the leaf's w.
 
 Source: Deng, Kamani, Mahdavi 2020, "Adaptive Personalized Federated Learning", arXiv:2003.13461, Algorithm
 1. PFLlib takes v's step on f_i(v), α's on α g_v + (1 − α) g_w and 0.02 α, and replaces v by the mixture at
@@ -37,7 +37,7 @@ class Apfl(Algorithm):
         self._alpha, self._as_paper = alpha, variant == "paper"
 
     def start(self, client: Client) -> Memory:
-        """The own model begins as the leaf's."""
+        """The client's own model starts as a copy of the leaf's."""
         return {"v": client.received, "alpha": float(self._alpha)}
 
     def train(self, client: Client) -> Fit:
@@ -65,7 +65,7 @@ class Apfl(Algorithm):
         return Fit(w.state(), float(np.mean(losses)), w.steps)
 
     def models(self, client: Client) -> Mapping[str, State]:
-        """The mixture; of PFLlib's variant v, which is one."""
+        """The mixture; in PFLlib's variant v, which is a mixture itself."""
         v, alpha = client.memory["v"], client.memory["alpha"] if self._as_paper else 1.0
         names = set(client.parameters)
         mixed = {

@@ -1,10 +1,11 @@
-"""Clustered edges: after a few rounds of one model, k-means++ groups the leaves once, for ever.
+"""Clustered edges: after a few rounds with one model, k-means++ groups the leaves once and for all.
 
     rounds 1 … T_w: HierFAVG; at the end of round T_w labels = k-means++(w_e − w̄), w̄ the weighted mean;
     afterwards each cluster is the mean of its leaves, with which they go on
 
-K starts: the first leaf at random, each next with probability D², Lloyd's steps to the end (at most 100); an
-empty cluster takes the farthest point of the largest one. K ≥ S gives labels i mod K.
+Of the K initial centres, the first is a random leaf, each next one drawn with probability ∝ D²; Lloyd's steps
+follow until nothing changes (at most 100); an empty cluster takes the farthest point of the largest one. K ≥
+S gives labels i mod K.
 
 Source: the public code named CHPFL in satwatbashir/baselines 103bbb85. The method differs from the paper of
 this name (Song, Li, Jiang, Wei, Guo 2026, "CHPFL: Clustered adaptive hierarchical federated learning for

@@ -1,4 +1,4 @@
-"""Ditto: beside the leaf's model every client trains one of its own, pulled to the leaf's.
+"""Ditto: every client also trains a model of its own, pulled towards the leaf's.
 
     v_i ← v_i − η (∇f_i(v_i) + λ (v_i − w)),  s epochs, w as received;   w_i as in FedAvg
 
@@ -32,7 +32,7 @@ class Ditto(Algorithm):
         self._length: dict[str, Any] = {"epochs": epochs} if epochs else {}
 
     def start(self, client: Client) -> Memory:
-        """The personal model begins as the leaf's."""
+        """The personal model starts as a copy of the leaf's."""
         return {"v": client.received}
 
     def train(self, client: Client) -> Fit:
@@ -46,6 +46,6 @@ class Ditto(Algorithm):
         return {"personal": client.memory["v"]}
 
     def unseen(self, client: Client) -> Mapping[str, State]:
-        """A personal model made on the spot: from the served one, pulled to it."""
+        """A personal model, trained for this evaluation from the served one and pulled towards it."""
         pull = (self._strength, client.received)
         return {"personal": client.fit(pull=pull, stream="v", **self._length).state}

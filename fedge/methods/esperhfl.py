@@ -1,13 +1,13 @@
-"""ESPerHFL: a leaf serves a learnt mixture of its own model V and W, made by the cloud for this leaf alone.
+"""ESPerHFL: a leaf serves a learnt mixture of its own model V and of W, which the cloud makes for this leaf.
 
     per batch  w ← w − η ∇f_i(w);   v ← v − η ∇_v L,   L the loss of the answers m v(x) + (1 − m) w(x)
     at the end m ← clip₀₁(m − a (⟨v − w, m ∇_v L + (1 − m) ∇_w L⟩ + b m)), clipped gradients of the last batch
     leaf       W and V means by windows, m the plain mean
     cloud      W_e ← (1 − h) W_e + h Σ_{k≠e} softmax_k(g s_ek) W_k,   s = ⟨a, b⟩ / (|a|² + |b|² − ⟨a, b⟩)
 
-All three travel between client and leaf, W alone to the cloud: `train.algorithm` and `cluster.method` both
-name it. V and m stay at the leaf. A client's models are, after its training, the mixture of the weights v and
-w. Source: Ma et al. 2024, "Personalized client-edge-cloud hierarchical federated learning in mobile edge
+All three are sent between client and leaf, W alone to the cloud: `train.algorithm` and `cluster.method` must
+both name it. V and m stay at the leaf. A client's model after training is the mixture of the weights v and w.
+Source: Ma et al. 2024, "Personalized client-edge-cloud hierarchical federated learning in mobile edge
 computing", J. Cloud Computing, doi 10.1186/s13677-024-00721-w. The paper serves mixed answers of leaf models,
 its code mixed weights. The public code mixes only the first tensor at the cloud, and leaves the gradient of w
 uncleared; numbers here are those of the form above.
@@ -31,13 +31,13 @@ from fedge.states.named import Memory
 
 
 class EsperHflLeaf(LeafPart):
-    """Keeps V and m, and sends them down; `mix` is m at first, 0..1."""
+    """Keeps V and m, and sends them down; `mix` is the initial m, 0..1."""
 
     def __init__(self, mix: float = 0.5) -> None:
         self._mix = mix
 
     def start(self, model: State) -> Memory:
-        """V begins as W."""
+        """V starts as a copy of W."""
         return {"v": model, "m": float(self._mix)}
 
     def send(self, memory: Memory) -> Memory:

@@ -1,4 +1,4 @@
-"""FedALA: a client starts from a mixture of its own model and the leaf's, learnt weight by weight.
+"""FedALA: a client starts training from a mixture of its own model and the leaf's, learnt for each weight.
 
     start = local + (w − local) ⊙ ω in the last p parameters, w below
     ω ← clip₀₁(ω − η ∇f_i(start) ⊙ (w − local))
@@ -42,7 +42,7 @@ class FedAla(Algorithm):
         self._threshold, self._passes = threshold, passes
 
     def start(self, client: Client) -> Memory:
-        """The own model begins as the leaf's, ω at 1."""
+        """The client's own model starts as a copy of the leaf's, ω at 1."""
         upper = picked(client.received, client.parameters[-self._layers :])
         return {
             "local": client.received,
@@ -59,7 +59,7 @@ class FedAla(Algorithm):
         return fit
 
     def models(self, client: Client) -> Mapping[str, State]:
-        """The mixture with the present ω."""
+        """The mixture with the current ω."""
         return {"mixed": self._mixed(client)}
 
     def _mixed(self, client: Client) -> State:

@@ -17,7 +17,7 @@ from fedge.algorithm.descent import Fit
 
 
 class FedAvg(Algorithm):
-    """Local training as `train` says; "proximal-mu" of a strategy stands in for `train.prox-mu`."""
+    """Local training by the options of `train`; a strategy's "proximal-mu" replaces `train.prox-mu`."""
 
     corrected: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({"proximal-mu"})

@@ -25,7 +25,7 @@ from fedge.states.named import Memory
 
 
 class FedDynLeaf(LeafPart):
-    """The leaf's h and its model; `alpha` as of the clients."""
+    """The leaf's h and its model; `alpha` is the same as the clients'."""
 
     def __init__(self, alpha: float = 0.1) -> None:
         self._alpha = alpha

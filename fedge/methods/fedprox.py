@@ -1,9 +1,9 @@
-"""FedProx: local training pulled to its starting model.
+"""FedProx: local training pulled towards its starting model.
 
     w_i ← w_i − η (∇f_i(w_i) + μ (w_i − w))
 
-The same bits as FedAvg with `train.prox-mu`. The paper also lets slow clients do less work; Fedge's clients
-all do the same.
+It computes the same bits as FedAvg with `train.prox-mu`. The paper also lets slow clients do less work;
+Fedge's clients all do the same.
 
 Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks", arXiv:1812.06127, Algorithm 2.
 """

@@ -3,7 +3,8 @@
     head_i ← E_h epochs on f_i(base, ·);   base_i ← E_b epochs on f_i(·, head_i)
     base ← Σ_i n_i base_i / Σ_i n_i
 
-Only the base travels to the leaf; the head stays. Statistics of a frozen BatchNorm still follow the windows.
+Only the base is sent to the leaf; the head stays at the client. A frozen BatchNorm still updates its
+statistics.
 
 Source: Collins, Hassani, Mokhtari, Shakkottai 2021, "Exploiting Shared Representations for Personalized
 Federated Learning", arXiv:2102.07078, Algorithm 1. E_h = 10 and E_b = 1 as there; PFLlib has 1 and 1.
@@ -29,7 +30,7 @@ class FedRep(Algorithm):
         self._head_epochs, self._base_epochs = head_epochs, base_epochs
 
     def start(self, client: Client) -> Memory:
-        """The head begins as the leaf's."""
+        """The head starts as a copy of the leaf's."""
         return {"head": picked(client.received, client.head)}
 
     def train(self, client: Client) -> Sent:
@@ -43,9 +44,9 @@ class FedRep(Algorithm):
         return Sent(fit, only=client.base)
 
     def models(self, client: Client) -> Mapping[str, State]:
-        """The served base under the own head."""
+        """The served base with the client's head."""
         return {"personal": {**client.received, **client.memory["head"]}}
 
     def unseen(self, client: Client) -> Mapping[str, State]:
-        """The served base under a newly trained head."""
+        """The served base with a newly trained head."""
         return {"personal": client.fit(only=client.head, epochs=self._head_epochs).state}

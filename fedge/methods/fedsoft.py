@@ -1,12 +1,12 @@
-"""FedSoft: every client's one model is pulled to S cluster models, by how much of its data each of them fits.
+"""FedSoft: a client's model is pulled towards S cluster models, by the share of its data that each fits best.
 
     client  u_is = share of i's windows on which cluster model s loses least (0 becomes 1e-4), every τ rounds
             w_i ← argmin f_i(w) + λ/2 Σ_s u_is |w − c_s|²,  from its own last model
     leaf    c_s = Σ_i u_is n_i w_i / Σ_i u_is n_i
 
-Served is w_i. The leaf's model, which unseen clients and the cloud get, is the mean of the w_i; cluster
-models stay at their leaf. They begin as different draws: the first as the leaf's model, the others with the
-numbers of each of its entries in another order.
+Clients are served w_i. The leaf's model, which unseen clients and the cloud get, is the mean of the w_i;
+cluster models stay at their leaf. The first starts as the leaf's model, the others with the numbers of each
+of its entries in another order.
 
 Source: Ruan, Joe-Wong 2022, "FedSoft: Soft Clustered Federated Learning with Proximal Local Updating", AAAI,
 arXiv:2112.06053, algorithm 1. Its code can also take the plain mean of clients drawn with the chances u_is
@@ -70,7 +70,7 @@ class FedSoft(Algorithm):
         self._clusters, self._strength, self._every = clusters, strength, every
 
     def start(self, client: Client) -> Memory:
-        """The own model begins as the leaf's."""
+        """The client's own model starts as a copy of the leaf's."""
         return {"w": client.received, "u": np.full(self._clusters, 1 / self._clusters), "rounds": 0}
 
     def train(self, client: Client) -> Sent:

@@ -1,4 +1,4 @@
-"""MOON: features are drawn to those of the leaf's model and away from those of the client's last one.
+"""MOON: features are pulled towards those of the leaf's model and away from those of the client's last one.
 
     f_i(w) + μ · mean −log( e^{cos(z, z_g)/τ} / (e^{cos(z, z_g)/τ} + e^{cos(z, z_old)/τ}) )
 

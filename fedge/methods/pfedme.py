@@ -3,8 +3,8 @@
     per batch  K times θ ← θ − η_p (∇f_i(θ) + λ (θ − w_i)), θ begins at w_i;   w_i ← w_i − η λ (w_i − θ)
     leaf       w ← (1 − β) w + β Σ_i n_i w_i / Σ_i n_i
 
-The client is served θ as of its last batch. With θ its optimiser begins anew: no velocity is carried from
-batch to batch. Statistics of BatchNorm are those of θ.
+The client is served the θ of its last batch. Whenever θ restarts, so does its optimiser: no velocity is
+carried from batch to batch. Statistics of BatchNorm are those of θ.
 
 Source: Dinh, Tran, Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes", arXiv:2006.08848,
 Algorithm 1. PFLlib continues θ from batch to batch (``restart=False``), adds 0.001 θ to its gradient
@@ -26,7 +26,7 @@ from fedge.states.named import Memory
 
 
 class PFedMeLeaf(LeafPart):
-    """A part of the way from the old model to the mean; `beta` at least 0, 1 is the mean."""
+    """Moves the old model by a fraction `beta`, at least 0, of the way to the mean; 1 gives the mean."""
 
     reads_replies: ClassVar[bool] = False
 
@@ -69,7 +69,7 @@ class PFedMe(Algorithm):
         self._decay = decay
 
     def start(self, client: Client) -> Memory:
-        """θ begins as the leaf's model."""
+        """θ starts as a copy of the leaf's model."""
         return {"theta": client.received}
 
     def train(self, client: Client) -> Fit:

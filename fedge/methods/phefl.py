@@ -1,7 +1,7 @@
-"""PHE-FL: every leaf is served a mixture of its own model and the mean of all others', by how well both do.
+"""PHE-FL: every leaf is served a mixture of its own model and the mean of all others', weighted by scores.
 
     CAM_e = Σ_{k≠e} n_k/(N − n_e) · EAM_k;   α_e = a/(a + b), a and b the scores of EAM_e and CAM_e;
-    PEAM_e = α_e EAM_e + (1 − α_e) CAM_e,   with which leaf e goes on
+    PEAM_e = α_e EAM_e + (1 − α_e) CAM_e,   the next model of leaf e
 
 EAM_e is leaf e's model. α_e is ½ where a + b is 0 or a score is not finite. Tasks whose scores may be
 negative are refused.

@@ -1,4 +1,4 @@
-"""The soft family of models: K models, of which every leaf is served its own mixture.
+"""The soft family of models: K models, of which every leaf is offered its own mixture.
 
     offer of leaf e = Σ_k Π_ek w_k,   w_k = Σ_e Π_ek n_e w_e / Σ_e Π_ek n_e
 
@@ -9,7 +9,7 @@ a temperature increasing with the dispersion of a leaf's clients; all by one dia
 Source: "Fedge" of satwatbashir/baselines 103bbb85, step by step, its flaws included. At its default λ = .5
 the method never finds groups in practice: the largest dispersion must be 3 times the mean, but 1.2 to 1.5 is
 observed, so the method is HierFAVG. The cut uses the wrong eigenvector, never separates two leaves, and two
-clusters never merge again. `tested-family` is without these.
+clusters never merge again. `tested-family` does not have these flaws.
 """
 
 import json
@@ -32,9 +32,9 @@ class SoftFamily(CloudPart):
         rule: "heuristic", or "mh" for Metropolis-Hastings.
         warmup: rounds with one model.
         smoothing: ρ, share of new memberships in each step.
-        coupling: β, how much the dispersion of its clients softens a leaf.
-        most: models.
-        sweeps: proposals per step, of "mh".
+        coupling: β, effect of the dispersion of a leaf's clients on its temperature.
+        most: largest number of models.
+        sweeps: proposals per step of "mh".
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"dispersion"})
@@ -83,7 +83,7 @@ class SoftFamily(CloudPart):
 
 
 def members_of(cloud: Evidence) -> moves.Members:
-    """Clusters of the step before, in their order; one of all leaves before the first."""
+    """Clusters of the previous step, in order; before the first step, one cluster of all leaves."""
     if "members" not in cloud.memory:
         return [list(range(len(cloud.models)))]
     ends = np.cumsum(np.atleast_1d(cloud.memory["sizes"]))[:-1]

@@ -5,8 +5,8 @@ eigenvalue of its squared distances, which separates two groups for any dispersi
 finds a difference between the parts: p of this cut, among all cuts of all ways to deal the same clients to
 leaves (`fedge.clustering.deal_test.deals`), at most `level` times the share of all clients under these leaves
 (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters without a significant
-difference merge again. The test compares clients' models from one common start: in round 1, and anew after
-each probe (`cluster.probe-every`); between them clusters stay.
+difference merge again. The test compares clients' models from one common start: in round 1, and again after
+each probe (`cluster.probe-every`); clusters do not change in between.
 
 Two leaves can therefore be separated, clean groups are found, false groups occur in about `level` of runs at
 most, and K decreases again. Memberships, models and the dial's temperature are those of the published family.
@@ -29,8 +29,8 @@ class TestedFamily(SoftFamily):
         dial: λ, 0..1, of the temperature.
         level: largest p of a cut, above 0.
         smoothing: ρ, share of new memberships in each step.
-        coupling: β, how much the dispersion of its clients softens a leaf.
-        most: models.
+        coupling: β, effect of the dispersion of a leaf's clients on its temperature.
+        most: largest number of models.
     """
 
     __test__ = False  # no test of pytest's
