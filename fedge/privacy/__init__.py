@@ -1,8 +1,8 @@
-"""Differential privacy of clients: the mechanism, its cost, and quantities outside its protection.
+"""Differential privacy of clients: the mechanism, its cost, and quantities that it does not protect.
 
-`mechanism` clips, averages and adds noise, drawn by `noise`; `account` sums the cost, `marks` classify
-quantities leaving clients, `coverage` states the guarantee and its limits; docs/privacy.md has them at
-length.
+`mechanism` clips, averages and adds noise, drawn by `noise`; `account` adds up the cost, `marks` classifies
+the quantities that leave clients, `coverage` states the guarantee and its limits; docs/privacy.md explains
+them.
 
 Imports only from below: `compression`, `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """

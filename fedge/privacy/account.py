@@ -1,14 +1,15 @@
 """Privacy spent by a run: ε at the configured δ, added up over leaf rounds by `dp-accounting`.
 
-Every leaf round, fine-tuning rounds included, is one Gaussian release of each client's update at most, with a
-constant noise multiplier; T of them equal one of multiplier z/√T, whose ε is known exactly (Balle and Wang
-2018, theorem 8). The cost of a client of one leaf does not depend on other leaves.
+Every leaf round, fine-tuning rounds included, is at most one Gaussian release of each client's update, with a
+constant noise multiplier z; T of them equal one of multiplier z/√T, whose ε is known exactly (Balle and Wang
+2018, theorem 8). A client's cost does not depend on leaves other than its own.
 
 If every leaf draws a fixed number of training clients and without replacement, an adversary who does not
 learn the draw learns less (Wang et al. 2019, "Subsampled Rényi Differential Privacy and Analytical Moments
-Accountant", theorem 27). The theorem replaces a client by another one, for which the sensitivity is twice as
-large: z/2. A client without a reply is another client too, so its ε holds for our neighbours as well, and the
-smaller of both counts. Noise of the clients' own (local) is not helped by sampling.
+Accountant", theorem 27). In the theorem, neighbours replace one client by another, which doubles the
+sensitivity: the multiplier is z/2. A client without a reply is such a replacement, so the theorem's ε also
+holds for our neighbours, and the smaller of both counts. Sampling does not improve clients' own (local)
+noise.
 """
 
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, .
 
 
 def _dp_accounting() -> Any:
-    """The library, or None if not installed; loading it takes seconds."""
+    """The library, or None if it is not installed; loading takes seconds."""
     try:
         import dp_accounting
     except ImportError:

@@ -1,9 +1,10 @@
 """Coverage of a configuration's privacy: its promise, and quantities sent without noise.
 
-Every quantity leaving a client is marked at its origin (`fedge.privacy.marks`): noised under some kinds of
-privacy, public, or plain. A deciding part names its quantity; a grouping method, a user's too, by its needs
-(`fedge.clustering.registry`), a client's algorithm by its arrays. Gaps of a run's promise, and refusals,
-follow from these; no part is named. details: docs/privacy.md.
+Every quantity that leaves a client is marked where it is produced (`fedge.privacy.marks`): noised under some
+kinds of privacy, public, or plain. Every part that decides something declares the quantities it uses: a
+grouping method, including a user's, by its needs (`fedge.clustering.registry`), a client's algorithm by its
+arrays. Gaps in a run's promise, and refusals, follow from these marks; this module names no part. See
+docs/privacy.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,12 +36,12 @@ _DEFAULT_ALGORITHM = TrainConfig.__dataclass_fields__["algorithm"].default
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision with an effect on models, and the quantities behind the decision.
+    """A decision that affects models, and the quantity on which it is based.
 
     Attributes:
-        by: the quantity of clients.
+        by: the quantity that clients send.
         what: the decision.
-        option: that decides it.
+        option: option that controls it.
         applies: whether a configuration includes the decision.
     """
 
@@ -146,7 +147,7 @@ class Leaves:
 
     Attributes:
         quantities: all of them.
-        grouping: messages of clients for the grouping of leaves, beside their models: words → mark.
+        grouping: quantities sent for the grouping of leaves, besides models: words → mark.
     """
 
     quantities: Iterable[Quantity] = ()
@@ -196,7 +197,7 @@ def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
 
 
 def _grouping_option(config: Config) -> str:
-    """The option by which something else would be sent."""
+    """The option to change so that clients send something else."""
     by_signal = groupings.GROUPINGS.has(config.cluster.method, traits.BY_SIGNAL)
     return "cluster.signal" if by_signal else "cluster.method"
 

@@ -1,8 +1,9 @@
-"""Marks of quantities leaving a client: noised, public or plain. They stand where each is made.
+"""Marks of quantities that leave a client: noised, public or plain; set where each quantity is produced.
 
-A module with replies declares the name of each quantity (`Leaving`), and builds replies with `marked_values`,
-which raises for a name without a mark. A grouping method's needs and a client's algorithm declare theirs in
-the same words. `fedge.privacy.coverage` derives from all of them the gaps of a run's promise, and refusals.
+A module that makes replies declares the name of each quantity (`Leaving`), and builds replies with
+`marked_values`, which raises for a name without a mark. A grouping method's needs and a client's algorithm
+declare their quantities in the same way. `fedge.privacy.coverage` derives from all marks the gaps in a run's
+promise, and refusals.
 """
 
 from collections.abc import Mapping
@@ -30,8 +31,8 @@ class Quantity:
         words: description.
         noised: kinds of privacy with noise on the quantity before anybody but its leaf sees it.
         is_public: public knowledge before the client's reply.
-        refused: reason for refusing a run with privacy and a decision by the plain quantity, as an end of "…,
-            but"; empty if only listed.
+        refused: reason for refusing a private run with a decision by the plain quantity, as the end of "…,
+            but"; empty if the quantity is only listed.
     """
 
     words: str

@@ -5,9 +5,9 @@ With x the leaf's model, x_i as trained by client i, C the clipping norm and n t
     Δ_i = (x_i − x) · min(1, C / |x_i − x|)
     x⁺  = x + (Σ_i Δ_i + N(0, (z_Δ C)² I)) / n            over those whose reply counts
 
-n is known before anybody replies. So one client's message moves the mean by at most C / n, whatever the
-others send: that is its sensitivity where neighbours differ in one client's reply being there or not, and
-twice that where its data are replaced by any others. C is the clipping norm of this round.
+n is known before any client replies. So one client's message moves the mean by at most C / n, whatever the
+others send. This is the sensitivity if neighbours differ in the presence of one client's reply; it is twice
+as large if one client's data are replaced by any others. C is the clipping norm of this round.
 
 An adaptive C follows a quantile γ of the updates' norms, by a noisy count of unclipped updates, b_i = 1 if
 |x_i − x| ≤ C, else 0. A missing reply counts ½:
@@ -149,7 +149,7 @@ def next_clip_norm(
 
 
 def is_clip_norm(norm: Any) -> bool:
-    """Whether a value is one that `next_clip_norm` may give.
+    """Whether a value is a possible result of `next_clip_norm`.
 
     >>> [is_clip_norm(norm) for norm in (0.5, 1e30, 0.0, -1.0, 1e40, float("nan"))]
     [True, True, False, False, False, False]

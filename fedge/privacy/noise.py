@@ -1,14 +1,15 @@
-"""Where noise comes from: streams derived from the seed, or the system's cryptographic generator.
+"""Sources of noise: streams derived from the seed, or the system's cryptographic generator.
 
-Noise derived from the seed repeats bit for bit, and knowledge of the seed gives the noise: right for a
-simulation. It depends on the place of a release, not on its value: two values at one place, as of a round
-repeated after a stop with other replies, have a difference without noise. For a deployment there is
-`SystemNormals`: nobody can compute or repeat its noise. What a client sends may be asked for again
-(`guard.retries`), and two releases of one update with noises of their own would spend twice. A client's noise
-is therefore derived from a key, drawn from this generator and known to the client only, from the place and
-from the update: a repeated request gives the same bytes, and any other update has unique noise. (Noise by key
-and place alone would be taken off by the difference of two updates; noise by key and update alone would
-reveal equal updates of two rounds.)
+Noise derived from the seed repeats bit for bit, and anyone who knows the seed knows the noise, which is fine
+for a simulation. It depends on the place of a release (round, leaf, client), not on its value: if a round is
+repeated after a stop with other replies, the difference of both results has no noise. Deployments use
+`SystemNormals`, whose noise nobody can compute or repeat.
+
+A client may be asked again for what it sent (`guard.retries`), and two releases of one update with different
+noise would spend twice. A client's noise is therefore derived from a key, drawn from this generator and known
+only to the client, from the place and from the update: a repeated request gives the same bytes, and any other
+update has other noise. (With key and place alone, the noise would cancel in the difference of two updates;
+with key and update alone, equal updates in two rounds would be visible.)
 
 Sources: Box and Muller 1958; the sum of several draws in place of one, which prevents an adversary from
 enumerating the few floating-point values of one draw: Holohan and Braghin 2021, "Secure Random Sampling in
@@ -90,7 +91,7 @@ def client_normals(
 
     Args:
         config: of the run.
-        key: of the client, which nobody else knows; unused where noise follows from the seed.
+        key: secret key of the client; unused if noise follows from the seed.
         update: to be released; names, dtypes, shapes and numbers count.
         seed: root of the run's streams.
         where: leaf round, client and so on.
@@ -105,7 +106,7 @@ def client_normals(
 
 
 class _Sealed:
-    """Bytes derived from a key and a head; every call has others."""
+    """Bytes derived from a key and a head, different in every call."""
 
     def __init__(self, key: bytes, head: bytes) -> None:
         self._begin = struct.pack(">Q", len(key)) + key + head
