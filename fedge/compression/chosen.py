@@ -1,4 +1,4 @@
-"""Uplinks as the configuration names them; code of a user's own is tried out before a run begins."""
+"""Uplinks made from the configuration; a user's code is tried out before a run begins."""
 
 import inspect
 from collections.abc import Collection
@@ -25,7 +25,7 @@ _TRIED = (1, 2, 100)  # entries of arrays
 
 
 def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
-    """Uplink from clients to leaves; None where models travel as they are.
+    """Uplink from clients to leaves; None if models are sent uncompressed.
 
     Args:
         config: of the run.
@@ -118,7 +118,7 @@ def refuse_compressors(config: Config) -> None:
 
 
 def _try(register: Register, name: str, compressor: Compressor) -> None:
-    """Raise ConfigError where a code fails on made-up arrays, or answers with something else."""
+    """Raise ConfigError if a code fails on made-up arrays, or its result is no such array or number."""
 
     def answered(count: int) -> tuple[Any, Any]:
         rng = numpy_stream(0, Purpose.CLIENT_UPLINK, count)

@@ -1,4 +1,4 @@
-"""A lossy code of arrays: the received part of an update, and its size in bits."""
+"""Base class of lossy codes of arrays: the update as received, and its size in bits."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ class Compressor:
     keeps_feedback: ClassVar[bool] = False
 
     def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Decoded update, (n,) float64: the receiver's increment to the model it sent.
+        """Decoded update, (n,) float64, which the receiver adds to the model that it sent.
 
         Args:
             update: (n,) float64, finite, at least one entry; not to be changed.
@@ -29,5 +29,5 @@ class Compressor:
         raise NotImplementedError
 
     def bits(self, count: int) -> int:
-        """Bits of an encoded array of so many entries, whatever they are."""
+        """Bits of an encoded array with the given number of entries, whatever their values."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Codes with rounded entries: to half precision, and at random to few levels."""
+"""Codes that round entries: to half precision, or stochastically to few levels."""
 
 import math
 
@@ -23,7 +23,7 @@ class Float16(Compressor):
 
 
 class Int8(Compressor):
-    """Signed whole numbers of steps, stochastically rounded, with the entry as mean.
+    """Entries stochastically rounded to signed multiples of a step, so that their mean is the entry.
 
     With s the largest size in the array and L levels, an entry v is sent as s / L · ⌊v L / s + u⌋, u uniform
     in [0, 1): its mean is v, and its variance at most (s / 2L)².
@@ -34,7 +34,7 @@ class Int8(Compressor):
     unbiased = True
 
     def __init__(self, levels: int = 127) -> None:
-        """Take in how many levels there are between 0 and the largest size; 127 make 8 bits.
+        """Set the number of levels from 0 to the largest size; 127 need 8 bits.
 
         Raises:
             ValueError: there are none.
@@ -52,7 +52,7 @@ class Int8(Compressor):
         return np.floor(update / step + rng.random(update.shape)) * step
 
     def bits(self, count: int) -> int:
-        """As many as tell the levels of both signs and 0 apart, and the scale."""
+        """As many bits per entry as distinguish 0 and the levels of both signs, and the scale."""
         return math.ceil(math.log2(2 * self._levels + 1)) * count + FLOAT_BITS
 
 

@@ -1,4 +1,4 @@
-"""A server's way up: the received model, its memory, and the decoded model above."""
+"""A server's uplink: the model that it received, its memory, and its model as decoded above."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ class Sending:
     """State of one server's uplink, from round to round.
 
     Attributes:
-        sent_bytes: of a model on its way up.
+        sent_bytes: bytes of a compressed model.
     """
 
     def __init__(self, uplink: Uplink, seed: int, path: tuple[int, ...], given: State) -> None:
@@ -29,7 +29,7 @@ class Sending:
         self.sent_bytes = uplink.sent_bytes(given)
 
     def send(self, model: State) -> State:
-        """The model as decoded by the server above; the memory goes on."""
+        """The model as decoded by the server above; updates the memory."""
         self._sent += 1
         where = (len(self._path), *self._path, self._sent)
         found = self._uplink.upload(self._given, model, self._memory, self._seed, *where)

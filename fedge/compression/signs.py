@@ -1,4 +1,4 @@
-"""A code of one bit an entry: signs, and their mean size."""
+"""A code of one bit per entry: the signs, and the mean size of entries."""
 
 import numpy as np
 
@@ -20,5 +20,5 @@ class Sign(Compressor):
         return np.where(update >= 0, scale, -scale)
 
     def bits(self, count: int) -> int:
-        """One an entry, and the mean size."""
+        """One per entry, and the mean size."""
         return count + FLOAT_BITS

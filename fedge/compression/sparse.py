@@ -1,4 +1,4 @@
-"""A code sending few entries: the largest."""
+"""A code that sends only the largest entries."""
 
 import math
 
@@ -17,7 +17,7 @@ class TopK(Compressor):
     keeps_feedback = True
 
     def __init__(self, share: float = 0.01) -> None:
-        """Take in which share of the entries is sent, one at least.
+        """Set the share of entries that are sent, at least one.
 
         Raises:
             ValueError: it is no share.

@@ -1,4 +1,4 @@
-"""The way up of models: an update compressed, decoded, and its error fed back."""
+"""Uploads of models: updates are compressed and decoded, and errors are fed back."""
 
 import math
 import zlib
@@ -14,7 +14,7 @@ from fedge.states.averaging import State
 
 @dataclass(frozen=True)
 class Upload:
-    """Arrived part of a model.
+    """A model as it arrives, and the remainder.
 
     Attributes:
         state: model as decoded by the receiver.
@@ -36,7 +36,7 @@ class Uplink:
     """
 
     def __init__(self, compressor: Compressor, purpose: Purpose, names: Collection[str]) -> None:
-        """Store the code, and the compressed entries of a model; others travel as they are.
+        """Store the code, and the names of compressed entries; others are sent unchanged.
 
         Args:
             compressor: code of one array.
@@ -58,7 +58,7 @@ class Uplink:
             memory: of the sender; empty for none yet.
             seed: root of the random streams.
             where: in them, of sender and round.
-            remembers: whether the memory is added and goes on; comparison lines leave it unchanged.
+            remembers: whether the memory is added and updated; comparison lines leave it unchanged.
         """
         keeps = self.keeps_feedback and remembers
         state, rest = {}, {}
