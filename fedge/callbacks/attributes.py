@@ -1,6 +1,6 @@
-"""State of a callback as JSON that comes back as it was: also tables by number, and tuples.
+"""State of a callback as JSON that is read back unchanged, including tuples and tables keyed by numbers.
 
-JSON has tables by text only, and no tuples. Others are written as a table with one name that no user's has:
+JSON has only tables keyed by text, and no tuples. Others are written as a table with one reserved name:
 
     {3: 0.5}  →  {"\\u0000table": [[3, 0.5]]}        (1, "a")  →  {"\\u0000tuple": [1, "a"]}
 """
@@ -18,12 +18,12 @@ _MOST_COMPARED = 2**24  # bytes of an attribute: a callback may hold a data set
 
 
 def written(value: Any, exact: bool = True) -> Any:
-    """A value as JSON has it, of which `read` makes the value again.
+    """A value as JSON, from which `read` makes the value again.
 
     Args:
         value: made of numbers, texts, None, lists, tuples and tables.
-        exact: refuse classes derived from these, such as a `collections.Counter`, which would come back
-            without what they can do; else they are written as their base.
+        exact: refuse derived classes, such as `collections.Counter`, which would come back as their base
+            class; else they are written as their base.
 
     Raises:
         TypeError: it is made of something else.
@@ -47,7 +47,7 @@ def written(value: Any, exact: bool = True) -> Any:
 
 
 def read(value: Any) -> Any:
-    """The value of which `written` made JSON."""
+    """The value from JSON of `written`."""
     if isinstance(value, list):
         return [read(each) for each in value]
     if not isinstance(value, dict):
@@ -60,14 +60,14 @@ def read(value: Any) -> Any:
 
 
 def kept_attributes(callback: Any) -> dict[str, Any]:
-    """Attributes of a callback that come back after a stop, as JSON."""
+    """Attributes of a callback that are restored after a stop, as JSON."""
     return {name: found for name, value in _attributes(callback) for found in _tried(written, value)}
 
 
 def other_attributes(callback: Any) -> dict[str, bytes]:
-    """Digests of the attributes that do not come back, to be compared; without those of unknown content.
+    """Digests of the attributes that are not restored, to detect changes.
 
-    Large ones, of 16 MiB and more, are of unknown content.
+    Attributes that cannot be pickled, or take 16 MiB and more, are left out.
     """
     kept = kept_attributes(callback)
     others = [(name, value) for name, value in _attributes(callback) if name not in kept]
@@ -75,13 +75,13 @@ def other_attributes(callback: Any) -> dict[str, bytes]:
 
 
 class _Hashed:
-    """File for pickle that keeps a digest of what is written, and takes only so much."""
+    """File for pickle that keeps only a digest, and limits the amount written."""
 
     def __init__(self) -> None:
         self.digest, self._left = hashlib.sha256(), _MOST_COMPARED
 
     def write(self, data: Any) -> int:
-        """Take in bytes, or a buffer of them; ValueError for too many."""
+        """Add bytes, or a buffer of them, to the digest; ValueError for too many."""
         size = memoryview(data).nbytes
         self._left -= size
         if self._left < 0:
@@ -102,7 +102,7 @@ def _attributes(callback: Any) -> list[tuple[str, Any]]:
 
 
 def _tried(act: Callable[[Any], Any], value: Any) -> list[Any]:
-    """Result of `act` on a value, alone; empty if it has none, as pickle of an open file."""
+    """List with the result of `act` on a value; empty if it fails, as pickling an open file does."""
     try:
         return [act(value)]
     except Exception:  # a user's class may raise anything while it is pickled

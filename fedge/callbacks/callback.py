@@ -1,4 +1,4 @@
-"""The callback protocol, and a callback's view of a run."""
+"""The base class of callbacks, and their view of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ class Run:
     Attributes:
         folder: of the run.
         config: every option, flat, as ``{"train.lr": 0.05}``.
-        seed: in force.
+        seed: seed of the run.
         clients_per_leaf: in the order of the leaves, unseen clients included.
         num_rounds: planned global rounds.
         rounds_done: completed global rounds; above 0 for a resumed run.
-        score: name of the task's first score, as columns have it.
+        score: name of the task's first score, as in columns.
         higher_is_better: which direction is better.
     """
 
@@ -41,8 +41,8 @@ class LeafRound:
 
     Attributes:
         global_round: 1, 2, …
-        leaf_round: counted through the run.
-        replies: that counted; None before it.
+        leaf_round: counted over the run.
+        replies: number of accepted replies; None before the leaf round.
         train_loss: client → mean training loss, for clients with an accepted reply.
         failures: client → its first failure in this global round.
     """
@@ -61,10 +61,10 @@ class Round:
     Attributes:
         global_round: 1, 2, …
         num_rounds: planned.
-        numbers: its row of metrics/global_rounds.csv (docs/tables.md); empty before it.
+        numbers: its row of metrics/global_rounds.csv (docs/tables.md); empty before the round.
         leaves: its rows of metrics/leaf_rounds.csv, in order.
         clients: its rows of metrics/clients.csv, in order.
-        on_clock: its row of devices/versions.csv, of a run on the virtual clock; empty elsewhere.
+        on_clock: its row of devices/versions.csv in a run on the virtual clock; else empty.
     """
 
     global_round: int
@@ -77,12 +77,12 @@ class Round:
 
 @dataclass(frozen=True)
 class EndedRun:
-    """How a run has ended.
+    """The end of a run.
 
     Attributes:
         status: "completed", "partial" (clients failed on the way) or "failed".
         global_round: the last completed one.
-        reason: the reason of a callback for ending the run, or of a failure; empty after all rounds.
+        reason: a callback's reason for ending the run, or the cause of a failure; empty after all rounds.
     """
 
     status: str
@@ -93,16 +93,16 @@ class EndedRun:
 class Callback:
     """Base class of callbacks. Override any of the methods; a returned reason ends the run.
 
-    All methods are called by the server, one after another, on either engine in the same order. Each may
-    return the reason, in words, why the run is to end: it ends after the present global round, as completed,
-    with the reason in manifest, terminal and report. An exception ends the run as failed; the run can be
-    resumed once the cause is fixed.
+    All methods are called by the server, one after another, in the same order on either engine. Each may
+    return a reason, in words, to end the run: it ends after the current global round, as completed, with the
+    reason in manifest, terminal and report. An exception ends the run as failed; it can be resumed once the
+    cause is fixed.
 
     A resumed run restores changed attributes made of numbers, strings, None, and lists and tables of these.
     For other state, define `state_dict()`, returning such a table, and `load_state_dict(table)`.
 
     On the virtual clock (docs/devices.md) a global round is the time from one evaluation to the next, and
-    there are no leaf rounds to be told of.
+    hooks for leaf rounds are not called.
     """
 
     def begin_run(self, run: Run) -> str | None:
@@ -115,7 +115,7 @@ class Callback:
         """Hook before the training of all leaves' clients."""
 
     def end_leaf_round(self, leaf_round: LeafRound) -> str | None:
-        """Handle the end of a leaf round, once all leaves have combined their replies."""
+        """Hook after a leaf round, once all leaves have combined their replies."""
 
     def end_round(self, round_: Round) -> str | None:
         """Hook after a finished global round.
@@ -125,4 +125,4 @@ class Callback:
         """
 
     def end_run(self, run: EndedRun) -> None:
-        """Hook at the end of the run; not called where its process is ended at once."""
+        """Hook at the end of the run; not called if the process is killed."""

@@ -1,4 +1,4 @@
-"""All callbacks of one run: made, called in order, and their state kept."""
+"""All callbacks of one run: their construction, calls in order, and their state."""
 
 import logging
 import math
@@ -24,16 +24,16 @@ logger = logging.getLogger(__name__)
 
 
 class CallbackError(RuntimeError):
-    """A callback has failed. One line: which, where, why, the next step."""
+    """A failure of a callback; its one line has the callback, the place, the cause and the next step."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a run ends before its last round.
+    """A callback's reason for ending a run before its last round.
 
     Attributes:
         by: name of the callback.
-        global_round: after which it ends.
+        global_round: the last global round.
         reason: in the callback's words.
     """
 
@@ -46,7 +46,7 @@ class Callbacks(Hooks):
     """The callbacks of one run.
 
     Attributes:
-        stop: why the run is to end; None to continue. The first reason counts.
+        stop: reason to end the run, the first that was given; None to continue.
     """
 
     def __init__(self, config: Config) -> None:
@@ -70,7 +70,7 @@ class Callbacks(Hooks):
         return self.stop is not None
 
     def begin_run(self, run: Run) -> None:
-        """Call all: the run begins, or goes on."""
+        """Call all: the run begins, or is resumed."""
         self._global_round = run.rounds_done
         self._call("begin_run", run)
         # this call makes these again when a run goes on
@@ -109,8 +109,8 @@ class Callbacks(Hooks):
 
         Args:
             result: of the round.
-            seconds: that it took.
-            on_clock: the row object of devices/versions.csv, of a run on the virtual clock.
+            seconds: duration of the round.
+            on_clock: the row object of devices/versions.csv in a run on the virtual clock.
         """
         if not self._all:
             return
@@ -131,7 +131,7 @@ class Callbacks(Hooks):
         """Call a method of all callbacks, in order.
 
         Raises:
-            CallbackError: one raises, or returns no reason but something else.
+            CallbackError: one raises, or returns something other than a reason.
         """
         for name, callback in self._all:
             method = getattr(callback, hook, None)
@@ -175,7 +175,7 @@ class Callbacks(Hooks):
         return {"given": self._given, "names": names, "states": states, "stop": stop}
 
     def _say_lost(self) -> None:
-        """Warn once of each attribute that has changed and would not come back."""
+        """Warn once about each attribute that has changed and would not be restored."""
         for (name, callback), before in zip(self._all, self._lost, strict=True):
             if hasattr(callback, "state_dict"):
                 continue
@@ -192,7 +192,7 @@ class Callbacks(Hooks):
         """Restore the result of `facts`; callbacks absent from the state start afresh.
 
         Raises:
-            ValueError, TypeError, LookupError: they are no such result.
+            ValueError, TypeError, LookupError: they are not a result of `facts`.
         """
         found = dict(zip(facts.get("names", ()), map(read, facts.get("states", ())), strict=True))
         for name, callback in self._all:
@@ -227,7 +227,7 @@ def _callback_of(name: str, config: Config) -> Any:
 
 
 def refuse_other_columns(callback: Any, config: Config) -> None:
-    """Raise ConfigError when a callback watches a column missing from global rounds."""
+    """Raise ConfigError if a callback watches a column that global rounds do not have."""
     if hasattr(callback, "refuse_other_columns"):
         columns = tables_of(task_of(config.train)).rounds.columns
         callback.refuse_other_columns([column.name for column in columns if column.kind != TEXT])

@@ -1,4 +1,4 @@
-"""Callbacks for ending a run: nothing gets better any more, or a budget is spent."""
+"""Callbacks that end a run: no more improvement, or a budget is spent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _SMALLER_IS_BETTER = ("loss", "bytes", "seconds", "std", "failed", "churn", "eps
 
 
 class EarlyStopping(Callback):
-    """Ends a run when a number of its global rounds has not got better for some rounds (Prechelt 1998).
+    """Ends a run when a column of its global rounds has not improved for some rounds (Prechelt 1998).
 
     Source: L. Prechelt, "Early stopping – but when?", 1998, class UP.
     """
@@ -29,8 +29,7 @@ class EarlyStopping(Callback):
 
         Args:
             metric: the column; "validation" for the mean validation score of served models, by the task's
-                first score. Scores of test windows are to be looked at, not chosen by: a run ended by one
-                says so.
+                first score. Scores of test windows should not decide anything: a run ended by one says so.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
             min_delta: by how much a new best must be better, at least 0.
             mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
@@ -67,7 +66,7 @@ class EarlyStopping(Callback):
             self.best_round = run.rounds_done
 
     def _watch(self, score: str, higher_is_better: bool) -> None:
-        """Settle column and direction for the task's first score."""
+        """Set column and direction for the task's first score."""
         self._column = f"val_{score}_mean" if self.metric == VALIDATION else self.metric
         words = _SMALLER_IS_BETTER if higher_is_better else (*_SMALLER_IS_BETTER, score)
         down = any(word in self._column for word in words)
@@ -79,7 +78,7 @@ class EarlyStopping(Callback):
             _refuse_no_column("early-stopping", "metric", self.metric, columns)
 
     def refuse_rare_evaluation(self, every: int) -> None:
-        """Raise ConfigError when nothing would be measured for as long as this is patient."""
+        """Raise ConfigError if `patience` rounds can pass without an evaluation."""
         if self.patience < every:
             raise ConfigError(
                 f"patience of early-stopping must be at least evaluate.every, {every}, because nothing is "
@@ -116,11 +115,11 @@ class Budget(Callback):
     _NAME, _UNIT = "budget", ""
 
     def __init__(self, column: str, most: float) -> None:
-        """Watch a column of metrics/global_rounds.csv; `epsilon_spent` is added up already.
+        """Watch a column of metrics/global_rounds.csv; `epsilon_spent` is a running total already.
 
         Args:
             column: the column.
-            most: in its unit, above 0. The round of reaching the limit is the last.
+            most: the budget in the column's unit, above 0. The round that reaches it is the last.
 
         Raises:
             ConfigError: one of them cannot be.
@@ -132,7 +131,7 @@ class Budget(Callback):
         self.spent = 0.0
 
     def refuse_other_columns(self, columns: Sequence[str]) -> None:
-        """Raise ConfigError unless the summed columns are columns of a run's global rounds."""
+        """Raise ConfigError unless a run's global rounds have the summed columns."""
         for column in self.columns:
             _refuse_no_column(self._NAME, "column", column, columns)
 
@@ -142,7 +141,7 @@ class Budget(Callback):
             self.spent = 0.0
 
     def end_round(self, round_: Round) -> str | None:
-        """Add the round up."""
+        """Add the round to the sum."""
         found = [round_.numbers[column] or 0.0 for column in self.columns]
         self.spent = (
             max(self.spent, *found) if self.columns == ("epsilon_spent",) else self.spent + sum(found)
@@ -155,7 +154,7 @@ class Budget(Callback):
 
 
 class ByteBudget(Budget):
-    """Ends a run when so many bytes of arrays have passed between clients, leaves and cloud, up and down."""
+    """Ends a run when clients, leaves and cloud have exchanged a number of bytes of arrays, up and down."""
 
     _NAME, _UNIT = "byte-budget", "bytes"
 
@@ -166,7 +165,7 @@ class ByteBudget(Budget):
 
 
 class TimeBudget(Budget):
-    """Ends a run when its global rounds have taken so many seconds of wall time.
+    """Ends a run when its global rounds have taken a number of seconds of wall time.
 
     The number of rounds depends on the machine: two runs with this callback need not be equal.
     """
@@ -179,9 +178,9 @@ class TimeBudget(Budget):
 
 
 class Floor(Callback):
-    """Ends a run whose best validation score so far is below what is said for a global round.
+    """Ends a run if its best validation score so far is below the floor of a global round.
 
-    A search sets it for trials that do worse than half of those before (median stopping).
+    A search uses it to end trials that do worse than half of the earlier ones (median stopping).
 
     Source: D. Golovin et al., "Google Vizier: a service for black-box optimization", 2017.
     """
@@ -190,7 +189,7 @@ class Floor(Callback):
         """Watch the mean validation score of served models, by the task's first score.
 
         Args:
-            floors: global round, as text, to the worst score with which the run goes on after it.
+            floors: global round, as text → the worst score with which the run continues after it.
 
         Raises:
             ConfigError: it is no such table.
@@ -215,7 +214,7 @@ class Floor(Callback):
             self.best = None
 
     def end_round(self, round_: Round) -> str | None:
-        """Compare the best score so far with the round's floor; nothing measured ends nothing."""
+        """Compare the best score so far with the round's floor; a run without scores continues."""
         value = round_.numbers[self._column]
         if value is not None and (self.best is None or self._sign * (value - self.best) > 0):
             self.best = float(value)
