@@ -1,7 +1,7 @@
-"""How well two groupings of the same leaves agree: with the truth, and from one round to the next.
+"""Agreement of two groupings of the same leaves: with the truth, and from one round to the next.
 
-Pure functions on labels, whose numbers carry no meaning: only membership counts. Equal to
-scikit-learn's measures of the same names, which would have to be loaded for a second. Shape letter: S leaves.
+Pure functions on labels, whose numbers carry no meaning: only membership counts. Results equal scikit-learn's
+measures of the same names, but scikit-learn takes a second to load. Shape letter: S leaves.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Agreement:
 
 
 def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
-    """How well `labels` (S,) agree with `truth` (S,); S is at least 1.
+    """Agreement of `labels` (S,) with `truth` (S,); S is at least 1.
 
     Adjusted Rand index: Hubert and Arabie 1985. Membership matters, numbers of clusters do not:
 

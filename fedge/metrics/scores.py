@@ -40,13 +40,13 @@ def macro_f1(confusion: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """How a score is distributed over clients or leaves, each of which counts the same.
+    """Distribution of a score over clients or leaves, which all count equally.
 
     Attributes:
         mean: of the scores.
         std: population standard deviation (divisor n).
         worst: the smallest, or the largest where less is better.
-        p10: 10th percentile, linear between neighbours, or the 90th: a tenth do worse.
+        p10: 10th percentile, linear between neighbours, or the 90th if less is better: a tenth do worse.
         jain: fairness index of Jain et al. 1984, (Σx)² / (n Σx²): 1 if all are equal, 1/n if one has all.
         n: number of scores.
     """
