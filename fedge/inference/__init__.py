@@ -1,8 +1,8 @@
-"""Trained models used: raw windows in, class probabilities out (docs/use.md).
+"""Use of trained models: raw windows in, class probabilities out (docs/use.md).
 
-`card` describes a file of models, `models` opens such a file and selects, `windows` reads input to classify,
-`placement` finds the best-fitting model, `network` puts scaling around a network, `export` writes it for
-other programs.
+`card` describes a file of models, `models` opens such a file and selects a model, `windows` reads the windows
+to classify, `placement` finds the best-fitting model, `network` adds scaling to a network, `export` writes it
+for other programs.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

@@ -1,6 +1,6 @@
-"""Card of a file of models, for use without its run: kept in its header.
+"""Card of a file of models: everything needed to use them without their run, stored in the file's header.
 
-A safetensors header takes texts by name (``__metadata__``); this is one of them, JSON by the name "fedge".
+A safetensors header may hold texts by name (``__metadata__``); the card is the one named "fedge", as JSON.
 """
 
 import json
@@ -39,20 +39,20 @@ class Served:
 
 @dataclass(frozen=True)
 class Card:
-    """Card needed to use models.
+    """Facts needed to use models.
 
     Attributes:
-        fedge: version of training.
+        fedge: version of Fedge that trained the models.
         model: name of the network, as in `train.model`.
         arguments: of the network, by keyword.
-        code: package, version and sha256 of a network of the user's own; empty for Fedge's.
+        code: package, version and sha256 of a user's network; empty for Fedge's.
         input_shape: of one window (C, T) or image (C, H, W), row (C,) or other input.
         dtype: of raw windows: "float32", or "uint8", brightness 0..255, which is divided by 255, or "int64".
         channels: their names, in order.
-        classes: their names, in the order of the logits; of outputs where answers are numbers.
+        classes: their names, in the order of the logits; names of outputs if answers are numbers.
         mean, std: of each channel of the training windows, by which they are scaled; empty without scaling.
-        about: rate and units of the data, where they say so.
-        served: stored model ("leaf-0", "unseen-0") → whom it serves.
+        about: rate and units of the data, if known.
+        served: stored model ("leaf-0", "unseen-0") → the clients it serves.
         says: kind of answer: "class", one of the classes, of a position where `answer` has several;
             "classes", any of them; "numbers", one per name in `classes`.
         answer: shape of an answer to one window; None: (classes,).

@@ -1,6 +1,7 @@
 """A trained model as a file for other programs: ONNX or TorchScript, raw windows in, probabilities out.
 
-The written file is read back and compared with the model on windows of several numbers, before acceptance.
+A written file is accepted only after it has been read back and compared with the model on batches of several
+sizes.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A file of models: served clients of each, and the network."""
+"""A file of models: the clients that each serves, its network, and predictions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Choice:
 
     Attributes:
         name: in the file, "leaf-0" or "unseen-0".
-        why: in words, its clients and the reason of the choice.
+        why: the model's clients and the reason for the choice, in words.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Prediction:
     """Predictions of a model for windows.
 
     Attributes:
-        labels: int64 (N,), index into `classes`, or (N, …) at positions; of several classes or numbers the
-            largest.
-        probabilities: float32 (N, classes), or (N, classes, …); numbers where these are learned.
+        labels: int64 (N,), index into `classes`, or (N, …) at positions; the largest output if there are
+            several classes or numbers.
+        probabilities: float32 (N, classes), or (N, classes, …); the predicted numbers in tasks with numbers.
         classes: names, in the order of the columns.
         model: the used model, in words.
         says: kind of answer, see `fedge.inference.card.Card`.
@@ -68,7 +68,7 @@ class Models:
 
         Args:
             path: of the file.
-            folder: of its run, in which no code is looked for; None: the file's own.
+            folder: folder of its run, which is not searched for code; None: the file's folder.
             trust_code: trust the code of a network from outside Fedge, and remember this.
 
         Raises:
@@ -80,13 +80,13 @@ class Models:
         self._trust_code = trust_code
 
     def choose(self, leaf: int | None = None, client: int | None = None, unseen: bool = False) -> Choice:
-        """The model for somebody.
+        """The model for a leaf, a client of the run, or people outside training.
 
         Args:
-            leaf: its model for known clients; with `unseen`, the one for others.
-            client: the served model of this client of the run.
-            unseen: the model for somebody outside training: the model behind the most training windows for
-                such clients. The default.
+            leaf: leaf whose model for known clients is taken; with `unseen`, the one for others.
+            client: client of the run whose served model is taken.
+            unseen: take a model for people outside training: of those for unseen clients, the one based on
+                the most training windows. The default.
 
         Raises:
             ConfigError: there is no such leaf or client, or both are given.
@@ -128,7 +128,7 @@ class Models:
         return list(alike.values())
 
     def fitting(self, x: np.ndarray) -> Choice:
-        """The best-fitting model for people outside training by somebody's windows (docs/use.md).
+        """The model for people outside training that best fits one person's windows (docs/use.md).
 
         Args:
             x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
@@ -143,7 +143,7 @@ class Models:
         return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{beside}")
 
     def _of_most(self) -> Choice:
-        """Model behind the most training windows for people outside training."""
+        """Model for people outside training that is based on the most training windows."""
         groups = self._for_others()
 
         def weight(names: list[str]) -> int:
@@ -158,10 +158,10 @@ class Models:
         return Choice(best[0], f"{_words(best[0], self.card.served[best[0]])}; {why}")
 
     def classifier(self, choice: Choice) -> Classifier:
-        """A network of the run's kind with the weights of a stored model, and the run's scaling.
+        """The run's network with the weights of a stored model, and the run's scaling.
 
         Raises:
-            ConfigError: the network's code cannot be found, or takes other weights by now.
+            ConfigError: the network's code cannot be found, or no longer fits the weights.
         """
         card, code = self.card, self._code()
         state = map_state(self._path)
@@ -181,10 +181,10 @@ class Models:
         return Classifier(network, card.input_shape, card.mean, card.std, card.dtype, card.says)
 
     def _code(self) -> Any:
-        """The network's class or function, with consent if from outside Fedge; None where it is.
+        """The network's class or function, if from outside Fedge and trusted; None for Fedge's own.
 
         Raises:
-            ConfigError: there is no such network, or its code is not to be taken.
+            ConfigError: there is no such network, or its code is not trusted.
         """
         name = self.card.model
         if not MODELS.is_own(name):
@@ -196,7 +196,7 @@ class Models:
         return code
 
     def code_note(self) -> str:
-        """A line for changed code of a user's model since the run; else nothing."""
+        """A line if the code of a user's model has changed since the run; else empty."""
         code = self._code()
         if code is None:
             return ""
@@ -216,7 +216,7 @@ def _planned(card: Card) -> Mapping[str, Tensor]:
     """The entries of a built-in network, made without memory: a card may name any sizes.
 
     Raises:
-        ConfigError: no network of Fedge's is made so.
+        ConfigError: Fedge has no such network.
     """
     factory = MODELS.load(card.model)
     refuse_input_shape(card.model, card.input_shape)

@@ -1,4 +1,4 @@
-"""A network with pre- and postprocessing: raw windows in, probabilities or learned numbers out."""
+"""A network with pre- and postprocessing: raw windows in, probabilities or predicted numbers out."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _BATCH = 256
 
 
 class Classifier(nn.Module):
-    """Scales raw windows as they were scaled for training, and turns logits into probabilities.
+    """Scales raw windows as in training, and turns logits into probabilities.
 
     Attributes:
         network: raw windows are scaled, then passed on.
@@ -31,7 +31,7 @@ class Classifier(nn.Module):
         dtype: str,
         says: str = CLASS,
     ) -> None:
-        """Put scaling around a network, in evaluation mode and without gradients.
+        """Add scaling to a network, in evaluation mode and without gradients.
 
         Args:
             network: takes windows as clients do.

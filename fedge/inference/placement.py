@@ -1,22 +1,22 @@
-"""Choice among several models for somebody's windows, without labels.
+"""Choice among several models for a new person's windows, without labels.
 
-Somebody new has windows and no labels. A network with BatchNorm contains the mean and variance of its
-training windows at each layer; windows like those give the same ones. So
+A network with BatchNorm contains the mean and variance of its training windows at each layer; similar windows
+give similar values. So
 
     misfit  the mean over all channels of all BatchNorm layers of the Kullback–Leibler divergence, in nats, of
             the normal distribution with the windows' mean and variance from that which the network carries
 
-is smallest for the model of people like this one. Nothing but the models is needed, and nothing of the
-windows leaves its owner. A network without BatchNorm is judged by how unsure it is: the mean entropy
-of its predictions, in nats; of several classes the sum over classes, each present or not. Numbers are never
-unsure, so networks that predict them need BatchNorm.
+is smallest for the model of similar people. Only the models are needed, and no data leave the person. A
+network without BatchNorm is judged by its uncertainty: the mean entropy of its predictions, in nats; with
+several classes per window, the sum over classes, each present or not. Predicted numbers have no entropy, so
+networks that predict them need BatchNorm.
 
-It sees users recorded otherwise (sensors turned, other devices), not users who mean something else by a
-class: their windows are the same. The question is that of Fenoglio et al. 2025, FLUX (arXiv 2511.22305), who
-compare means and deviations of latent features between a newcomer and the centres of clusters, and are as
-blind to that; here the models' own statistics stand in for those that clients would have to send. Statistics
-of BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For Practical Domain
-Adaptation (arXiv 1603.04779). Shape letters: N windows, C channels, T samples.
+This detects people whose recordings differ (turned sensors, other devices), but not people who use a class
+for something else, because their windows are the same. Fenoglio et al. 2025, FLUX (arXiv 2511.22305), solve
+the same problem by comparing means and deviations of latent features between a newcomer and the centres of
+clusters, with the same limit; here the models' own statistics replace those that clients would send.
+Statistics of BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For
+Practical Domain Adaptation (arXiv 1603.04779). Shape letters: N windows, C channels, T samples.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def input_misfit(classifier: Classifier, x: np.ndarray) -> float:
-    """How badly raw windows fit a model, in nats; 0 is perfect.
+    """Misfit of raw windows to a model, in nats; 0 is perfect.
 
     Args:
         classifier: the model with its scaling.

@@ -1,4 +1,4 @@
-"""Windows that are to be classified: raw, as they were recorded, with or without labels."""
+"""Windows to classify: raw, as recorded, with or without labels."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ class RawWindows:
 
     Attributes:
         x: (N, C, T) or (N, C, H, W), float32 or uint8.
-        user: (N,) str, or None where the file does not say.
+        user: (N,) str, or None if the file has no users.
     """
 
     x: np.ndarray
@@ -28,7 +28,7 @@ class RawWindows:
 
 
 def read_raw_windows(path: Path, card: Card) -> RawWindows:
-    """Read a window file, of which `x` alone must be there.
+    """Read a window file, which need only hold `x`.
 
     Raises:
         ConfigError: it cannot be read, or holds other windows than the models take.
@@ -66,7 +66,7 @@ def read_raw_windows(path: Path, card: Card) -> RawWindows:
 def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
     """Windows as the models take them: float32 or uint8 (N, C, T) or (N, C, H, W).
 
-    Other numbers are cast as in training; whole ones in place of bytes are refused, whose scale is another.
+    Other numbers are cast as in training; integers in place of bytes are refused, since their scale differs.
 
     Raises:
         ConfigError: another shape, another kind of numbers, or one that is not finite.
@@ -109,11 +109,11 @@ _FAR = 5.0  # standard deviations of training: people differ by one or two, unit
 
 
 def unlike(x: np.ndarray, card: Card) -> str:
-    """A line where windows have another scale than those of training, as another unit has, or nothing.
+    """A warning if windows have another scale than those of training, for example another unit; else empty.
 
     Args:
-        x: (N, C, T) or (N, C, H, W), float32 or uint8, of `checked`.
-        card: of the models; one without scaling knows no scale.
+        x: (N, C, T) or (N, C, H, W), float32 or uint8, from `checked`.
+        card: card of the models; nothing is checked if it has no scaling.
     """
     if not card.mean or not len(x):
         return ""
