@@ -58,7 +58,7 @@ class EarlyStopping(Callback):
         self.best_round = 0
 
     def begin_run(self, run: Run) -> None:
-        """Begin anew in a new run, also where the object has been in another one."""
+        """Start afresh in a new run, even if the object has been used in another one."""
         self._watch(run.score, run.higher_is_better)
         if run.rounds_done == 0:
             self.best = None
@@ -136,7 +136,7 @@ class Budget(Callback):
             _refuse_no_column(self._NAME, "column", column, columns)
 
     def begin_run(self, run: Run) -> None:
-        """Begin anew in a new run, also where the object has been in another one."""
+        """Start afresh in a new run, even if the object has been used in another one."""
         if run.rounds_done == 0:
             self.spent = 0.0
 
@@ -208,7 +208,7 @@ class Floor(Callback):
         self.best: float | None = None
 
     def begin_run(self, run: Run) -> None:
-        """Begin anew in a new run, also where the object has been in another one."""
+        """Start afresh in a new run, even if the object has been used in another one."""
         self._column, self._sign = f"val_{run.score}_mean", 1.0 if run.higher_is_better else -1.0
         if run.rounds_done == 0:
             self.best = None

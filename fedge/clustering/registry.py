@@ -262,7 +262,7 @@ def _of_family(name: str, family: Family, leaves: int, kept: Mapping[str, Any] |
     """A family of models as a grouping, with the method's state; labels are the largest membership.
 
     Raises:
-        ConfigError: memberships are none of all leaves.
+        ConfigError: they are not memberships of all leaves.
     """
     try:
         shares = np.asarray(family.memberships, dtype=np.float64)
@@ -290,10 +290,10 @@ def _of_family(name: str, family: Family, leaves: int, kept: Mapping[str, Any] |
 
 
 def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
-    """Result of a user's method as a grouping; labels alone will do.
+    """Result of a user's method as a grouping; it may be labels only.
 
     Raises:
-        ConfigError: they are no labels of all leaves.
+        ConfigError: it is no grouping of all leaves.
     """
     if isinstance(found, Family):
         return _of_family(name, found, leaves)

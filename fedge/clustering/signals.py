@@ -191,7 +191,7 @@ def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.n
 
 
 def _among(cross: CrossLosses, leaves: Sequence[int]) -> CrossLosses:
-    """The cross-losses of some leaves' models at their clients, the leaves numbered anew."""
+    """The cross-losses of some leaves' models at their clients, with leaves renumbered."""
     members = np.isin(cross.leaf_of, leaves)
     number = {leaf: at for at, leaf in enumerate(leaves)}
     leaf_of = np.array([number[int(leaf)] for leaf in cross.leaf_of[members]], dtype=np.int64)

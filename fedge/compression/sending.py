@@ -16,7 +16,7 @@ class Sending:
     """
 
     def __init__(self, uplink: Uplink, seed: int, path: tuple[int, ...], given: State) -> None:
-        """Begin with the model known to the server above.
+        """Start with the model known to the server above.
 
         Args:
             uplink: of the tier.
@@ -52,7 +52,7 @@ class Sending:
         """Restore the result of `states` and `facts`.
 
         Raises:
-            ValueError: they are none of this server's.
+            ValueError: they do not belong to this server.
         """
         self._given = state(states["sending.given"], self._given, "the model given to a server")
         self._memory = dict(finite(states.get("sending.memory", {}), "the memory of a server's way up"))

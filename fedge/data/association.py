@@ -209,7 +209,7 @@ def _swapped(
 
 
 def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """(n,) leaves to begin with: as dealt, or at the least cost if impossible.
+    """(n,) leaves at the start of the search: as dealt, or the cheapest assignment if that is impossible.
 
     Raises:
         ConfigError: the possible pairs allow no assignment of all clients.
@@ -247,7 +247,7 @@ def associated(
         seed: root of the run's streams.
 
     Raises:
-        ConfigError: an association of the user's fails, or leaves a place free.
+        ConfigError: a user's association fails, or leaves a place free.
     """
     if not config.hierarchy.associates:
         return list(parts)

@@ -25,7 +25,7 @@ _Split = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int) -> Partition:
-    """Deal the windows of every user to devices of its own.
+    """Deal the windows of every user to its own devices.
 
     Devices are numbered user by user, in the order of `partition.deal`, so a leaf has those of a few users.
     Unseen clients hold whole users, as in every partition.
@@ -115,7 +115,7 @@ def _held(parts: _Split, y: np.ndarray, held: np.ndarray | None) -> _Split:
 
 
 def _refuse_too_few_users(windows: Windows, unseen: int) -> None:
-    """Raise ConfigError when unseen clients would leave nobody to train."""
+    """Raise ConfigError if unseen clients would leave no users for training."""
     users = len(np.unique(windows.user))
     if users <= unseen:
         raise ConfigError(

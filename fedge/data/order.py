@@ -72,7 +72,7 @@ def time_order(windows: Windows) -> TimeOrder | None:
 
 
 def _first_of_each(stream: np.ndarray) -> np.ndarray:
-    """Rows (M,), stream after stream and in the order of the file, at most so many of each."""
+    """Rows (M,), stream after stream and in the order of the file, with a limit for each stream."""
     order = np.argsort(stream, kind="stable")
     sizes = np.unique(stream, return_counts=True)[1]
     place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

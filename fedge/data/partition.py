@@ -199,7 +199,7 @@ def _refuse_empty(
 def _refuse_empty_own(
     parts: tuple[np.ndarray, np.ndarray, np.ndarray], windows: Windows, config: Config, kind: str
 ) -> None:
-    """Raise ConfigError where a client's own windows have none of a split."""
+    """Raise ConfigError if a client's own windows leave a split empty."""
     for part, indices in enumerate(parts):
         if len(indices) == 0:
             blocks = "" if kind == "blocks" else f", or {_BLOCKS}"
@@ -222,7 +222,7 @@ def _remedy(config: Config, cuts: bool) -> str:
 
 
 def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
-    """Words on why a client with windows has none of a split; "" where the split is not the cause.
+    """Reason why a client with windows has none of a split; "" if the split is not the cause.
 
     Args:
         windows: of all clients.

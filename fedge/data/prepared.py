@@ -73,7 +73,7 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
     """Load the data of `data.path`, or make the synthetic set, the same for every seed.
 
     Raises:
-        ConfigError: the file is missing or damaged, or a data set of the user's cannot be made.
+        ConfigError: the file is missing or damaged, or a user's data set cannot be made.
     """
     if SCENARIOS.has(config.scenario, FILES):
         sources = [(path, _one_source(path, config, num_clients)[0]) for path in files_of(config.data.path)]
@@ -199,7 +199,7 @@ class ClientData:
     Attributes:
         train: x (N, …) float32 or int64, and y (N, …) int64 or float32.
         held_out: the same of the validation windows, followed by the test windows.
-        num_val: how many of the held-out windows are for validation.
+        num_val: number of held-out windows for validation.
         classes: number of classes of the whole data set.
         look_in: folders in which the server found a user's code.
         frozen: model entries that are not sent in messages; empty if there are none, or not here.
@@ -213,7 +213,7 @@ class ClientData:
     frozen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def thinned(self, most: int) -> "ClientData":
-        """The same with at most so many training windows, at equal distances in their order."""
+        """The same with at most `most` training windows, evenly spaced in their order."""
         x, y = self.train
         if len(y) <= most:
             return self

@@ -302,7 +302,7 @@ def skew_labels(
 
 
 def other_files(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
-    """Change nothing: the users of a group are those of a window file of its own."""
+    """Change nothing: the users of a group are those of the group's own window file."""
     return [Change() for _ in range(count)]
 
 

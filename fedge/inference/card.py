@@ -107,7 +107,7 @@ def read_card(path: Path) -> Card:
         ) from error
 
 
-# --- a card comes from anybody: every entry is looked at here, and nowhere else ---------------------------
+# --- a card is untrusted: every entry is checked here, and nowhere else ---------------------------------
 
 _LONGEST_TEXT = 10_000  # characters
 _MOST_CELLS, _MOST_CLASSES, _MOST_WEIGHTS, _MOST_CLIENTS = 2**26, 2**16, 2**32, 2**24

@@ -1,7 +1,7 @@
 """Clustered edges: after a few rounds with one model, k-means++ groups the leaves once and for all.
 
     rounds 1 … T_w: HierFAVG; at the end of round T_w labels = k-means++(w_e − w̄), w̄ the weighted mean;
-    afterwards each cluster is the mean of its leaves, with which they go on
+    afterwards the next model of a cluster's leaves is their mean
 
 Of the K initial centres, the first is a random leaf, each next one drawn with probability ∝ D²; Lloyd's steps
 follow until nothing changes (at most 100); an empty cluster takes the farthest point of the largest one. K ≥

@@ -33,7 +33,7 @@ class Distinct:
     """Several states, each listed once, in order of first appearance."""
 
     def __init__(self, states: Iterable[State] = ()) -> None:
-        """Begin with these."""
+        """Start with some states."""
         self._states: dict[int, State] = {}
         self.update(states)
 

@@ -148,8 +148,8 @@ def other_form(before: State, after: State, under: str = "") -> str:
     """The first difference of form between two states in words; "" for none.
 
     Args:
-        before: as it was.
-        after: as it is.
+        before: the earlier state.
+        after: the later state.
         under: prefix of the compared state's names in `after`.
     """
     was, now = form_of(before), form_of(after)

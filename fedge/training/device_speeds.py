@@ -123,7 +123,7 @@ def _gpus(count: int) -> str:
 
 
 def would_record(model: nn.Module, settings: LocalTraining, windows: int) -> bool:
-    """Whether a GPU would record the steps of a client with so many windows as a graph, and run them fast.
+    """Whether a GPU would record a client's steps on `windows` windows as a graph, and run them fast.
 
     Steps with random draws are not recorded, because a graph would repeat the draws. cuDNN's convolution over
     time is slow in a fixed order of sums; Fedge's own networks use matrix products instead.

@@ -154,7 +154,7 @@ def correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.
 
 
 def pays_recording(settings: LocalTraining, windows: int) -> bool:
-    """Whether a call with so many windows has enough full batches for a graph, if graphs are wanted."""
+    """Whether a call with `windows` windows has enough full batches for a graph, if graphs are enabled."""
     whole = windows // settings.batch_size
     full_batches = sum(min(steps, whole) for steps in settings.passes(windows))
     return settings.cuda_graph and full_batches >= GRAPH_FROM

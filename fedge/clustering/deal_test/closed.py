@@ -242,7 +242,7 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
 def joint_p(tests: Sequence[Weighted]) -> float:
     """The chance that the cuts of random deals, one per group, explain as much as those of the actual deals.
 
-    Deals inside of different groups are independent, so all combinations of them are equally likely. Their
+    Deals within different groups are independent, so all combinations of them are equally likely. Their
     sums are counted in steps, every deal rounded up and the actual ones down: p is no smaller than without.
 
     >>> strong = Weighted(2.0, np.array([2.0, 0.2, 0.1, 0.0]))
@@ -322,7 +322,7 @@ class ClosedTest:
     def hardest(self, partition: Sequence[Leaves]) -> tuple[float, float]:
         """p and level of the hypothesis hardest to reject among those refined by a partition.
 
-        The first not rejected, if any: then the others are not looked at.
+        The first that is not rejected, if any; the others are then not tested.
         """
         found = (0.0, 1.0)
         for groups in partitions_of(partition):

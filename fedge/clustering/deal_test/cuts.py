@@ -179,7 +179,7 @@ def _scatter(similarity: np.ndarray, clients: np.ndarray) -> float:
 
 
 def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> np.ndarray:
-    """Similarity (m, m) of some clients, less the directions in which others differ inside of their groups.
+    """Similarity (m, m) of some clients, less the directions in which others differ within their groups.
 
     With or without groups, people differ from each other in some directions more than in others. With X and Y
     the unit vectors of the clients and of the others, Y less the mean of its group, the kernel is

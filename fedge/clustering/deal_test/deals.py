@@ -11,11 +11,11 @@ same clients to leaves of the same sizes was as likely. This null is exact, what
     standing    the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
                 mean and over its standard deviation in the null; the largest of these. There are few ways to
                 part one leaf and many to part half of them, and the best half would hide a lone leaf
-    statistic   by each similarity, the number of deals with a standing as large; of the similarities the
-                least (Tippett 1931). Of equal deals, the one whose cut explains more of clients' differences:
-                −log of the share that is left within the parts
-    cut         by each similarity the one of the largest of these; of the similarities the one whose largest
-                fewest deals reach among cuts that part as many leaves
+    statistic   the number of deals with a standing at least as large, by similarity; the least over
+                similarities (Tippett 1931). Ties are broken by the cut that explains more of clients'
+                differences: −log of the share that is left within the parts
+    cut         by similarity, the cut with the largest standing; over similarities, the one that the fewest
+                deals reach among cuts that part as many leaves
     p           share of all deals, the observed one among them, whose statistic is at least the observed
 
 Pairs within one leaf count, so that a leaf different from all others is detected. If there are few deals, all
@@ -156,9 +156,9 @@ def deal_test(
     Args:
         similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
         leaf_of: (K,) leaf of each client, 0..S-1, each leaf with a client.
-        rng: draws deals where there are too many.
-        draws: how many then; p is at least 1 / (draws + 1).
-        strata: (K,) clients are dealt among those of their number; None for all among all.
+        rng: source of deals if there are too many to take all.
+        draws: number of deals drawn in that case; p is at least 1 / (draws + 1).
+        strata: (K,) stratum of each client, within which it is dealt; None for one stratum.
         cut: (S,) bool, True for the leaves of one part: p of this cut, among all cuts of the deals; None for
             the best.
 

@@ -6,7 +6,7 @@ Over the signs, the mean of ⟨sketch(x), sketch(y)⟩ is ⟨x, y⟩ and its sta
 vector no longer than the sketch is kept unchanged. Shape letters: K clients, P entries.
 
 Source: Charikar, Chen and Farach-Colton 2002, Finding frequent items in data streams (count sketch), with the
-place of an entry in place of its hash.
+index of an entry instead of its hash.
 """
 
 from collections.abc import Sequence

@@ -58,7 +58,7 @@ class Likeness:
         return cls(cosines, leaf_of, int(state["global_round"][0]), windows, clients)
 
     def refuse_others(self, leaves: int) -> None:
-        """Raise ValueError unless the arrays belong together, and are of so many leaves."""
+        """Raise ValueError unless the arrays belong together and cover `leaves` leaves."""
         clients = len(self.leaf_of)
         form(self.leaf_of, "the leaves of updates", np.int64, (clients,), 0, leaves)
         form(self.cosines, "the cosines of updates", np.float64, (*self.cosines.shape[:1], clients, clients))
@@ -91,7 +91,7 @@ class Updates:
     """The updates of one leaf round, each summarised on arrival; models are not kept."""
 
     def __init__(self, start: State, parameter_names: Sequence[str], global_round: int) -> None:
-        """Begin with nothing.
+        """Start without updates.
 
         Args:
             start: the one model from which all clients train.

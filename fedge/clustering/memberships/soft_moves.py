@@ -175,7 +175,7 @@ def _joined(members: Members, one: int, other: int) -> Members:
 def metropolis_hastings(
     vectors: np.ndarray, members: Members, alpha: float, most: int, sweeps: int, rng: np.random.Generator
 ) -> Members:
-    """Clusters after so many proposals, each of a split with probability (most − K)/most, else of a merge.
+    """Clusters after `sweeps` proposals, each a split with probability (most − K)/most, else a merge.
 
     A cluster is chosen by its scatter, two to merge by 1/(d² + 1). Proposals' own probabilities are left out,
     as in the public code, so this is no sampler of the posterior.
@@ -184,9 +184,9 @@ def metropolis_hastings(
         vectors: (S, P).
         members: of each cluster.
         alpha: α₀.
-        most: clusters, at least 1.
-        sweeps: proposals.
-        rng: is drawn from.
+        most: largest number of clusters, at least 1.
+        sweeps: number of proposals.
+        rng: source of draws.
     """
     for _ in range(sweeps):
         splits = rng.random() < (most - len(members)) / most

@@ -30,7 +30,7 @@ class TrialResult:
 
     Attributes:
         gain: fall of log loss, with equal weight for each part; 0.1 is about 10 %.
-        parts: the same of each part; None where nobody has answered.
+        parts: the same for each part; None for a part without answers.
         better: share of the clients with a falling loss.
         clients: number of clients that evaluated both models.
         useful: whether the change should be made.

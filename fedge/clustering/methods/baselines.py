@@ -33,13 +33,13 @@ def one_start(_: ClusterConfig) -> frozenset[Need]:
 
 
 def _cluster_start(_: ClusterConfig) -> frozenset[Need]:
-    """Need one model with which the leaves of a cluster began: updates are compared inside of clusters."""
+    """Need one model with which the leaves of a cluster began: updates are compared within clusters."""
     return frozenset({"starts", "cluster-start"})
 
 
 @method(compares="nothing")
 def alone(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Leave every leaf alone: nobody averages with anybody."""
+    """Leave every leaf alone: no models are averaged."""
     return Grouping(np.arange(len(evidence.models)), None)
 
 
@@ -57,13 +57,13 @@ def random(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
 
 def _truth(evidence: Evidence) -> np.ndarray:
-    """The true groups; the configuration is refused where there are none."""
+    """The true groups, which the configuration guarantees."""
     assert evidence.truth is not None
     return evidence.truth
 
 
 def _refuse_other_norms(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
-    """Raise ValueError for a state that is none of `cfl`'s."""
+    """Raise ValueError for a state that `cfl` cannot have left."""
     largest = [number(norm, "a norm", 0) for norm in listed(kept["largest"], "largest norms", leaves)]
     refuse_unlike(kept, {"largest": largest}, "kept")
 
@@ -143,7 +143,7 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
 def flhc(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int, cut: str
 ) -> Grouping:
-    """Average all leaves until round `split_round`; group them then, once, by their updates; go on apart.
+    """Average all leaves until round `split_round`, then group them once by their updates.
 
     Groups are joined bottom-up while their mean cosine is above tau (average linkage). With `cut="gap"`
     joining ends before the largest step in distance. The last step ends at 1, the distance of updates without

@@ -48,7 +48,7 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, __: int) -> None:
-    """Raise ValueError for a state that is none of `clove`'s."""
+    """Raise ValueError for a state that `clove` cannot have left."""
     refuse_unlike(kept, {"rounds": whole(kept["rounds"], "cluster steps without a change")}, "kept")
 
 
@@ -70,9 +70,9 @@ def clove(
         config: of the run.
         before: (S,) labels in force, or None.
         losses_on: split of the windows with these losses, for which the cloud asks.
-        unknown: how many clusters there are is found out, at most `cluster.count`; else there are so many.
-        first: how leaves come to models before round 1: "random", or by their "losses", too.
-        stable: rounds in a row in which no leaf has changed its model after which none does; 0: never.
+        unknown: whether to estimate the number of clusters, at most `cluster.count`; else it is that number.
+        first: assignment of leaves to models before round 1: "random", or by "losses" as later.
+        stable: successive rounds without a change of models after which leaves keep theirs; 0: never.
     """
     assert evidence.answers is not None and config.fixed_count is not None  # noqa: PT018
     models, leaves = config.fixed_count, len(evidence.weights)
@@ -93,10 +93,9 @@ def clove(
 
 
 def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[np.ndarray, dict[str, Any]]:
-    """The model of each leaf (S,) by its loss vector, and how many clusters there are.
+    """The model of each leaf (S,) by its loss vector, and facts with the number of clusters.
 
-    A leaf of which no client has answered keeps its model; a diverged model counts with the worst loss of any
-    leaf.
+    A leaf without answers keeps its model; a diverged model counts with the worst loss of any leaf.
     """
     kept = np.zeros(len(losses), np.int64) if evidence.taken is None else evidence.taken
     known = np.flatnonzero(~np.isnan(losses).any(axis=1))

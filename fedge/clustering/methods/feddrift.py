@@ -49,7 +49,7 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 
 
 def _refuse_other(kept: Mapping[str, Any], config: ClusterConfig, leaves: int) -> None:
-    """Raise ValueError for a state that is none of `feddrift`'s."""
+    """Raise ValueError for a state that `feddrift` cannot have left."""
     models = config.fixed_count or 0
     found: dict[str, Any] = {
         name: whole(kept[name], f"{name} of feddrift") for name in ("cloud_steps", "time")
@@ -218,7 +218,7 @@ class _State:
 
 
 def distances_between(accuracies: np.ndarray) -> np.ndarray:
-    """(M, M): by how much one of two models does worse at the other's leaves than the other's own.
+    """(M, M): loss of accuracy of one model at the other's leaves, compared with the other itself.
 
     Args:
         accuracies: (M, M) of model i at the leaves of model j.

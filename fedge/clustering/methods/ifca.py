@@ -33,7 +33,7 @@ class Pool:
     """
 
     def __init__(self, models: Sequence[State]) -> None:
-        """Begin with these."""
+        """Store the candidates."""
         self.models = list(models)
         self.taken: np.ndarray | None = None
 
@@ -43,7 +43,7 @@ class Pool:
         self.models = averaged(self.models, self.taken, models, weights)
 
     def questions(self, leaves: int) -> Questions:
-        """Models for evaluation by the clients of each of so many leaves: all candidates."""
+        """Models that the clients of each of `leaves` leaves evaluate: all candidates."""
         asked = {role(candidate): model for candidate, model in enumerate(self.models)}
         return [asked for _ in range(leaves)]
 

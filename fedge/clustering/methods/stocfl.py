@@ -28,7 +28,7 @@ from fedge.states.restored import listed, number, refuse_unlike
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
-    """Raise ValueError for a state that is none of `stocfl`'s."""
+    """Raise ValueError for a state that `stocfl` cannot have left."""
     gram = [
         [number(one, "an inner product") for one in row]
         for row in listed(kept["gram"], "gram", leaves, leaves)

@@ -107,7 +107,7 @@ def _allocate(layer: nn.Module) -> None:
 def state_entries(model: nn.Module) -> dict[str, Tensor]:
     """The entries of the state dict, with tied weights under their first name only.
 
-    The tensors share the model's memory, and need no gradient.
+    The tensors share the model's memory, dtype and shape, and need no gradient.
     """
     first: dict[int, str] = {}
     entries: dict[str, Tensor] = model.state_dict(keep_vars=True)
