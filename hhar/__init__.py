@@ -1,6 +1,6 @@
 """HHAR (Stisen et al., SenSys 2015) as window files: download, prepare, inspect or synthesize.
 
-All later code works on `Windows`, whether they come from the real download or from the synthetic set. Rooms:
+All other code works on `Windows`, whether they come from the real download or from the synthetic set. Rooms:
 `raw`, the data set as UCI distributes it; `synthetic`, a synthetic copy of it; `windows`, the common format.
 All rooms use `errors`, `facts` (of HHAR), `npz` (arrays without pickles) and `progress`; `cli` is the
 command.

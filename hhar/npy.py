@@ -73,7 +73,7 @@ def _by_numpy(version: tuple[int, int], rest: bytes) -> Header:
 
 
 def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
-    """Read the array of a header's shape and dtype into memory of its own.
+    """Read the array of a header's shape and dtype into new memory.
 
     Raises:
         ValueError: the stream ends before the array does.

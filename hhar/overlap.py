@@ -1,4 +1,4 @@
-"""Members of a zip archive that share bytes: no zip tool writes them, and a few kilobytes unpack to any size.
+"""Zip members that share bytes: no zip tool writes them, and a few kilobytes of them unpack to any size.
 
 Source: Fifield 2019, "A better zip bomb".
 """

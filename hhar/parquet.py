@@ -1,8 +1,8 @@
-"""Rows of a Parquet file, read by a process of its own.
+"""Rows of a Parquet file, read in a separate process.
 
-Polars ends a process on some damaged files, prints the stack of its threads on others, and takes the memory
-that a page claims. So a process with a bound on its memory reads the file, and leaves its names and cells,
-all text, in a temporary file, a line of JSON per row; what becomes of that process is one line.
+On damaged files Polars may kill the process, print the stacks of its threads, or take all the memory that a
+page claims. So a process with limited memory reads the file, and writes its names and cells, all text, to a
+temporary file, one line of JSON per row; if that process fails, the caller gets a one-line error.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _read_apart(path: Path, told: IO[bytes]) -> int:
         raise ParquetError(f"it must be read within {_LONGEST_S:g} s") from None
 
 
-# --- in the process of its own ------------------------------------------------------------------------
+# --- in the separate process --------------------------------------------------------------------------
 
 
 def tell_parquet(most_memory: str, rows_from: str, rows_at_once: str) -> None:
@@ -101,7 +101,7 @@ def _limit(most_memory: int) -> None:
 
 
 def _lines(rows_from: int, rows_at_once: int, path: str = _STANDARD_INPUT) -> Iterator[list[str]]:
-    """Names, then cells; raises whatever Polars does, and ParquetError for what is refused here."""
+    """Names, then cells; raises any error of Polars, and ParquetError for refused content."""
     import polars as pl
 
     frame = pl.scan_parquet(path, glob=False, hive_partitioning=False, low_memory=True)

@@ -1,4 +1,4 @@
-"""Numbers with their nouns, as said to users."""
+"""Numbers with their nouns, for messages."""
 
 _PLURALS = {"leaf": "leaves"}
 _HISSING = ("s", "x", "ch", "sh")
@@ -9,7 +9,7 @@ def quantity(number: float | str, noun: str, separated: bool = False) -> str:
     """Number and noun: "1 leaf", "2 leaves", "3 global rounds".
 
     Args:
-        number: of things; "?" where nobody knows.
+        number: number of things; "?" if unknown.
         noun: in the singular, with any adjectives before it.
         separated: commas between thousands.
 
@@ -21,7 +21,7 @@ def quantity(number: float | str, noun: str, separated: bool = False) -> str:
 
 
 def plural(noun: str) -> str:
-    """Several of a noun.
+    """Plural of a noun.
 
     >>> plural("leaf server"), plural("wrist watch"), plural("leaf"), plural("entry"), plural("day")
     ('leaf servers', 'wrist watches', 'leaves', 'entries', 'days')

@@ -1,4 +1,4 @@
-"""Plain files, opened: a pipe in their place would be waited for, a device read for ever."""
+"""Opening of plain files only: opening a pipe could block, and reading a device might never end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A plain file, or a link to one, open for reading bytes; whoever opens it closes it.
+    """A plain file, or a link to one, opened for reading bytes; the caller must close it.
 
     Raises:
-        HharError: a folder, pipe, socket or device lies there.
-        OSError: nothing lies there, or it cannot be read.
+        HharError: the path is a folder, pipe, socket or device.
+        OSError: the path does not exist, or cannot be read.
     """
     _refuse_others(path, os.stat(path))  # a device may act on being opened
-    # without O_NONBLOCK a pipe put there meanwhile would be waited for until somebody writes into it
+    # without O_NONBLOCK, opening a pipe put there meanwhile would block until it is written to
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         _refuse_others(path, os.fstat(descriptor))
@@ -37,12 +37,12 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raise HharError for a folder, pipe, socket or device: for readers that open files themselves."""
+    """Raise HharError for a folder, pipe, socket or device, for libraries that open files themselves."""
     _refuse_others(path, os.stat(path))
 
 
 def _refuse_others(path: str | os.PathLike[str], found: os.stat_result) -> None:
-    """Raise HharError unless `found` is of a plain file."""
+    """Raise HharError unless `found` describes a plain file."""
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
         raise HharError(f"{os.fspath(path)}: must be a plain file, is {kind}; name the file itself")
