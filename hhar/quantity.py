@@ -10,7 +10,7 @@ def quantity(number: float | str, noun: str, separated: bool = False) -> str:
 
     Args:
         number: number of things; "?" if unknown.
-        noun: in the singular, with any adjectives before it.
+        noun: noun in the singular, with any adjectives before it.
         separated: commas between thousands.
 
     >>> quantity(1, "leaf server"), quantity(2, "class"), quantity(1944, "window", separated=True)

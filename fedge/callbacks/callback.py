@@ -15,14 +15,14 @@ class Run:
     """Facts of a run at its beginning.
 
     Attributes:
-        folder: of the run.
+        folder: folder of the run.
         config: every option, flat, as ``{"train.lr": 0.05}``.
         seed: seed of the run.
         clients_per_leaf: in the order of the leaves, unseen clients included.
         num_rounds: planned global rounds.
         rounds_done: completed global rounds; above 0 for a resumed run.
         score: name of the task's first score, as in columns.
-        higher_is_better: which direction is better.
+        higher_is_better: whether higher scores are better.
     """
 
     folder: Path

@@ -108,7 +108,7 @@ class Callbacks(Hooks):
         """Call all; `stop` tells afterwards whether the run ends.
 
         Args:
-            result: of the round.
+            result: result of the round.
             seconds: duration of the round.
             on_clock: the row object of devices/versions.csv in a run on the virtual clock.
         """

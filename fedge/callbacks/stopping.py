@@ -31,7 +31,7 @@ class EarlyStopping(Callback):
             metric: the column; "validation" for the mean validation score of served models, by the task's
                 first score. Scores of test windows should not decide anything: a run ended by one says so.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
-            min_delta: by how much a new best must be better, at least 0.
+            min_delta: least improvement of a new best, at least 0.
             mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
 
         Raises:

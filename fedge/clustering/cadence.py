@@ -14,8 +14,8 @@ def splits_now(global_round: int, split_round: int, every: int, is_first: bool) 
     """Whether a cloud step is the first in or after the round of the only grouping.
 
     Args:
-        global_round: of the step.
-        split_round: of the grouping.
+        global_round: global round of the step.
+        split_round: global round of the grouping.
         every: global rounds from one cloud step to the next.
         is_first: there has been no cloud step before.
     """

@@ -42,7 +42,7 @@ class CloudPart:
     of `cluster.method-args`.
 
     Attributes:
-        needs: of `fedge.clustering.registry.NEEDS`.
+        needs: names in `fedge.clustering.registry.NEEDS`.
         compares: basis of its comparison of leaves, in a word or two.
         told: its effect, in one sentence, for pages.
         keeps: its state from round to round, in words; empty for nothing.

@@ -114,7 +114,7 @@ class GroupingMethod:
 
     Attributes:
         group: the function.
-        needs: of `NEEDS`, which may depend on the configuration.
+        needs: names in `NEEDS`, which may depend on the configuration.
         compares: basis of its comparison of leaves, if not `cluster.signal`; else empty.
         by_time: the method itself chooses its grouping rounds, so every cloud step calls it.
         ask: gives models for evaluation by clients before the grouping; None for those of its needs.
@@ -170,9 +170,9 @@ def method(
     """Declare the needs of a grouping function, and its basis of comparison.
 
     Args:
-        needs: of `NEEDS`.
+        needs: names in `NEEDS`.
         compares: basis of its comparison of leaves, if not `cluster.signal`.
-        refuses: its check of a checkpoint's `Evidence.kept`.
+        refuses: check of a checkpoint's `Evidence.kept`.
     """
 
     def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
@@ -419,8 +419,8 @@ def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: i
     """Raise ConfigError unless `takes` names a model of the cloud's per leaf, or nothing without such models.
 
     Args:
-        name: of the method.
-        grouping: of a leaf each.
+        name: name of the method.
+        grouping: grouping with a value for each leaf.
         has_pool: whether the cloud has models of its own for the method.
         count: of these.
     """

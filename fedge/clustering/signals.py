@@ -175,7 +175,7 @@ def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.n
     answer, and not at all without any answer.
 
     Args:
-        evidence: with cross-losses.
+        evidence: evidence with cross-losses.
         leaves: S ≥ 4 of them; in the result they are numbered 0..S-1 in this order.
     """
     steps = [_among(cross, leaves) for cross in (*evidence.recent, evidence.cross)]

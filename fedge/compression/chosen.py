@@ -28,8 +28,8 @@ def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | 
     """Uplink from clients to leaves; None if models are sent uncompressed.
 
     Args:
-        config: of the run.
-        names: of the compressed entries.
+        config: configuration of the run.
+        names: names of the compressed entries.
 
     Raises:
         ConfigError: the code cannot be made.
@@ -48,9 +48,9 @@ def upload_sizes(
     """Bytes of a model's upload on each compressed tier, as {"clients": {"model_bytes": …, "sent_bytes": …}}.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         model: any model of the run, without frozen entries.
-        names: of the compressed entries.
+        names: names of the compressed entries.
         have_servers: whether servers send models to one above: a single leaf does not.
     """
     tiers = {"clients": uplink_of_clients(config, names)}

@@ -19,9 +19,9 @@ class Sending:
         """Start with the model known to the server above.
 
         Args:
-            uplink: of the tier.
+            uplink: uplink of the tier.
             seed: root of the random streams.
-            path: of the server.
+            path: path of the server.
             given: first model.
         """
         self._uplink, self._seed, self._path = uplink, seed, path

@@ -40,7 +40,7 @@ class Uplink:
 
         Args:
             compressor: code of one array.
-            purpose: of its random streams.
+            purpose: purpose of its random streams.
             names: of trainable entries: a coarse value would violate the bounds of layer statistics.
         """
         self._compressor, self._purpose = compressor, purpose
@@ -55,9 +55,9 @@ class Uplink:
         Args:
             given: model received by the sender, known to the receiver.
             made: model to be sent; its entries are among those of `given`.
-            memory: of the sender; empty for none yet.
+            memory: memory of the sender; empty for none yet.
             seed: root of the random streams.
-            where: in them, of sender and round.
+            where: key of sender and round in these streams.
             remembers: whether the memory is added and updated; comparison lines leave it unchanged.
         """
         keeps = self.keeps_feedback and remembers

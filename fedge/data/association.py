@@ -65,7 +65,7 @@ def label_balance(
     paper solves an integer program; pairs in `delays` are within reach.
 
     Args:
-        clients: as dealt.
+        clients: the clients, as dealt.
         places: (S,) of each leaf.
         rng: unused.
         delays: file of `delays_of` with the possible pairs; empty if all are possible.
@@ -95,7 +95,7 @@ def share(
     helps.
 
     Args:
-        clients: as dealt.
+        clients: the clients, as dealt.
         places: (S,) of each leaf.
         rng: unused.
         gamma: γ, at least 0, in seconds per nat.
@@ -133,7 +133,7 @@ def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
 
     Args:
         path: CSV or Parquet with columns client (number of the deal), leaf, delay; empty for no file.
-        clients: as dealt.
+        clients: the clients, as dealt.
         leaves: S.
 
     Raises:
@@ -241,7 +241,7 @@ def associated(
 
     Args:
         parts: per client, as dealt.
-        windows: of the run.
+        windows: windows of the run.
         config: its sections on hierarchy and partition are read.
         clients_per_leaf: S numbers.
         seed: root of the run's streams.

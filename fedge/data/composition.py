@@ -25,7 +25,7 @@ class Holding:
         label: name of the class.
         windows: number of windows, at least 1.
         unseen_client: 1 if the client's users take no part in training, else 0.
-        group: of the leaf in the scenario; None without one.
+        group: group of the leaf in the scenario; None without one.
     """
 
     client: int
@@ -68,7 +68,7 @@ def class_counts(held: Iterable[Holding], classes: Sequence[str], clients: int) 
     """(clients, C) int64: training windows of each class; (clients, 0) where windows have no classes.
 
     Args:
-        held: of all clients.
+        held: holdings of all clients.
         classes: names, in order.
         clients: how many there are.
     """

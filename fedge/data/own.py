@@ -56,14 +56,14 @@ class WindowsReport:
         fingerprint: sha256 of the client's windows before scaling.
         synthetic: whether the data are made up, not measured on people.
         split_kind: "given", "session" or "blocks".
-        input_shape: of one window (C, T) or image (C, H, W).
-        dtype: of the windows as they were recorded.
+        input_shape: shape of one window (C, T) or image (C, H, W).
+        dtype: dtype of the windows as recorded.
         classes, channels: their names.
         about: description stored with the data.
         counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1; or
             of all, if windows have no class.
-        sums: of the training windows in round 1.
-        y_shape, y_dtype: of one window's target.
+        sums: sums of the training windows in round 1.
+        y_shape, y_dtype: shape and dtype of one window's target.
     """
 
     source: str
@@ -209,9 +209,9 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int, is_first
     """The windows named in a node's configuration.
 
     Args:
-        node_config: of the node.
+        node_config: configuration of the node.
         config: the run's configuration.
-        seed: of the run.
+        seed: seed of the run.
         is_first: whether it is the client's first call: then a folder's windows are checked by fingerprint.
 
     Raises:

@@ -32,7 +32,7 @@ class DealOrder:
 
     Attributes:
         config: its `deal` is read.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     config: PartitionConfig

@@ -225,10 +225,10 @@ def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind:
     """Reason why a client with windows has none of a split; "" if the split is not the cause.
 
     Args:
-        windows: of all clients.
+        windows: windows of all clients.
         parts: indices of the client's windows of each split.
-        config: its `data` section is read.
-        kind: of the split.
+        config: configuration, of which section `data` is read.
+        kind: kind of the split.
     """
     own = np.concatenate(list(parts)).astype(np.int64)
     said = config.data.split if config.data.split == kind else f"{config.data.split} (here {kind})"
@@ -246,9 +246,9 @@ def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], kind: str
     """Words on a client that has fewer windows of a class than blocks of time are cut from; else "".
 
     Args:
-        windows: of all clients.
+        windows: windows of all clients.
         parts: indices of the client's windows of each split.
-        kind: of the split.
+        kind: kind of the split.
     """
     own = np.concatenate(list(parts)).astype(np.int64)
     if kind != "blocks" or not own.size or windows.y.ndim != 1 or windows.y.dtype.kind != "i":

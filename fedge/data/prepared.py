@@ -133,7 +133,7 @@ def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
     """The windows returned by the function behind a name.
 
     Args:
-        name: of `fedge.config.registers.parts.DATASETS`, or a user's own.
+        name: name in `fedge.config.registers.parts.DATASETS`, or of a user's data set.
         arguments: of it, by keyword.
 
     Raises:
@@ -238,10 +238,10 @@ class DataShape:
     """Shape of the data, from which a model is built.
 
     Attributes:
-        input_shape: of one window (C, T) or image (C, H, W).
+        input_shape: shape of one window (C, T) or image (C, H, W).
         classes: how many.
-        mean, std: of each channel, by which windows were scaled; empty if they were not.
-        y_shape, y_dtype: of one example's target.
+        mean, std: mean and deviation of each channel by which windows were scaled; empty if they were not.
+        y_shape, y_dtype: shape and dtype of one example's target.
         tokens: inputs are int64 and not scaled.
     """
 

@@ -22,7 +22,7 @@ class ChannelSums:
 
     Attributes:
         count: values of each channel, N · T.
-        mean: of each channel (C).
+        mean: mean of each channel (C).
         spread: sum of squared deviations from the mean, of each channel (C).
     """
 

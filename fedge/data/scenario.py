@@ -67,7 +67,7 @@ class Scenario:
     """The planted truth of a run.
 
     Attributes:
-        kind: as in the configuration.
+        kind: kind as in the configuration.
         groups: (S,) the group of each leaf in global round 1.
         changes: (G,) one per group.
         clients_per_leaf: (S,) unseen clients included.
@@ -120,7 +120,7 @@ def make_scenario(
     Args:
         config: its `scenario` and related options are read; the groups are at most the leaves.
         channels: names of the C channels.
-        num_classes: of the data.
+        num_classes: number of classes in the data.
         clients_per_leaf: S numbers, unseen clients included.
         seed: root of the streams.
 
@@ -194,7 +194,7 @@ def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Genera
     Args:
         groups: (S,) before.
         count: of groups.
-        leaves: that move, at most S - count.
+        leaves: number of leaves that move, at most S - count.
         rng: draws movers, and their destinations.
     """
     after, moved = list(groups), set[int]()

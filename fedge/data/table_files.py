@@ -27,7 +27,7 @@ def table_of(path: Path, option: str) -> Table:
     """The names of a file's columns, in order; and each row, with its position.
 
     Args:
-        path: of the file.
+        path: path of the file.
         option: the file's name in errors.
 
     Raises:

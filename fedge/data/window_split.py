@@ -45,7 +45,7 @@ def split_apart(
 
     Args:
         windows: N windows.
-        config: its `data` section is read.
+        config: configuration, of which section `data` is read.
         kind: "given", "session" or "blocks".
         group: (N,) stratifies the sessions.
         unseen: (N,) whether the window is an unseen client's.

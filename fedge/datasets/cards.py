@@ -34,13 +34,13 @@ class DataCard:
         title: its full name.
         users: number of people recorded; 0 for images, whose users are made up.
         classes: names in label order.
-        rate_hz: of the original recordings; None for images.
-        units: of the channels.
-        licence: as stated by the source.
+        rate_hz: sampling rate of the original recordings; None for images.
+        units: units of the channels.
+        licence: licence as stated by the source.
         citation: the publication to cite.
         source: page with the description.
         files: for `download`.
-        options: of `prepare` for it.
+        options: options of `prepare` for it.
         spec: windows as `prepare` makes them unless told otherwise; None for images.
     """
 

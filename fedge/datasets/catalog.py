@@ -53,7 +53,7 @@ def prepare(
     """The windows of a data set's files as published.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         source: folder with its files at any depth, or its archive.
         report: called with the progress.
         near: file beside which an archive is temporarily unpacked; by default the archive itself.

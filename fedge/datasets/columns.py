@@ -30,7 +30,7 @@ def refuse_unknown_columns(frame: Any, others: Sequence[Any], channels: Sequence
     """Raise HharError unless `frame` is a frame with rows and with every named column, once.
 
     Args:
-        frame: of pandas or Polars.
+        frame: a frame of pandas or Polars.
         others: columns of a row's owner and time.
         channels: columns of numbers, at least one.
 

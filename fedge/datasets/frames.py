@@ -65,15 +65,15 @@ def from_pandas(
     Without `session`, a session is a stretch of one label with pauses of at most half a minute.
 
     Args:
-        frame: of pandas or Polars.
+        frame: a frame of pandas or Polars.
         user: column of a row's owner.
         label: column of its class.
         channels: columns of numbers.
         rate_hz: samples per second of the windows, and of the rows if there is no `time`.
         window_s: length of a window in seconds.
-        stride_s: from window to window; by default half a window.
+        stride_s: seconds from window to window; by default half a window.
         time: column of dates or numbers, increasing within a user; without a column, rows are evenly spaced.
-        time_unit: of numeric times: s, ms, us or ns.
+        time_unit: unit of numeric times: s, ms, us or ns.
         session: column of recordings: windows of one never straddle a split.
         device: column of phones or watches recording at the same time.
         about: the file's description of itself: source, licence, citation.

@@ -28,7 +28,7 @@ class Served:
         leaf: number of the leaf.
         clients: served by it, unseen clients included.
         unseen: served to clients outside training.
-        train_windows: of the leaf's clients.
+        train_windows: number of training windows of the leaf's clients.
     """
 
     leaf: int
@@ -46,7 +46,7 @@ class Card:
         model: name of the network, as in `train.model`.
         arguments: of the network, by keyword.
         code: package, version and sha256 of a user's network; empty for Fedge's.
-        input_shape: of one window (C, T) or image (C, H, W), row (C,) or other input.
+        input_shape: shape of one window (C, T) or image (C, H, W), row (C,) or other input.
         dtype: of raw windows: "float32", or "uint8", brightness 0..255, which is divided by 255, or "int64".
         channels: their names, in order.
         classes: their names, in the order of the logits; names of outputs if answers are numbers.

@@ -28,7 +28,7 @@ class Choice:
     """A stored model.
 
     Attributes:
-        name: in the file, "leaf-0" or "unseen-0".
+        name: name in the file, "leaf-0" or "unseen-0".
         why: the model's clients and the reason for the choice, in words.
     """
 
@@ -67,7 +67,7 @@ class Models:
         """Open a run's final.safetensors.
 
         Args:
-            path: of the file.
+            path: path of the file.
             folder: folder of its run, which is not searched for code; None: the file's folder.
             trust_code: trust the code of a network from outside Fedge, and remember this.
 

@@ -36,9 +36,9 @@ class Classifier(nn.Module):
         Args:
             network: takes windows as clients do.
             input_shape: (C, T) or (C, H, W).
-            mean: of each channel; none for no scaling.
+            mean: mean of each channel; empty without scaling.
             std: likewise.
-            dtype: of raw windows; "uint8" is divided by 255.
+            dtype: dtype of raw windows; "uint8" is divided by 255.
             says: kind of answers, see `fedge.inference.card.Card`.
         """
         super().__init__()

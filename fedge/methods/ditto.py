@@ -24,7 +24,7 @@ class Ditto(Algorithm):
 
     Args:
         strength: λ, at least 0.
-        epochs: of the personal model per leaf round; 0 for as long as the model itself trains.
+        epochs: epochs of the personal model per leaf round; 0 to train it as long as the leaf's model.
     """
 
     def __init__(self, strength: float = 1.0, epochs: int = 0) -> None:

@@ -30,8 +30,8 @@ class FedAla(Algorithm):
     Args:
         layers: p, parameters (weights and biases count) from the last one down.
         eta: step size of ω.
-        share: of the windows for learning ω, above 0 to 1.
-        threshold: of the deviation of ten losses.
+        share: share of the windows for learning ω, above 0 to 1.
+        threshold: limit on the deviation of ten losses.
         passes: at most, the first time.
     """
 

@@ -21,7 +21,7 @@ class FedBabu(Algorithm):
     """A fixed head, and fine-tuning.
 
     Args:
-        tune_epochs: of fine-tuning, at least 1.
+        tune_epochs: epochs of fine-tuning, at least 1.
         from_own: fine-tune the client's last trained model, not its served one.
     """
 

@@ -43,7 +43,7 @@ class Spread:
     """Distribution of a score over clients or leaves, which all count equally.
 
     Attributes:
-        mean: of the scores.
+        mean: mean of the scores.
         std: population standard deviation (divisor n).
         worst: the smallest, or the largest where less is better.
         p10: 10th percentile, linear between neighbours, or the 90th if less is better: a tenth do worse.

@@ -32,7 +32,7 @@ class Account:
         """Open the account.
 
         Args:
-            config: of the run.
+            config: configuration of the run.
             drawn: per leaf, (training clients in a leaf round, clients to draw from).
         """
         self._delta = config.delta

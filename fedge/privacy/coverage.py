@@ -158,7 +158,7 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
     """Quantities without noise: those with an effect on models first, those only recorded last.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         leaves: quantities leaving its clients.
     """
     kind, option = config.privacy.kind, _grouping_option(config)
@@ -183,7 +183,7 @@ def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
     """Raise ConfigError for a decision by a plain quantity not allowed with privacy.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         what: the part, by the name of its option: "train.algorithm mine:Method".
         sent: entry → description.
     """
@@ -206,9 +206,9 @@ def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
     """Terms of a private run, in one line before its first round.
 
     Args:
-        config: of the run.
-        library: that adds up the cost; None where none does.
-        leaves: as of `not_covered`.
+        config: configuration of the run.
+        library: library that adds up the cost; None without one.
+        leaves: as for `not_covered`.
     """
     words = _covered(config, leaves)
     if library is None and noise_multiplier(config.privacy):
@@ -234,11 +234,11 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
     """Privacy spent by a run, in one line.
 
     Args:
-        config: of the run.
-        epsilon: that was spent; None if not counted.
+        config: configuration of the run.
+        epsilon: ε spent; None if not counted.
         releases: leaf rounds, fine-tuning rounds included; on the virtual clock those of the device with the
             most (`fedge.devices.servers.private`).
-        leaves: as of `not_covered`.
+        leaves: as for `not_covered`.
     """
     if not noise_multiplier(config.privacy):
         return _covered(config, leaves)

@@ -77,11 +77,11 @@ def released_mean(
     no client sends: nothing of a client is in them, and noise would only wear them away, round by round.
 
     Args:
-        model: with which the leaf round began.
-        states: of the clients with accepted replies; finite, of the model's entries and shapes.
+        model: model at the start of the leaf round.
+        states: states of the clients with accepted replies; finite, with the model's entries and shapes.
         clip_norm: C, of this round.
         asked: n, the asked clients, at least as many as `states`.
-        noise_std: of the noise on every number of the mean; 0 adds none.
+        noise_std: standard deviation of the noise on every number of the mean; 0 adds none.
         rng: the noise is drawn from.
         sent: entries of the model that clients send, the same for all whatever their data; None for all.
     """

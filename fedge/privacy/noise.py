@@ -75,7 +75,7 @@ def normals(config: PrivacyConfig, seed: int, *where: int) -> Normals:
     """Source of the noise of one release.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         seed: root of the run's streams.
         where: leaf round, leaf or client and so on, from which seeded noise follows.
     """
@@ -90,9 +90,9 @@ def client_normals(
     """Source of the noise of one client's releases: the same noise for the same release.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         key: secret key of the client; unused if noise follows from the seed.
-        update: to be released; names, dtypes, shapes and numbers count.
+        update: update to be released; names, dtypes, shapes and numbers count.
         seed: root of the run's streams.
         where: leaf round, client and so on.
     """

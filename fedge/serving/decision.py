@@ -52,7 +52,7 @@ def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
 
     Args:
         config: section `gate`.
-        offers: to the leaf.
+        offers: offers to the leaf.
         has_own_line: as in `gate_decision`.
     """
     return not has_own_line and (not offers or (not config.enabled and len(offers) == 1))
@@ -150,9 +150,9 @@ def serve_decision(
 
     Args:
         leaf: changes.
-        decision: of its gate.
+        decision: decision of its gate.
         offer: made in this round, or None.
-        models: by role, those evaluated.
+        models: evaluated models, by role.
         tentatively: whether offers are trained for a round before the gate decides.
     """
     if decision.role == OWN:

@@ -111,10 +111,10 @@ class PairedScores:
     """Results of two models on the same windows, for tasks without right and wrong windows.
 
     Attributes:
-        score_own, score_offered: of both models, pooled over the windows.
+        score_own, score_offered: scores of both models, pooled over the windows.
         total, squares: sum, and sum of squares, of windows' gains by the offered model.
         windows: all of them, N ≥ 1.
-        higher_is_better: of the score.
+        higher_is_better: whether higher scores are better.
     """
 
     score_own: float
@@ -186,8 +186,8 @@ class GateResult:
         serves_offer: whether the leaf continues with the offered model.
         pair: the windows behind the scores; None without an offer.
         blend: λ of the offer; None without one (see `fedge.cloud.offers`).
-        role: of the leaf's next model, from its clients' evaluations.
-        unseen_role: of the unseen clients' model; None if the same.
+        role: role of the leaf's next model in its clients' evaluations.
+        unseen_role: role of the unseen clients' model; None if the same.
     """
 
     decision: Decision

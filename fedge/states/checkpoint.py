@@ -145,7 +145,7 @@ def odd_content(folder: Path, next_step: str = "") -> Iterator[None]:
     Checksums do not exclude this, because a faulty writer writes matching ones.
 
     Args:
-        folder: of the checkpoint.
+        folder: folder of the checkpoint.
         next_step: for the user, if no other checkpoint is tried.
     """
     try:

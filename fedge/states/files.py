@@ -66,7 +66,7 @@ class FileState(Mapping[str, np.ndarray]):
         """Map the file without checking its checksum.
 
         Args:
-            ticket: of the file.
+            ticket: ticket of the file.
             follow_links: whether the file may be a link to another.
 
         Raises:
@@ -220,7 +220,7 @@ def write_state(
     """Write a state under a temporary name, then move it to `path`.
 
     Args:
-        path: its target path.
+        path: path to write to.
         state: name → array.
         durably: wait for the disk, before and after the move.
         metadata: texts by name, for the header.

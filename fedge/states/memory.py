@@ -71,9 +71,9 @@ def write_memory(folder: Path, client: int, leaf_round: int, memory: State, dura
     """Write a version of a client's memory, packed; a version of the same round is replaced.
 
     Args:
-        folder: of all clients' files.
+        folder: folder of all clients' files.
         client: its partition id.
-        leaf_round: that leaves the version.
+        leaf_round: leaf round that writes the version.
         memory: packed.
         durably: wait for the disk; in a run's folder the checkpoint does.
 
@@ -156,7 +156,7 @@ class MemoryKeeper:
         """Keep the versions that `checkpoints` of the newest checkpoints need.
 
         Args:
-            folder: of all clients' files.
+            folder: folder of all clients' files.
             checkpoints: number kept; versions are kept for one more, since the oldest is removed only after
                 the newest is written.
         """

@@ -27,8 +27,8 @@ def packed(values: Mapping[str, Value], what: str) -> State:
     such as a norm in float32, would change its dtype from one round to the next.
 
     Args:
-        values: by name.
-        what: its name in errors.
+        values: values by name.
+        what: name of the values in errors.
 
     Raises:
         TypeError: one is none of these.
@@ -76,8 +76,8 @@ def arrays_by_name(values: object, what: str) -> State:
     """A state made by a user's code, unchanged.
 
     Args:
-        values: by name.
-        what: its name in errors.
+        values: values by name.
+        what: name of the values in errors.
 
     Raises:
         TypeError: it is no mapping of NumPy arrays.

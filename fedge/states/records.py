@@ -187,7 +187,7 @@ def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecor
     in memory.
 
     Args:
-        record: of any sender.
+        record: record from any sender.
         keep: as `fedge.states.shared.SharedStates.keep`.
     """
     held = entries(record)

@@ -55,7 +55,7 @@ class SharedStates:
         """Make the folder and remove those of killed runs.
 
         Args:
-            run_folder: of the run.
+            run_folder: folder of the run.
             enabled: if False, no folder is made and no state kept.
             memory: folder in memory, used if present; `MEMORY` by default.
             in_one_process: whether only this process uses the files, because clients share its memory: then

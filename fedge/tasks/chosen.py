@@ -214,9 +214,9 @@ def refuse_task_that_fails(
     """Raise ConfigError if a user's task, loss or metric fails on a few examples.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         outputs: U.
-        y: of a few examples of the run, at least two; None: two of each class are made up.
+        y: targets of at least two examples of the run; None: two of each class are made up.
         answers: of a model to them; None: normal noise in the task's shape.
     """
     import torch

@@ -28,10 +28,10 @@ class Score:
     Attributes:
         name: as in tables: lower-case letters, digits and underscores.
         of: sums over at least one example → the number.
-        higher_is_better: which direction is better.
-        unit: of the number; "share" for one of 0..1.
+        higher_is_better: whether higher scores are better.
+        unit: unit of the number; "share" for 0..1.
         words: name in reports; if empty, `name` with spaces.
-        lowest, highest: its range.
+        lowest, highest: range of the number.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Task:
         takes: the accepted y, in words.
         smooths: whether its loss supports `train.label-smoothing`.
         least_loss: the smallest possible loss.
-        loss_unit: of its loss.
+        loss_unit: unit of the loss.
         has_classes: whether y is one class per example, by which windows can be dealt and counted.
         native: whether the native step computes its loss.
         says: kind of output: "class" (softmax over axis 1), "classes" (each a sigmoid) or "numbers".
@@ -121,7 +121,7 @@ class Task:
         """Raise ValueError with the rule and the value found, unless y (N, …) fits this task.
 
         Args:
-            y: of all examples of a data set, or of a client.
+            y: targets of all examples of a data set, or of a client.
             outputs: U.
         """
 
@@ -166,8 +166,8 @@ class Task:
         """Fault in a client's sums, as (kind, detail), or None.
 
         Args:
-            sums: of the names, shapes and dtypes of `form`; the numbers may be anything.
-            examples: in the request to the client.
+            sums: sums with the names, shapes and dtypes of `form`, and any numbers.
+            examples: number of examples in the request to the client.
         """
         for name, array in sums.items():
             if not (np.abs(array.astype(np.float64)) <= _LARGEST_SUM).all():

@@ -112,7 +112,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
     """Raise ConfigError for an augmentation failing on examples x (N, …) of the run.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         x: a few inputs, as networks take them.
     """
     augment = augment_of(config)

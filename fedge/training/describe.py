@@ -31,7 +31,7 @@ def window_description(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> 
     """The description of windows by a model, computed in evaluation mode.
 
     Args:
-        model: on any device; without a linear layer, the logits are the features.
+        model: model on any device; without a linear layer, the logits are the features.
         x: float32 (N, C, T) or (N, C, H, W).
         y: int64 (N); for tasks without classes, all windows are one class.
         classes: U.

@@ -59,8 +59,8 @@ class StepSpeeds:
     """Steps of training per second on one machine, with one network.
 
     Attributes:
-        cores: of all cores together, a client on each.
-        plain: of one GPU, one client at a time.
+        cores: speed of all cores together, a client on each.
+        plain: speed of one GPU, one client at a time.
         graph: the same, with steps recorded as graphs.
     """
 
@@ -79,8 +79,8 @@ class TrainingPlaces:
     """Numbers of places where a run's clients can train at the same time.
 
     Attributes:
-        cores: on cores.
-        gpus: on GPUs.
+        cores: number of places on cores.
+        gpus: number of places on GPUs.
     """
 
     cores: int
@@ -143,8 +143,8 @@ def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, to
     pass, times three. The model's statistics and mode may change.
 
     Args:
-        model: on the CPU.
-        input_shape: of one window, (C, T), (C, H, W) or (T,).
+        model: model on the CPU.
+        input_shape: shape of one window, (C, T), (C, H, W) or (T,).
         batch: windows per step.
         tokens: inputs are int64.
     """

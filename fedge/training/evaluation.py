@@ -79,7 +79,7 @@ def evaluate_parts(
     BatchNorm uses its running statistics and does not change them.
 
     Args:
-        model: on the device to evaluate on.
+        model: model on the device to evaluate on.
         x: float32 or int64 (N, …), N ≥ 1; any device; read only.
         y: (N, …), as the task takes it.
         sizes: windows of each part, e.g. validation and test; each at least 1, N in sum.
@@ -87,7 +87,7 @@ def evaluate_parts(
             allocator's limit. Changes speed and memory only (and last bits of sums).
         threads: torch threads on the CPU.
         kernel: as in `LocalTraining`.
-        task: whose loss and sums.
+        task: task that gives loss and sums.
 
     Raises:
         ValueError: there is no window, or shapes or sizes do not fit.

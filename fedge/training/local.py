@@ -55,7 +55,7 @@ def train(
     wherever `x` lies in memory.
 
     Args:
-        model: on the device to train on.
+        model: model on the device to train on.
         x: float32 or int64 (N, …), N ≥ 1; any device; read only, may be a memory-mapped file.
         y: (N, …), as the task takes it.
         settings: step size, options and threads.
@@ -152,9 +152,9 @@ def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, taken: int) -
     """Mean loss over a pass's windows, from that of each batch (K,); all but the last are of one size.
 
     Args:
-        per_step: of each batch.
-        windows: of all these batches.
-        batch_size: of all but the last.
+        per_step: mean loss of each batch.
+        windows: number of windows in all these batches.
+        batch_size: size of all batches but the last.
         taken: steps before them.
 
     Raises:

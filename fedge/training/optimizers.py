@@ -139,7 +139,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
     """Raise ConfigError for an optimiser whose constructor fails, or whose step needs more than gradients.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
     """
     what, given = f"train.optimizer {config.optimizer}", optimizer_arguments(config)
     code = OPTIMIZERS.load(config.optimizer)

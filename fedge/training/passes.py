@@ -18,7 +18,7 @@ def steps_of_passes(windows: int, batch_size: int, epochs: int, steps: int = 0) 
     """Optimiser steps in each pass over the windows.
 
     Args:
-        windows: of the client, at least 1.
+        windows: number of the client's windows, at least 1.
         batch_size: windows per step; the last step of a whole pass may have fewer.
         epochs: passes, where `steps` is 0.
         steps: H, in place of epochs; the last pass may stop before its end.
@@ -54,7 +54,7 @@ def mean_steps(windows: Iterable[int], batch_size: int, epochs: int) -> int:
     Args:
         windows: n_i of all training clients.
         batch_size: windows per step.
-        epochs: of the mean client.
+        epochs: epochs of the mean client.
 
     >>> mean_steps([10, 100, 40], batch_size=25, epochs=2)  # 50 windows on average: two batches, twice
     4

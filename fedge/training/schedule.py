@@ -15,10 +15,10 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0, kerne
     """The settings of local training in a global round (1, 2, …), with this round's step size.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         global_round: 1, 2, …
-        steps: in place of epochs; 0 for epochs.
-        kernel: of the run; see `step_kernel`.
+        steps: number of steps, in place of epochs; 0 for epochs.
+        kernel: kernel of the run; see `step_kernel`.
 
     >>> from fedge.config.sections.train import TrainConfig
     >>> [round(local_training(TrainConfig(lr=0.1, lr_decay=0.5), r).lr, 4) for r in (1, 2, 3)]
@@ -49,7 +49,7 @@ def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
     """Every client's steps in a leaf round in place of epochs; 0 for epochs.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         windows: training windows of all training clients.
     """
     if isinstance(config.local_steps, int):
@@ -61,7 +61,7 @@ def step_kernel(config: TrainConfig, settled: str = "") -> str:
     """Kernel of the steps: `train.kernel`, or PyTorch for models unsupported by the native step.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         settled: kernel of all processes of the run, in place of `train.kernel`; empty if not known.
     """
     return settled or config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

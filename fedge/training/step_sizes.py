@@ -105,7 +105,7 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
     """Raise ConfigError for a schedule that fails, or gives a round a step size too small to move weights.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         rounds: global rounds of the run.
     """
 

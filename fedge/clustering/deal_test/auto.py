@@ -23,7 +23,7 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[de
     Deals come from the same streams throughout the run, so equal updates have equal tests.
 
     Args:
-        likeness: of updates from one start.
+        likeness: likeness of updates from one start.
         config: its `level` is used.
         seed: root of the run's streams.
     """
@@ -43,8 +43,8 @@ def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], see
     """p of one cut of some leaves, compared with all cuts in all deals of their clients.
 
     Args:
-        likeness: of updates from one start.
-        leaves: that are cut, in order.
+        likeness: likeness of updates from one start.
+        leaves: the leaves to cut, in order.
         part: those of one side.
         seed: root of the run's streams.
     """

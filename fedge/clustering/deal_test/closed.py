@@ -160,7 +160,7 @@ class DealTests:
         exact as without.
 
         Args:
-            leaves: that are tested.
+            leaves: the leaves to test.
             partition: of all leaves of the hypothesis; if empty, nothing else is examined.
         """
         others: Partition = tuple(g for g in partition if g != leaves) if len(leaves) == FEWEST_LEAVES else ()
@@ -220,7 +220,7 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
     Args:
         floors: the smallest possible p of each group.
         clients: of each group.
-        level: of the partition.
+        level: level of the partition.
 
     >>> [round(share, 4) for share in levels_of_groups([0.0286, 0.0005], [8, 16], 0.05)]
     [0.0356, 0.0144]
@@ -271,7 +271,7 @@ class ClosedTest:
         """Keep tests, leaves and level.
 
         Args:
-            tests: of sets of leaves.
+            tests: tests of sets of leaves.
             leaves: all of them, at least two.
             level: `cluster.level`: of every partition; "auto": 0.01 where four times their smallest p
                 together are no more, else 0.05.

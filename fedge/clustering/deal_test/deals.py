@@ -73,11 +73,11 @@ class DealTest:
     """Result of the test on one set of leaves.
 
     Attributes:
-        leaves: that were tested.
+        leaves: the tested leaves.
         parts: the best cut of them in two.
         statistic: standing of the cut, to nine digits.
-        p: of the test, 1/deals at least.
-        level: at which the cut stands.
+        p: p-value of the test, at least 1/deals.
+        level: level of the test.
         deals: number of deals compared.
         exact: whether these are all possible deals.
     """
@@ -127,9 +127,9 @@ class Compared(NamedTuple):
     Attributes:
         labels: (S,) int64, 0 and 1, leaf 0 in part 0.
         statistic: standing of the cut.
-        p: of the test.
-        deals: how many were looked at.
-        exact: whether these are all there are.
+        p: p-value of the test.
+        deals: number of deals compared.
+        exact: whether these are all possible deals.
         explained: (M,) by each similarity's best cut, −log of the share left within the parts.
         of_deals: (D, M) the same of every deal, the actual one among them.
     """
@@ -241,7 +241,7 @@ def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> t
     Args:
         separation: (D, M, S // 2) of all deals, the observed one first.
         standing: the same, less the mean of the null and over its standard deviation.
-        first: of the null deals.
+        first: index of the first null deal.
     """
     best = standing[0].argmax(axis=1)
     reached = (separation[first:] >= separation[0] - ROUNDING).mean(axis=0)
@@ -256,7 +256,7 @@ def _statistic(height: np.ndarray, share: np.ndarray, first: int) -> tuple[np.nd
     Args:
         height: (D, M) largest standings of all deals, the observed one first.
         share: (D, M) explained by the same cuts.
-        first: of the null deals.
+        first: index of the first null deal.
     """
     null = np.sort(height[first:], axis=0)
     below = [np.searchsorted(of, own - ROUNDING) for of, own in zip(null.T, height.T, strict=True)]

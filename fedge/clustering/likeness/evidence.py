@@ -50,7 +50,7 @@ class Answers:
             not asked, did not answer, or the loss was not finite.
         windows: (K,) validation windows of each client.
         leaf_of: (K,) each client's leaf.
-        downlink_bytes: of the sent models.
+        downlink_bytes: bytes of the sent models.
         clients: (K,) partition ids, ascending.
         moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
         accuracies: role → (K,) the task's first score on the same windows, oriented so that more is better:
@@ -123,7 +123,7 @@ class Evidence:
         dispersion: (S,) mean squared distance of a leaf's client models, in their last leaf round, from their
             plain mean, over the trainable entries; 0 for a leaf of one client, NaN for one without trained
             clients. None if not needed by the method.
-        memory: of a `fedge.clustering.cloud_part.CloudPart`, may be changed.
+        memory: memory of a `fedge.clustering.cloud_part.CloudPart`, which may change it.
     """
 
     models: Sequence[State]

@@ -23,7 +23,7 @@ class Likeness:
     Attributes:
         cosines: (M, K, K) float64, of parameters and, where a model has them, of BatchNorm statistics.
         leaf_of: (K,) int64, the leaf of each client, in order of the clients' ids.
-        global_round: in which the updates were made.
+        global_round: global round of the updates.
         windows: (K,) int64, training windows of each client; None where nobody has said.
         clients: (K,) int64 ids, ascending; None where nobody has said.
     """
@@ -95,7 +95,7 @@ class Updates:
 
         Args:
             start: the one model from which all clients train.
-            parameter_names: its trainable entries.
+            parameter_names: the model's trainable entries.
             global_round: 1, 2, …
         """
         kinds = [list(parameter_names), _statistics(start, parameter_names)]
@@ -171,7 +171,7 @@ def even_windows(windows: Sequence[int]) -> int:
     its own stratum, costs the others no more.
 
     Args:
-        windows: of each client.
+        windows: number of windows of each client.
 
     >>> even_windows([90, 100, 130]), even_windows([100, 110, 200, 1500]), even_windows([8, 100, 110])
     (0, 100, 50)

@@ -149,7 +149,7 @@ def words(event: GroupEvent, what: str = "leaves") -> str:
     """An event in words.
 
     Args:
-        event: of a step.
+        event: event of a step.
         what: is grouped: leaves, or a server's children, by their numbers below it.
     """
     if event["kind"] == "split":

@@ -65,7 +65,7 @@ def standardised_gain(said: ByClass, parts: Sequence[tuple[int, ...]]) -> float 
     """Fall of the log error for people with all classes: the mean over parts of leaves.
 
     Args:
-        said: of the clients.
+        said: predictions on the clients' windows.
         parts: parts of leaves whose clients judge; those where no client evaluated both models are left out.
 
     Two classes with as many windows each; the present model has 6 of 8 right, the proposed one 7:

@@ -120,10 +120,10 @@ def split(
 
     Args:
         vectors: (S, P).
-        members: of each cluster.
+        members: members of each cluster.
         most: clusters.
         may: tells whether a cluster of at least two leaves is to be cut.
-        eigenvector: of `split_by_eigenvector`.
+        eigenvector: as in `split_by_eigenvector`.
     """
     found = [list(cluster) for cluster in members]
     at = 0
@@ -182,7 +182,7 @@ def metropolis_hastings(
 
     Args:
         vectors: (S, P).
-        members: of each cluster.
+        members: members of each cluster.
         alpha: α₀.
         most: largest number of clusters, at least 1.
         sweeps: number of proposals.

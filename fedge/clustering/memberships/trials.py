@@ -94,7 +94,7 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
     Args:
         falls: (K,) its decrease at each client; NaN where unknown.
         leaf_of: (K,) the leaf of each client.
-        parts: of leaves.
+        parts: parts of leaves.
     """
     of_parts = [falls[np.isin(leaf_of, part)] for part in parts]
     known = [part[np.isfinite(part)] for part in of_parts]
@@ -156,7 +156,7 @@ def groups_after_moves(
         said: the answers.
         labels: (S,) in force.
         blocked: leaves with another proposed change, of themselves or their clusters.
-        min_gain: by how much log loss must fall.
+        min_gain: least fall of log loss.
     """
     after = labels.copy()
     closed = set(labels[list(blocked)].tolist())
@@ -182,7 +182,7 @@ def merged(
         said: the answers.
         labels: (S,) in force.
         blocked: leaves of clusters with another proposed change.
-        min_gain: by how much more a neighbour's model may lose, in either direction.
+        min_gain: excess loss allowed to a neighbour's model, in either direction.
     """
     closed = set(labels[list(blocked)].tolist())
     excess: dict[tuple[int, int], float] = {}

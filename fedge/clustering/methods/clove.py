@@ -66,8 +66,8 @@ def clove(
     """Let the leaves of a cluster of loss vectors take one of the cloud's `cluster.count` models.
 
     Args:
-        evidence: with answers.
-        config: of the run.
+        evidence: evidence with answers.
+        config: configuration of the run.
         before: (S,) labels in force, or None.
         losses_on: split of the windows with these losses, for which the cloud asks.
         unknown: whether to estimate the number of clusters, at most `cluster.count`; else it is that number.

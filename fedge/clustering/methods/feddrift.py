@@ -82,8 +82,8 @@ def feddrift(
     """Give leaves with falling accuracy their own models, and merge equally good models.
 
     Args:
-        evidence: with answers and the cloud's `cluster.count` models.
-        config: of the run.
+        evidence: evidence with answers and the cloud's `cluster.count` models.
+        config: configuration of the run.
         before: (S,) labels in force, or None.
         delta: δ, fall in accuracy (0..1) counted as drift.
         merge: δ', loss in accuracy up to which models merge; 0: as `delta`.

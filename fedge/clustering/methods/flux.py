@@ -43,8 +43,8 @@ def flux(
     """Group leaves by descriptions of their clients' windows, once, in round `split_round`.
 
     Args:
-        evidence: with answers where leaves are to be grouped.
-        config: of the run.
+        evidence: evidence, with answers if leaves should be grouped.
+        config: configuration of the run.
         before: (S,) labels in force, or None.
         split_round: global round of the grouping, for which the cloud asks clients.
         scale: factor to ε.

@@ -84,8 +84,8 @@ def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *
     """Let every leaf take the candidate with the lowest loss at its clients.
 
     Args:
-        evidence: with answers.
-        config: of the run.
+        evidence: evidence with answers.
+        config: configuration of the run.
         before: (S,) labels in force, or None.
         losses_on: split of the windows with these losses, for which the cloud asks.
     """

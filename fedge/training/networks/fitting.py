@@ -13,7 +13,7 @@ def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, token
     Args:
         config: its task is read.
         outputs: U.
-        y_shape: of one example's y.
+        y_shape: shape of the y of one example.
         tokens: inputs are int64.
 
     >>> fit_of(TrainConfig(task="sequence"), 27, (16,), tokens=True)

@@ -42,7 +42,7 @@ def build_model(
     model is initialised by its own code (`fedge.training.networks.own_models`).
 
     Args:
-        name: of `fedge.config.registers.parts.MODELS`, or a user's own.
+        name: name in `fedge.config.registers.parts.MODELS`, or of a user's model.
         input_shape: (C, T) or (C, H, W), each at least 1 (`cnn-pool`: at least 4 samples).
         classes: number of logits, at least 1.
         generator: a CPU generator; it advances.
@@ -85,7 +85,7 @@ def initialised(model: _Network, generator: torch.Generator) -> _Network:
     """A network made on the meta device on the CPU, its weights drawn from `generator` alone.
 
     Args:
-        model: of convolutions, linear layers and BatchNorm.
+        model: network of convolutions, linear layers and BatchNorm.
         generator: a CPU generator; it advances.
     """
     with torch.no_grad():
@@ -128,7 +128,7 @@ def variance_names(model: nn.Module, input_shape: Shape, tokens: bool = False) -
     that number in a step.
 
     Args:
-        model: on the CPU; unchanged.
+        model: model on the CPU; unchanged.
         input_shape: (C, T) or (C, H, W), or others.
         tokens: whether inputs are int64, from 0 on; else float32.
     """

@@ -67,7 +67,7 @@ def build_own(
     """A user's model with initial weights, on the CPU, in training mode.
 
     Args:
-        name: in errors.
+        name: name of the model in errors.
         factory: class or function.
         input_shape: (C, T) or (C, H, W).
         classes: number of logits.
@@ -127,8 +127,8 @@ def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn
     Large models are not made twice. Code that seeds PyTorch has the same initial weights under every seed.
 
     Args:
-        name: in errors.
-        model: from `build_own`.
+        name: name of the model in errors.
+        model: a model from `build_own`.
         again: builds another one from the same seed.
     """
     if model in _seeded_by_themselves:
@@ -296,8 +296,8 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
     runs through all layers. The model's buffers change, as by a step on two inputs.
 
     Args:
-        name: in errors.
-        model: from `build_own`.
+        name: name of the model in errors.
+        model: a model from `build_own`.
         inputs: (2, …), windows of the run.
     """
     trained = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}

@@ -14,8 +14,8 @@ def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool
     large inputs; token networks cannot be given such inputs, so only softmax is detected there.
 
     Args:
-        network: with its initial weights; left in training mode.
-        input_shape: of one example.
+        network: network with its initial weights; left in training mode.
+        input_shape: shape of one example.
         tokens: inputs are int64.
 
     >>> last_function(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), (4,), tokens=False)

@@ -30,11 +30,11 @@ def drawn_network(
     """The run's network with weights drawn from the seed, the same on every machine.
 
     Args:
-        config: of the run.
-        seed: of the run.
-        input_shape: of one window.
+        config: configuration of the run.
+        seed: seed of the run.
+        input_shape: shape of one window.
         classes: number of outputs.
-        y_shape: of the answer to one window.
+        y_shape: shape of the target of one window.
         tokens: inputs are int64.
         number: 0 for the model of all leaves; 1, 2, … for further initial models.
     """
@@ -64,9 +64,9 @@ def refuse_other_weights(found: State, own: State, config: TrainConfig) -> None:
     """Raise ConfigError for the first entry missing from a model, not finite or of another form.
 
     Args:
-        found: of `train.start`.
+        found: state from `train.start`.
         own: the model's state.
-        config: of the run.
+        config: configuration of the run.
     """
     what = f"train.start {config.start}"
     if not found:
