@@ -130,7 +130,7 @@ def _deviations(part: ChannelSums) -> list[float]:
 
 
 def _usual(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E and c of each channel (C), from the clients' sizes d (K, C); E is infinite where nobody can tell."""
+    """E and c of each channel (C), from the clients' sizes d (K, C); E is infinite if unknown."""
     usual, factors = np.zeros(sizes.shape[1]), np.full(sizes.shape[1], _FACTOR)
     for channel, column in enumerate(sizes.T):
         usual[channel] = _large(column)
@@ -216,5 +216,5 @@ def _reason(one: WindowsReport | None, usual: tuple[Any, ...] | None, known: Win
 
 
 def _kind(one: WindowsReport | None) -> tuple[Any, ...]:
-    """The properties that the windows of all clients share; none where a client names no windows."""
+    """The properties that must be the same for all clients' windows; empty for a client without windows."""
     return () if one is None else tuple(getattr(one, name) for name in KIND)

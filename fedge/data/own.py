@@ -201,7 +201,7 @@ def partition_of_node(node_config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def names_own_data(node_config: Mapping[str, Any]) -> bool:
-    """Whether a node's configuration says where the client's windows are."""
+    """Whether a node's configuration names the client's windows."""
     return any(key in node_config for key in (FOLDER, OWN, SHARE))
 
 

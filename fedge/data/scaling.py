@@ -33,7 +33,7 @@ class ChannelSums:
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and standard deviation of each channel (C), rounded to float32; empty where nothing is scaled."""
+    """Mean and standard deviation of each channel (C), rounded to float32; empty without scaling."""
 
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()

@@ -53,7 +53,7 @@ def _shares_of_others(cloud: Evidence) -> np.ndarray:
 
 
 def scores(cloud: Evidence, role: str) -> np.ndarray:
-    """Score of a role's model at each leaf, (S,): mean over clients' windows, NaN where none answered."""
+    """Score of a role's model at each leaf, (S,): mean over clients' windows, NaN without answers."""
     found = np.full(len(cloud.weights), np.nan)
     if cloud.answers is not None and role in cloud.answers.accuracies:
         scored, windows = cloud.answers.accuracies[role], cloud.answers.windows

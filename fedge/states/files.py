@@ -150,7 +150,7 @@ _METADATA = "__metadata__"  # safetensors' own word
 
 
 def _entries_of(content: mmap.mmap) -> tuple[_Entries, dict[str, str]]:
-    """Entry → (dtype, shape, where its bytes begin), which lie in the file, and the header's texts."""
+    """Entry → (dtype, shape, offset of its bytes), checked to be inside the file, and the header's texts."""
     length = int.from_bytes(content[:8], "little")
     entries: _Entries = {}
     header = json.loads(content[8 : 8 + length])

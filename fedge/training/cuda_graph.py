@@ -63,7 +63,7 @@ class GraphedStep:
 
 
 def graphed_or_plain(step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) -> Step:
-    """`step` as a graph, or `step` itself where a graph does not work (logged).
+    """`step` as a graph, or `step` itself if a graph does not work (logged).
 
     `x` (N, C, T) float32 and `y` (N,) int64 are a batch of the common size; `state` holds the tensors changed
     by a step, of any shape.

@@ -93,7 +93,7 @@ def chosen_device(
     """The device for a run's clients, `CORES` or `GPU`, and the reason in words.
 
     Args:
-        places: where clients could train.
+        places: numbers of places for clients' training.
         gflop: billions of operations in a step's products; None if they cannot be counted.
         measured: speeds of this network on this machine; None if they have not been measured.
         is_recorded: a GPU records steps as graphs; see `would_record`.

@@ -27,7 +27,7 @@ class Kernel:
     Attributes:
         name: "torch", or "native NAME", NAME of a set of kernels.
         why: reason for not using a requested native step; empty otherwise.
-        unlike: other kernels of other processes, in words; empty where all have the same.
+        unlike: differing kernels of other processes, in words; empty if all have the same.
     """
 
     name: str

@@ -28,7 +28,7 @@ class Optimizer(Protocol):
     """Optimiser of the weights.
 
     Attributes:
-        memory: tensors kept between steps and changed in place; None where they are not known.
+        memory: tensors kept between steps and changed in place; None if unknown.
     """
 
     memory: list[Tensor] | None

@@ -27,9 +27,9 @@ leaves of four clients have 35: a similarity without information also has a best
 distinguishes this from groups; so do other groups, if any (`DealTests.of`). The number of groups is decided
 by several such tests (`fedge.clustering.deal_test.closed`).
 
-Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
-(strata, `fedge.clustering.likeness.updates.size_strata`): a leaf of large clients alone is the same in every
-deal, and no evidence.
+If clients differ in size, which is known and does not make a group, each is dealt among clients of about its
+size (strata, `fedge.clustering.likeness.updates.size_strata`): a leaf that has all large clients is then the
+same in every deal, and no evidence.
 
 Its limit: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
 (`fedge.clustering.deal_test.reach`), however many rounds or windows there are.

@@ -91,7 +91,7 @@ def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
 def draws_for(floor: float) -> int:
     """Number of deals, so that an entirely different leaf is hardly ever missed by chance.
 
-    p of such a leaf is 1 + a binomial count, over the draws + 1. Where its smallest p is close to the level,
+    p of such a leaf is 1 + a binomial count, over the draws + 1. If its smallest p is close to the level,
     1,999 draws would often put it above (in 11 % of tests at six leaves of three clients).
 
     Args:

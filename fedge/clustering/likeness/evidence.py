@@ -86,7 +86,7 @@ class CrossLosses:
 
     @classmethod
     def from_state(cls, state: State) -> "CrossLosses":
-        """Cross-losses with these arrays, by name; ValueError where they do not belong together."""
+        """Cross-losses with these arrays, by name; ValueError if they do not belong together."""
         return cls(state["losses"], state["windows"], state["leaf_of"])
 
     def refuse_others(self, leaves: int) -> None:

@@ -24,8 +24,8 @@ class Likeness:
         cosines: (M, K, K) float64, of parameters and, where a model has them, of BatchNorm statistics.
         leaf_of: (K,) int64, the leaf of each client, in order of the clients' ids.
         global_round: global round of the updates.
-        windows: (K,) int64, training windows of each client; None where nobody has said.
-        clients: (K,) int64 ids, ascending; None where nobody has said.
+        windows: (K,) int64, training windows of each client; None if unknown.
+        clients: (K,) int64 ids, ascending; None if unknown.
     """
 
     cosines: np.ndarray

@@ -17,7 +17,7 @@ class GroupEvent(TypedDict):
     """One change of clusters.
 
     Attributes:
-        kind: "split", "merge", or "move" where leaves go from one cluster to another.
+        kind: "split", "merge", or "move" if leaves go from one cluster to another.
         before: the affected clusters, as leaves.
         after: the same after the change.
     """
@@ -89,7 +89,7 @@ class Membership:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`; ValueError where they are none."""
+        """Restore the result of `facts`; ValueError for anything else."""
         self.labels, self.candidate = (
             None
             if facts[name] is None

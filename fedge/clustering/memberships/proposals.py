@@ -102,8 +102,8 @@ def towards(
 
     A cluster with more than two parts is split one cut at a time, the coarsest first, each cut with its own
     trial. If this cut was refused, all of its parts are proposed at once: each side may contain groups of two
-    kinds, visible to finer cuts only. Where they were refused, too, so are the groups between: every trial is
-    of a partition allowed by the tests.
+    kinds, visible to finer cuts only. If that was refused, too, the groups in between are proposed: every
+    trial is of a partition allowed by the tests.
 
     Args:
         target: (S,) found by the tests.
@@ -217,7 +217,7 @@ class Proposals:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`; ValueError where they are none."""
+        """Restore the result of `facts`; ValueError for anything else."""
         found = facts["labels"]
         self.labels = None if found is None else group_labels(found, "labels of proposals", len(found))
         self.agreed, self.failed = (

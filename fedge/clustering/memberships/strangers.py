@@ -5,7 +5,7 @@ evaluate, on validation windows, in one exchange,
 
     present     the mean of the *other* leaves' models in their leaf's cluster
     proposed    the mean of the *other* leaves' forks in the cluster that is proposed for it
-    neighbour   where a cluster is to come apart, the mean of the forks of the other part
+    neighbour   if a cluster may be split, the mean of the forks of the other part
     cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, which are drawn)
     without-u   for a leaf that is or would be alone: the common model trained by its clients other than u,
                 for lack of other leaves; for one round if the leaf is alone, for as many as forks train if it
@@ -213,7 +213,7 @@ def _each(said: Mapping[str, np.ndarray], roles: Sequence[str], unknown: np.ndar
 def _by_class(
     answers: Answers, present: Sequence[str], proposed: Sequence[str], taught: np.ndarray | None
 ) -> ByClass | None:
-    """Right answers of two models, a role of each per client; None where leaves hardly differ in classes."""
+    """Correct predictions of two models, a role per client each; None if leaves hardly differ in classes."""
     if not answers.confusions or taught is None or not taught.size:
         return None
     clients, classes = len(answers.clients), taught.shape[1]

@@ -5,7 +5,7 @@ The gain of a change, in log loss, is the mean over its parts of the mean over t
     gain = log(loss, present) − log(loss, proposed)
 
 so that one departing leaf counts as much as the many remaining. A split or a move must gain more than
-`cluster.min-gain`; a merge may lose as much, because fewer clusters are simpler. Where leaves differ much in
+`cluster.min-gain`; a merge may lose as much, because fewer clusters are simpler. If leaves differ much in
 their classes, a split or a move must gain as much for people with the classes of all leaves instead, and
 lose no more than that in log loss (`fedge.clustering.memberships.mixture`). Questions and answers:
 `fedge.clustering.memberships.strangers`. Shape letters: S leaf servers, K clients.

@@ -53,7 +53,7 @@ class Pool:
         return [self.models[candidate] for candidate in taken]
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where the models lie."""
+        """Let `keep` decide where the models are stored."""
         self.models = [keep(model) for model in self.models]
 
     def states(self) -> dict[str, State]:
@@ -65,7 +65,7 @@ class Pool:
         return None if self.taken is None else self.taken.tolist()
 
     def restore(self, states: Mapping[str, State], facts: Any) -> None:
-        """Restore the result of `states` and `facts`; ValueError where they are none of these models."""
+        """Restore the result of `states` and `facts`; ValueError if they do not fit these models."""
         self.models = [
             state(states[role(candidate)], like, "a model of the cloud's")
             for candidate, like in enumerate(self.models)

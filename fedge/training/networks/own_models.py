@@ -155,7 +155,7 @@ def _called(
 
 
 def _how_to_call(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """The next step after a call that failed: another signature where it could not take the call."""
+    """The next step after a failed call: another signature if this one does not accept the call."""
     fixing = "fix it, or change train.model-args"
     try:
         signature = inspect.signature(factory)
@@ -420,7 +420,7 @@ class OwnDraws(TorchDispatchMode):
 
 
 def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
-    """Where an operation draws: on the device of its tensors, or on its named one.
+    """Device on which an operation draws: that of its tensors, or the one named in its arguments.
 
     >>> _device_of((torch.zeros(1),), {}), _device_of((3,), {"device": "meta"}), _device_of((), {})
     (device(type='cpu'), device(type='meta'), device(type='cpu'))
