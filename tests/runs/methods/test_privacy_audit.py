@@ -34,8 +34,8 @@ def scaled_noise(monkeypatch, factor):
     """As a wrong sensitivity, a forgotten factor or a switched-off line would do."""
     real_mean, real_std = private_mean.released_mean, at_client.local_noise_std
 
-    def released(model, states, clip_norm, asked, noise_std, rng):
-        return real_mean(model, states, clip_norm, asked, noise_std * factor, rng)
+    def released(model, states, clip_norm, asked, noise_std, rng, sent=None):
+        return real_mean(model, states, clip_norm, asked, noise_std * factor, rng, sent)
 
     monkeypatch.setattr(private_mean, "released_mean", released)
     monkeypatch.setattr(at_client, "local_noise_std", lambda config: real_std(config) * factor)
@@ -44,8 +44,8 @@ def scaled_noise(monkeypatch, factor):
 def no_clipping(monkeypatch):
     real = private_mean.released_mean
 
-    def released(model, states, clip_norm, asked, noise_std, rng):
-        return real(model, states, 1e30, asked, noise_std, rng)
+    def released(model, states, clip_norm, asked, noise_std, rng, sent=None):
+        return real(model, states, 1e30, asked, noise_std, rng, sent)
 
     monkeypatch.setattr(private_mean, "released_mean", released)
     monkeypatch.setattr(at_client, "clipped", lambda start, end, norm: (dict(end), True))
