@@ -169,11 +169,11 @@ WAYS = {
     "Ray": partial(on, sys.executable, *RAY),
     "in process, newest Flower": partial(on, NEWEST),
     "Ray, newest Flower": partial(on, NEWEST, *RAY),
-    "three leaf servers, their clients threads": partial(on_leaves, of_nodes=False),
+    "three leaf servers, clients in threads": partial(on_leaves, of_nodes=False),
     "three leaf servers, a SuperLink with TLS and keys each": partial(on_leaves, of_nodes=True),
     "Ray cluster of three nodes that share no files": on_three_ray_nodes,
     "SuperLink with TLS and keys, nodes that share no files": on_machines,
-    "three leaf servers, their clients threads, newest Flower": partial(
+    "three leaf servers, clients in threads, newest Flower": partial(
         on_leaves, of_nodes=False, python=NEWEST
     ),
     "three leaf servers, a SuperLink with TLS and keys each, newest Flower": partial(
