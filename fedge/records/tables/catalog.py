@@ -19,13 +19,13 @@ PARTITION = Table(
         Column("client", INT, "", USUAL["client"], at("client")),
         Column("leaf", INT, "", USUAL["leaf"], at("leaf")),
         Column("split", TEXT, "", "`train`, `val` or `test`", at("split")),
-        Column("user", TEXT, "", "who was recorded", at("user")),
+        Column("user", TEXT, "", "recorded person", at("user")),
         Column("device", TEXT, "", "recording device", at("device")),
         Column(
             "class",
             TEXT,
             "",
-            "the client's class, also where a scenario renames it",
+            "the client's class, as renamed by a scenario",
             at("label"),
         ),
         Column("windows", INT, "windows", "windows with all of these", at("windows")),
@@ -43,12 +43,12 @@ _PAGE = """# The tables of a run
 
 <!-- printed by `fedge tables`, from fedge/records/tables/catalog.py -->
 
-Tables for `fedge.load_run` (Polars frames) and spreadsheets. A cell is empty where nothing was measured.
-In the files, names that begin with `=`, `+`, `-` or `@` have a `'` before them, so that no spreadsheet takes
-them as a formula; `load_run` gives them without.
+Tables for `fedge.load_run` (Polars frames) and spreadsheets. A cell is empty if nothing was measured.
+In the files, names that begin with `=`, `+`, `-` or `@` get a leading `'`, so that spreadsheets do not read
+them as formulas; `load_run` removes it.
 Scores are those of served models unless stated otherwise. Shares are 0..1, losses are mean cross-entropies
 in nats. std is the population standard deviation, Jain's index (Σx)² / (n Σx²). Numbers have the fewest
-digits that give the same float back. Columns of several tables:
+digits that restore the same float. Columns shared by several tables:
 
 """
 

@@ -24,7 +24,7 @@ USUAL = {
     "client": "partition id, from 0",
     "unseen_client": "1: holds users out of training; 0: trains",
     "worker": "number of the worker, from 0",
-    "machine": "address on a cluster; in a deployment its first answering client, as `client 3`; empty: the "
+    "machine": "address on a cluster; in a deployment, its first client to reply, as `client 3`; empty: the "
     "server's",
     "job": "number of the job in the run",
     "device": "partition id of the device's client",

@@ -24,7 +24,7 @@ def _outcome(row: "JobRow") -> str:
 
 
 _ON_TWO_TIERS = (
-    Column("at_work", INT, "clients", "clients at work", at("at_work")),
+    Column("at_work", INT, "clients", "busy clients", at("at_work")),
     Column("leaf_versions", INT, "", "models made by leaves, over all leaves", at("leaf_versions")),
     Column(
         "cloud_staleness",
@@ -63,10 +63,10 @@ def _versions(score: Score) -> Table:
                 "evaluation",
                 INT,
                 "",
-                "from 1, the global round of other tables",
+                "number, from 1; `global_round` in other tables",
                 at("evaluation"),
             ),
-            Column("virtual_s", FLOAT, "virtual s", "when", at("virtual_s")),
+            Column("virtual_s", FLOAT, "virtual s", "time of the evaluation", at("virtual_s")),
             Column("version", INT, "", "models made by the server", at("version")),
             Column("updates", INT, "jobs", "jobs with used results", at("updates")),
             Column("jobs", INT, "jobs", "ended jobs", at("jobs")),
@@ -97,14 +97,14 @@ def _versions(score: Score) -> Table:
                 "utilisation",
                 FLOAT,
                 "share",
-                "share of places' time in which a device was at work",
+                "share of the places' time in which a device was busy",
                 at("utilisation"),
             ),
             Column(
                 "wasted",
                 FLOAT,
                 "share",
-                "share of the time at work spent on lost jobs",
+                "share of busy time spent on lost jobs",
                 at("wasted"),
             ),
             Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
@@ -127,7 +127,7 @@ VERSIONS = _versions(CLASSIFICATION.scores[0])
 
 JOBS = Table(
     "devices/jobs.csv",
-    "A row per ended job, of the first `devices.traced` devices.",
+    "A row per ended job of the first `devices.traced` devices.",
     (
         Column("job", INT, "", USUAL["job"], at("job.number")),
         Column("device", INT, "", USUAL["device"], at("job.device")),
@@ -164,13 +164,13 @@ DEVICE_TOTALS = Table(
         _count("jobs", "ended jobs: the sum of the next six"),
         _count("updates", "jobs with used results"),
         _count("dropped", "dropouts"),
-        _count("away", "lost by absence (`devices.availability`)"),
+        _count("away", "lost because the device left (`devices.availability`)"),
         _count("late", "stopped at the end of a round, or by `asynchrony.timeout-s`"),
-        _count("stale", "too old results (`asynchrony.max-staleness`)"),
-        _count("failed", "really failed"),
-        Column("busy_s", FLOAT, "virtual s", "time: at work", at("busy_s")),
+        _count("stale", "results too stale (`asynchrony.max-staleness`)"),
+        _count("failed", "without a valid reply"),
+        Column("busy_s", FLOAT, "virtual s", "time: busy", at("busy_s")),
         Column("wasted_s", FLOAT, "virtual s", "time: in lost jobs", at("wasted_s")),
-        Column("idle_s", FLOAT, "virtual s", "time: without work", at("idle_s")),
+        Column("idle_s", FLOAT, "virtual s", "time: idle", at("idle_s")),
         Column("contribution", FLOAT, "share", "share of all updates", at("contribution")),
         _count("partial", USUAL["partial"]),
     ),
@@ -182,7 +182,7 @@ STALENESS = Table(
     "A row per staleness; written at the end of a run on the virtual clock.",
     (
         Column("staleness", INT, "versions", "versions made between start and arrival", lambda row: row[0]),
-        Column("arrivals", INT, "jobs", "arrivals with it", lambda row: row[1]),
+        Column("arrivals", INT, "jobs", "arrivals with this staleness", lambda row: row[1]),
     ),
     always=False,
 )
@@ -198,9 +198,13 @@ ARRIVALS = Table(
         Column("leaf", INT, "", USUAL["leaf"], at("job.server")),
         Column("attempt", INT, "", USUAL["attempt"], at("job.attempt")),
         Column("version", INT, "", "starting version of its leaf", at("job.staleness_from")),
-        Column("began_us", INT, "", "microseconds since the run began: start", at("job.began_us")),
+        Column("began_us", INT, "", "microseconds since the start of the run: start", at("job.began_us")),
         Column(
-            "ended_us", INT, "", "microseconds since the run began: arrival of the reply", at("job.end_us")
+            "ended_us",
+            INT,
+            "",
+            "microseconds since the start of the run: arrival of the reply",
+            at("job.end_us"),
         ),
         Column("outcome", TEXT, "", "`updates`: used; too `stale`; `failed`", _outcome),
     ),

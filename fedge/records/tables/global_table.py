@@ -249,7 +249,7 @@ def _timed() -> list[Column]:
             "joules",
             FLOAT,
             "J",
-            "spent by devices so far",
+            "energy spent by devices so far",
             at("result.joules"),
             always=False,
         ),

@@ -23,7 +23,7 @@ def _place() -> list[Column]:
     return [
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("leaf", INT, "", USUAL["leaf"], at("leaf.leaf")),
-        Column("cluster", INT, "", "its cluster after the round", at("leaf.cluster")),
+        Column("cluster", INT, "", "cluster of the leaf after the round", at("leaf.cluster")),
     ]
 
 
@@ -48,9 +48,9 @@ def _offer(w: ScoreWords) -> list[Column]:
             "gate",
             TEXT,
             "",
-            "`accepted`, `rejected`, or `off` without a decision; where a region above chooses, its scores, "
-            "evidence and decision stand at all its leaves; of several in a round "
-            "(`hierarchy.region-rounds`) the newest",
+            "`accepted`, `rejected`, or `off` without a decision; if a region above decides, all its leaves "
+            "have its scores, evidence and decision; of several in a round (`hierarchy.region-rounds`), the "
+            "newest",
             at("leaf.gate.decision"),
         ),
     ]
@@ -96,7 +96,7 @@ def _unseen(w: ScoreWords) -> list[Column]:
 def _served() -> list[Column]:
     """Role of the served model, and mixture of the offer."""
     return [
-        later_column("serves", TEXT, "", "role of known clients' model", at("leaf.serves")),
+        later_column("serves", TEXT, "", "role of the model served to known clients", at("leaf.serves")),
         later_column(
             "blend",
             FLOAT,
@@ -142,7 +142,8 @@ def _evidence(w: ScoreWords) -> list[Column]:
             "val_p_value",
             FLOAT,
             "",
-            "one-sided, of the paired test that own is no better; for right and wrong windows McNemar's",
+            "one-sided p-value of the paired test that own is no better; McNemar's for right and wrong "
+            "windows",
             at("leaf.gate.pair.p_value"),
         ),
     ]
@@ -162,7 +163,7 @@ def _tuned(w: ScoreWords) -> list[Column]:
             f"val_{w.name}_personal",
             FLOAT,
             w.unit,
-            f"validation {w.said}: after it",
+            f"validation {w.said}: after fine-tuning",
             at("leaf.personal.score"),
         ),
     ]
@@ -221,7 +222,13 @@ def client_table(w: ScoreWords) -> Table:
                 "training windows; 0 for an unseen client",
                 at("client.train_samples"),
             ),
-            Column("train_loss", FLOAT, w.nat, "mean over its last leaf round", at("client.train_loss")),
+            Column(
+                "train_loss",
+                FLOAT,
+                w.nat,
+                "training loss, mean over its last leaf round",
+                at("client.train_loss"),
+            ),
             Column("test_samples", INT, "windows", "test windows", at("client.test_samples")),
             Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("client.test_score")),
             *(

@@ -20,7 +20,7 @@ class ModelRow:
 CLIENT_MODELS = Table(
     "metrics/client_models.csv",
     "A row per client, own model of its algorithm (`train.algorithm`) and global round, on its test windows; "
-    "only for algorithms with such models. A client without a row failed.",
+    "only for algorithms with such models. A failed client has no row.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("client", INT, "", USUAL["client"], at("one.client")),
@@ -58,7 +58,8 @@ class CommonRow:
 COMMON_TEST = Table(
     "metrics/common_test.csv",
     "A row per model and evaluated global round on the common test set (`evaluate.common`), if there is one: "
-    "the mean of all leaves' served models by training windows, the mean of each cluster's, each leaf's.",
+    "the mean of all leaves' served models, weighted by training windows, each cluster's mean, each leaf's "
+    "model.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("model", TEXT, "", "`global`, `cluster` or `leaf`", at("one.model")),

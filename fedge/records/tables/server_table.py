@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def path_text(path: Sequence[int]) -> str:
-    """Path of a server in results: / for the root, /1/0 for the first child of its second."""
+    """Path of a server in results: / for the root, /1/0 for the first child of its second child."""
     return "/" + "/".join(map(str, path))
 
 
@@ -39,7 +39,7 @@ SERVERS = Table(
             "path",
             TEXT,
             "",
-            "/ is the root, /1/0 the first child of its second",
+            "/ is the root, /1/0 the first child of its second child",
             lambda r: path_text(r.server.path),
         ),
         Column("tier", INT, "", "0 is the root", at("tier")),
@@ -48,14 +48,14 @@ SERVERS = Table(
             "cluster",
             INT,
             "",
-            "among the children of the server above; without groups the server's own",
+            "cluster among the children of the server above; without groups, that server's cluster",
             at("server.cluster"),
         ),
         Column(
             "gate",
             TEXT,
             "",
-            "decision on its offer, the newest of the round; empty without a choice",
+            "latest decision of the round on its offer; empty if there was none",
             at("server.gate.decision"),
         ),
         Column("uplink_bytes", INT, "bytes", "arrays: to the server above", at("server.uplink_bytes")),

@@ -24,7 +24,7 @@ def _second(name: str, meaning: str, always: bool = False) -> Column:
 _PHASE = {
     "configure": "choosing clients and writing their messages",
     "push": "handing messages to the engine",
-    "wait": "until the last reply was there",
+    "wait": "until the last reply arrived",
     "check": "checking replies",
     "aggregate": "averaging at the leaves",
     "cluster": "the cloud step",
@@ -36,7 +36,7 @@ _PHASE = {
 }
 assert _PHASE.keys() == set(PHASES)
 _WORK = {
-    "idle": "nothing to do, or the message on its way",
+    "idle": "nothing to do, or a message in transit",
     "deserialise": "reading states",
     "load": "windows, network, state",
     "train": "training",
@@ -45,10 +45,10 @@ _WORK = {
 }
 assert tuple(_WORK) == TIMELINE_PARTS
 _LEG = {
-    "queue": "push to free worker",
-    "dispatch": "free worker to client's code",
-    "run": "client's code",
-    "return": "client's code to reply at the server",
+    "queue": "from push to a free worker",
+    "dispatch": "from a free worker to the client's code",
+    "run": "in the client's code",
+    "return": "from the client's code to the reply at the server",
 }
 assert tuple(_LEG) == LEGS
 TIMING = Table(
@@ -118,8 +118,8 @@ WORKERS = Table(
             "id",
             INT,
             "",
-            "of its thread in process, its process on Ray, in a deployment the process that starts its "
-            "ClientApps",
+            "id of its thread in process, of its process on Ray, or of the process that starts its "
+            "ClientApps in a deployment",
             at("timeline.pid"),
         ),
         Column("messages", INT, "messages", "messages answered", at("timeline.messages")),
@@ -131,7 +131,7 @@ WORKERS = Table(
             "idle_at_end",
             FLOAT,
             "s",
-            "part of `idle` after its last message, while others worked",
+            "part of `idle` after its last message, while others were working",
             lambda row: round(row.timeline.idle_at_end, 9),
         ),
         later_column("machine", TEXT, "", USUAL["machine"], at("timeline.machine")),
@@ -168,10 +168,10 @@ MESSAGES = Table(
         Column("exchange", INT, "", "number in the round, from 1", at("times.exchange")),
         Column("client", INT, "", USUAL["client"], at("times.client")),
         Column("worker", INT, "", USUAL["worker"], at("times.worker")),
-        Column("pushed", FLOAT, "s", "when: handed over by the server", at("times.pushed")),
-        Column("began", FLOAT, "s", "when: client's code began", lambda rows: rows.times.edges[:, 0]),
+        Column("pushed", FLOAT, "s", "time: handed over by the server", at("times.pushed")),
+        Column("began", FLOAT, "s", "time: start of the client's code", lambda rows: rows.times.edges[:, 0]),
         *(Column(part, FLOAT, "s", _WORK[part], _part(place)) for place, part in enumerate(PARTS)),
-        Column("received", FLOAT, "s", "when the server had the reply", at("times.received")),
+        Column("received", FLOAT, "s", "time: reply at the server", at("times.received")),
     ),
     always=False,
     optional=True,
