@@ -19,7 +19,7 @@ from studies.tables.section import INSIDE, OUTSIDE, full_table, section
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/tables-of-papers.md"
 FULL = "results/table-{}.csv"
-_SWEEP = re.compile(r"\*([\w-]+)\*(?:: not carried out|.*: (\d+ of \d+) runs)")
+_SWEEP = re.compile(r"\*([\w-]+)\*(?:: not run|.*: (\d+ of \d+) runs)")
 BEGIN, END = "<!-- table {} -->", "<!-- end of table {} -->"
 
 

@@ -23,7 +23,7 @@ from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files, fu
 ENDED = "completed", "partial"
 INSIDE, OUTSIDE, ALONE = "inside", "outside", "one seed"
 _NOTHING = "–"
-_ORDERS = {True: "yes", False: "the other way", None: "not told apart"}
+_ORDERS = {True: "yes", False: "the other way", None: "undecided"}
 
 
 def section(folder: Path) -> str:
@@ -54,7 +54,7 @@ def _of_sweeps(sweeps: Sequence[Sweep], reported: Reported) -> list[str]:
         found, done = completed(sweep)
         command = _command(sweep, reported)
         if not found:
-            text += [f"*{sweep.name}*: not carried out. `{command}`: {len(sweep.runs)} runs.\n"]
+            text += [f"*{sweep.name}*: not run. `{command}`: {len(sweep.runs)} runs.\n"]
             continue
         seeds = len(sweep.seeds)
         own = [(c.title, bare_cells(c, bare)) for c in found if bare]
@@ -159,7 +159,7 @@ def reported_table(found: Sequence[Comparison], measure: Measure, seeds: int) ->
         [markdown(*without(heads, repeated, "seeds", str(seeds)))] if (repeated := with_number(rows)) else []
     )
     if alone := [f"{row[0]} {row[1]} ({row[2]})" for row in rows if row not in repeated]:
-        text += [f"In no run here: {', '.join(alone)}.\n"]
+        text += [f"No value here: {', '.join(alone)}.\n"]
     return "\n".join(text)
 
 

@@ -13,7 +13,7 @@ PAGE = """
 | where | x | 1 | 2 | [0, 3] | 3 | 0.1 | inside |
 | where | y | 9 | 2 | [0, 3] | 3 | 0.1 | outside |
 | where | z | 9 | 2 | [0, 3] | 3 | 0.1 | outside |
-*table-one-as-published*: not carried out. `make table-one SETTINGS=as-published`: 6 runs.
+*table-one-as-published*: not run. `make table-one SETTINGS=as-published`: 6 runs.
 ## Two
 | inside |
 *question-two*, `make question-two`: 2 of 2 runs.

@@ -96,7 +96,7 @@ def test_a_number_that_no_run_reached_has_no_verdict():
     [
         (0.1, 0.2, "yes"),
         (-0.2, -0.1, "the other way"),
-        (-0.1, 0.1, "not told apart"),
+        (-0.1, 0.1, "undecided"),
         (None, None, "one seed"),
     ],
 )
@@ -161,8 +161,8 @@ def test_a_table_is_of_the_runs(tmp_path, capsys):
     assert text.startswith("## A table\n\nA paper.\n")
     assert "- the data" in text
     assert "| `num-server-rounds` | 3 | 2 | time |" in text
-    assert "*table-small-cut*: not carried out. `make table-small`: 4 runs." in text
-    assert "*table-small-as-published*: not carried out. `make table-small SETTINGS=as-published`: 4" in text
+    assert "*table-small-cut*: not run. `make table-small`: 4 runs." in text
+    assert "*table-small-as-published*: not run. `make table-small SETTINGS=as-published`: 4" in text
 
     assert fedge(["sweep", str(folder / "cut.toml"), "--only", "fast-even-seed1"]) == 0
     text = section(folder)
@@ -187,7 +187,7 @@ def test_a_table_is_of_the_runs(tmp_path, capsys):
     mean, low, high = mean_and_ends(apart)
     claim = next(line for line in text.splitlines() if line.startswith("| fast above slow"))
     assert f"| {mean:+.1f} [" in claim.replace("−", "-")
-    assert claim.endswith(f"| {'yes' if low > 0 else 'the other way' if high < 0 else 'not told apart'} |")
+    assert claim.endswith(f"| {'yes' if low > 0 else 'the other way' if high < 0 else 'undecided'} |")
     assert "|  |  | even |\n" in text
     header, slow, fast = csv.reader(full_table(folder).splitlines())
     assert header == ["settings", "where", "variant", "last, %", "minus the first", "seeds"]
