@@ -209,7 +209,7 @@ results-draws: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/draws/*.toml
 	$(BIN)/python -m studies.draws_part
 
-# all rivals, told nothing and told the number, at one shape of studies/PROTOCOL.md: 1,370 runs
+# all rivals, with and without the number of groups, at one shape of studies/PROTOCOL.md: 1,370 runs
 results-rivals: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/rivals/*.toml
 	$(BIN)/python -m studies.draws_part --studies studies/rivals

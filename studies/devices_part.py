@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     full = options.full or DOCS / NUMBERS.format(options.studies.name)
     full.write_text(all_columns(list(shown.values())), encoding="utf-8")
-    left_out = [f"Not carried out here: {', '.join(missing)}.\n"] if missing else []
+    left_out = [f"Not run here: {', '.join(missing)}.\n"] if missing else []
     for page in options.pages:
         put_between("\n".join([*left_out, *parts]), page, *MARKS)
     return 0

@@ -83,12 +83,12 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         text += ["Seeds in which groups were exact after the last round:\n"]
         text += map(tables.found_table, tables.by_methods(planted))
     if controls:
-        text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
+        text += ["Without planted groups, seeds in which all leaves were one cluster in every round:\n"]
         text += [tables.whole_table(controls)]
     if compared := with_unseen(planted):
         text += ["Unseen clients, `fedge` minus other methods, points:\n"]
         text += [tables.newcomers_table(compared)]
-    left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
+    left_out = f"Not run here: {', '.join(missing)}.\n" if missing else ""
     return "\n".join(filter(None, (*text, left_out)))
 
 

@@ -80,7 +80,7 @@ def test_its_tables_are_of_the_runs(tmp_path, capsys):
     assert main(["--studies", str(tmp_path), "--pages", str(page), "--full", str(full)]) == 0
     text = page.read_text()
     assert "2-missing" in capsys.readouterr().err
-    assert "Not carried out here: 2-missing." in text
+    assert "Not run here: 2-missing." in text
     assert "old" not in text
     assert "### devices-1-small\n\nFedBuff against rounds.\n\nTarget" in text
     line = next(line for line in text.splitlines() if line.startswith("| buffered"))

@@ -131,7 +131,7 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     text = page.read_text()
     assert text.startswith(f"before\n{begin}\n\nSeeds in which")
     assert text.endswith(f"{end}\nafter\n")
-    assert "Not carried out here: 3-missing." in text
+    assert "Not run here: 3-missing." in text
     assert "old" not in text
     numbers = tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0])
     assert numbers not in text
@@ -140,7 +140,7 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
         header, *rows = csv.reader(table)
     assert header[:4] == ["", "oracle", "one model", "leaves alone"]
     assert [row[0] for row in rows] == ["synthetic-4, rotate"]
-    planted, nothing = text.split("Where nothing is planted")
+    planted, nothing = text.split("Without planted groups")
     assert ("| rotate |" in planted, "| 2-control |" in planted) == (True, False)
     nothing = nothing.split("Unseen clients")[0]
     assert ("| rotate |" in nothing, "| 2-control |" in nothing) == (False, True)
