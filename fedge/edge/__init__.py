@@ -2,8 +2,8 @@
 
 At the cloud, `port` handles a global round and `dispatch` one exchange. At a leaf server, `host` answers
 orders, `at_work` executes those of a run, and `together` serves several leaves in one process. `away` (cloud)
-and `region` do the same for regions in their own process. `store` keeps a leaf server's state on disk. Inner
-room: `packets` has the messages, which are sent over `fedge.link`.
+and `region` do the same for regions in separate processes. `store` keeps a leaf server's state on disk. Inner
+room: `packets` defines the messages, which are sent over `fedge.link`.
 
 Imports only from below: `rounds` and rooms below it.
 """

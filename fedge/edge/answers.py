@@ -52,15 +52,15 @@ from fedge.timing.timeline import WIDTH
 from fedge.training.scaffold import drift_length
 from fedge.training.schedule import local_training
 
-_LONGEST = 200  # characters of why an answer does not count
+_LONGEST = 200  # characters of the reason for a rejection
 _LONGEST_KIND, _LONGEST_DETAIL = 100, 300  # characters of a client's failure
-_NEAR = 1e-9  # of sums of floating point numbers
-_HEAD_BYTES, _BYTES_A_NUMBER = 2**20, 32  # of an answer in JSON
+_NEAR = 1e-9  # relative tolerance of floating-point sums
+_HEAD_BYTES, _BYTES_A_NUMBER = 2**20, 32  # size of an answer's head: fixed part, and per number in JSON
 _BOOK = {"train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "answered", "calls"}
 
 
 class AnswerRejected(ValueError):
-    """An answer of a leaf server does not count. One printable line."""
+    """Rejection of a leaf server's answer. One printable line."""
 
     def __init__(self, why: str) -> None:
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
@@ -71,11 +71,11 @@ class Trained:
     """Training requested of a leaf server.
 
     Attributes:
-        leaf: the cloud's, or a fork of it, before the round.
+        leaf: the cloud's copy of the leaf, or a fork of it, before the round.
         line: kind of line.
-        leaf_round: counted over the run.
-        version: of the starting control variates of clients.
-        updates: takes in summaries; None where nobody asked for them.
+        leaf_round: number of the leaf round, counted over the run.
+        version: version of the clients' control variates at the start.
+        updates: receiver of summaries of updates; None if none were requested.
         alone: whether folds were requested.
         dispersion: whether the dispersion of clients' models was requested.
     """
@@ -91,11 +91,11 @@ class Trained:
 
 @dataclass(frozen=True)
 class Schema:
-    """Schema of an answer, by the cloud's knowledge of a run.
+    """Schema of answers, from the cloud's knowledge of a run.
 
     Attributes:
-        run: its task and configuration.
-        local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
+        run: task and configuration of the run.
+        local_steps: steps of every client in a leaf round, instead of epochs; 0 for epochs.
     """
 
     run: RunTask
@@ -107,7 +107,7 @@ class Schema:
         return task_of(self.run.config.train)
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
-        """An answer to an order to train; AnswerRejected unless consistent with the order."""
+        """Check an answer to an order to train, and return it; AnswerRejected unless it fits the order."""
         with refusing(AnswerRejected):
             leaf, facts = asked.leaf, answer.facts
             names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
@@ -141,9 +141,9 @@ class Schema:
         """Number of accepted replies of a leaf round, and whether its model changed; FactError if impossible.
 
         Args:
-            leaf: that trained.
+            leaf: the trained leaf.
             line: kind of line.
-            told_counted, told_moved, told_book: as the leaf server says.
+            told_counted, told_moved, told_book: values reported by the leaf server.
         """
         form = None if leaf.algorithm is None else leaf.algorithm.form
         book = self._book(told_book, leaf.clients, schema.least_told(self.task.least_loss, form))
@@ -178,14 +178,14 @@ class Schema:
         self._check_summaries(states, leaf, asked.updates)
 
     def check_model(self, model: State, leaf: Leaf, start: State, rounds: int = 1) -> None:
-        """Raise unless a model, or a mean of models, is possible after so many leaf rounds from `start`."""
+        """Raise unless a model, or a mean of models, can be reached from `start` in `rounds` leaf rounds."""
         schema.check_form(model, start)
         train, most = self.run.config.train, max(leaf.train_samples.values(), default=0)
         asked = schema.TrainTask(
             start, most, train.local_epochs, train.batch_size, local_steps=self.local_steps
         )
         steps, seen = asked.steps(most), asked.seen(most)
-        if leaf.algorithm is not None:  # which may take any number
+        if leaf.algorithm is not None:  # which may send any number
             steps, seen = schema.MOST_STEPS, schema.MOST_STEPS * train.batch_size
         schema.check_values(model, start, leaf.variances, rounds * steps, windows=rounds * seen)
 
@@ -217,7 +217,7 @@ class Schema:
             self._check_drift(facts["drift"], leaf, counted, moved, global_round)
 
     def _check_drift(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
-        """Raise if Γ grew by more than one leaf round allows, or without accepted replies."""
+        """Raise if Γ grew by more than one leaf round allows, or grew without accepted replies."""
         assert leaf.drift is not None
         length, before = finite_number(told, 0.0, math.inf, "drift"), leaf.drift.length
         settings = local_training(self.run.config.train, global_round, self.local_steps)
@@ -230,7 +230,7 @@ class Schema:
             raise FactError("drift", f"{length:.6g} after {before:.6g}, of {counted} replies")
 
     def _check_folds(self, told: Any, asked: Trained) -> None:
-        """Raise unless a leaf's kept models have its own names, for its own clients."""
+        """Raise unless the leave-one-out models are named as this leaf names them, for its own clients."""
         clients = asked.leaf.clients
         names = {f"fold-{asked.leaf_round}-{client}" for client in clients}
         found = rows(told, 2, len(clients) if asked.alone else 0, "folds")
@@ -239,7 +239,7 @@ class Schema:
             raise FactError("folds", "not the names of this leaf round")
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
-        """An answer to an order to probe; AnswerRejected unless consistent with the order."""
+        """Check an answer to an order to probe, and return it; AnswerRejected unless it fits the order."""
         with refusing(AnswerRejected):
             only(answer.facts, {"moved", "book", NUMBER})
             _refuse_trained(self._book(answer.facts["book"], leaf.clients))
@@ -254,15 +254,15 @@ class Schema:
     def evaluated(
         self, answer: Packet, roles: Mapping[int, Collection[str]], splits: Sequence[str]
     ) -> dict[int, EvaluateReply]:
-        """Evaluations of clients in an answer.
+        """Clients' evaluations in an answer.
 
         Args:
-            answer: of a leaf server.
-            roles: client → models for its evaluation, for each asked client.
-            splits: on which of its windows.
+            answer: a leaf server's answer.
+            roles: client → roles of the models it evaluates, for each client asked.
+            splits: splits on which clients evaluate.
 
         Raises:
-            AnswerRejected: inconsistent with the order.
+            AnswerRejected: the answer does not fit the order.
         """
         found: dict[int, EvaluateReply] = {}
 
@@ -286,7 +286,7 @@ class Schema:
         return found
 
     def _book(self, told: Any, clients: Collection[int], least_loss: float = 0.0) -> Mapping[str, Any]:
-        """A leaf server's record of one order, checked: rows only of `clients`, losses at least a minimum."""
+        """Check a leaf server's record of an order: rows only of `clients`, losses not below `least_loss`."""
         book, guard = mapping(told, "book"), self.run.config.guard
         only(book, _BOOK)
         for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
@@ -304,7 +304,7 @@ class Schema:
         for bytes_ in rows([values(book["bytes"], "no list")], 2, 1, "bytes")[0]:
             whole_number(bytes_, 0, MOST - 1, "bytes")
         trained = len({client for client, _ in book["train_seconds"]})
-        whole_number(book["answered"], trained, len(clients), "answered")  # time is the bytes by these
+        whole_number(book["answered"], trained, len(clients), "answered")  # divides the bytes
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
                 finite_number(value, -LARGEST, LARGEST, "calls")
@@ -312,12 +312,12 @@ class Schema:
         return book
 
     def most_bytes(self, order: Packet, model: State, clients: int) -> tuple[int, int]:
-        """Largest size in bytes of an answer's head, and of its arrays; larger ones are not read.
+        """Limits in bytes of an answer's head and of its arrays; larger answers are not read.
 
         Args:
-            order: answered.
-            model: of the run's kind.
-            clients: asked.
+            order: the order.
+            model: any model of the run.
+            clients: number of clients asked.
         """
         sent = sum(state_bytes(state) for state in order.states.values())
         models = len(order.states) + len(order.facts.get("known", ())) + len(order.facts.get("unseen", ()))
@@ -338,15 +338,15 @@ def words_told(answer: Packet) -> str:
 def check_note(
     packet: Packet, clients: Collection[int], rounds: tuple[int, int] | None = None
 ) -> tuple[str, frozenset[int], frozenset[int], int]:
-    """Progress in a note: kind of work, clients that have answered, and failed; leaf round of a region.
+    """Progress in a note: kind of work, clients that have replied, or failed, a region's leaf round.
 
     Args:
         packet: the note.
-        clients: that are at work.
-        rounds: first and last leaf round of a region that works on its own; None for a leaf server (0).
+        clients: clients in training.
+        rounds: first and last leaf round of a region in its own process; None for a leaf server (0).
 
     Raises:
-        AnswerRejected: it is none, or of others.
+        AnswerRejected: the note is invalid, or names other clients.
     """
     found: list[Any] = []
 
@@ -363,13 +363,13 @@ def check_note(
 
 
 def check_like(state: State, like: State) -> None:
-    """Raise unless a state has the form of another, and all its numbers are finite."""
+    """Raise unless a state has the same form as another, and all its numbers are finite."""
     schema.check_form(state, like)
     schema.check_sizes(state)
 
 
 def _refuse_trained(book: Mapping[str, Any]) -> None:
-    """Raise if a record reports training for an order that did not ask the leaf to train."""
+    """Raise if a record reports training although the order did not ask the leaf to train."""
     if any(book[name] for name in ("train_loss", "train_seconds", "asked", "kept_model", "answered")):
         raise FactError("book", "training that was not requested")
 

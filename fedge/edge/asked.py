@@ -1,4 +1,4 @@
-"""Validation of the cloud's orders at a leaf server, before any of them is executed.
+"""Validation of the cloud's orders at a leaf server, before any is executed.
 
 A malicious cloud can spoil a leaf server's results, but it cannot execute code without the consent of the
 leaf server's user (`fedge.run.preparation.foreign_parts`), write outside the leaf server's folder, or use
@@ -44,8 +44,8 @@ from fedge.timing.laps import PHASES
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 200  # characters of why an order is refused
-_LONGEST_FAILED = 300  # of why one that was accepted has failed
+_LONGEST = 200  # characters of the reason for refusing an order
+_LONGEST_FAILED = 300  # characters of the reason why an accepted order failed
 _MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
 _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
 _LONGEST_TOLD = 2**20  # characters of one client's description of its windows
@@ -54,14 +54,14 @@ _LONGEST_S = 1e9
 
 
 class OrderRefused(ValueError):
-    """An invalid order. One printable line."""
+    """Refusal of an invalid order. One printable line."""
 
     def __init__(self, why: str) -> None:
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
 
 
 def failed_order(kind: str, error: BaseException) -> Packet:
-    """The answer to an order that could not be carried out; the error is logged."""
+    """The answer to an order that failed; the error is logged."""
     if isinstance(error, OrderRefused):
         logger.warning("an order is refused: %s", error)
         return Packet(orders.FAILED, {"words": f"invalid order: {error}"})
@@ -75,8 +75,8 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
     """Raise OrderRefused unless facts of a run have the right form; their content is checked elsewhere.
 
     Args:
-        facts: as a cloud tells them.
-        begins: the run is to begin; otherwise clients are to be asked of their windows.
+        facts: facts sent by the cloud.
+        begins: True to begin the run; False to ask clients about their windows.
     """
     with refusing(OrderRefused):
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
@@ -118,7 +118,7 @@ def _check_options(config: Mapping[str, Any]) -> None:
 
 
 def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
-    """Leaves of this process that an order of a region names, ascending; OrderRefused for others."""
+    """Leaves of this process that a region's order names, in ascending order; OrderRefused for others."""
     with refusing(OrderRefused):
         named = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
         if not named or any(type(leaf) is not int or leaf not in leaves for leaf in named):
@@ -127,13 +127,13 @@ def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
 
 
 def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
-    """Leaf → its order in a bundle, ascending; OrderRefused unless all are of one run.
+    """Leaf → its order in a bundle, in ascending order; OrderRefused unless all belong to one run.
 
-    Orders themselves are checked by their leaf servers.
+    The leaf servers check the orders themselves.
 
     Args:
-        bundle: of orders.
-        leaves: of this process.
+        bundle: bundle of orders.
+        leaves: leaves of this process.
     """
     with refusing(OrderRefused):
         only(bundle.facts, {PARTS, "run"})
@@ -146,12 +146,12 @@ def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
 
 
 def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[int]) -> None:
-    """Raise OrderRefused unless an order of a region is one; those of its leaves are checked one by one.
+    """Raise OrderRefused unless a region's order is valid; its leaves' orders are checked one by one.
 
     Args:
-        packet: of the kind for regions.
-        hierarchy: of the run.
-        leaves: of this process.
+        packet: order to a region.
+        hierarchy: hierarchy of the run.
+        leaves: leaves of this process.
     """
     with refusing(OrderRefused):
         facts = packet.facts
@@ -177,11 +177,11 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
 
 
 def check_order(packet: Packet, leaf: Leaf) -> None:
-    """Raise OrderRefused unless an order to clients is one.
+    """Raise OrderRefused unless an order to clients is valid.
 
     Args:
-        packet: of a supported kind.
-        leaf: fresh, of the run.
+        packet: order of a supported kind.
+        leaf: the run's leaf, in its initial state.
     """
     with refusing(OrderRefused):
         _check_fact(packet.facts, "run", "global_round")
@@ -230,7 +230,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
 
 
 def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
-    """Name of the state with a leaf part's memory, if required; checked for the leaf's form."""
+    """Name of the state that holds a leaf part's memory, if the leaf needs one; its form is checked."""
     own = {} if leaf.algorithm is None else leaf.algorithm.states()
     for name, like in own.items():
         check_like(states[name], like)
@@ -238,7 +238,7 @@ def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
 
 
 def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
-    """Fact with the clients' versions in an order to probe or evaluate, if any; checked."""
+    """Name of the fact with versions of clients' memories in an order, if any; it is checked."""
     if leaf.algorithm is None or ALGORITHM not in packet.facts:
         return set()
     check_memories(packet.facts[ALGORITHM], leaf, any_round=True)
@@ -285,11 +285,11 @@ CARRIED_OUT = tuple(_KINDS)  # kinds of orders to one leaf server and its client
 
 
 def most_bytes(model: int, leaves: int) -> tuple[int, int]:
-    """Bytes of arrays, and of the head, allowed for an order of a run.
+    """Limits in bytes of an order's arrays and of its head.
 
     Args:
         model: bytes of a model of the run.
-        leaves: of the run: where the cloud asks for losses, all of their models come.
+        leaves: number of leaves of the run; an order to report losses contains all their models.
     """
     return (64 + 2 * leaves) * (2 * model + 2**16), 2**26
 

@@ -31,7 +31,7 @@ from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.averaging import State
 
-_NOTE_S = 0.5  # from one note on how far the clients are to the next
+_NOTE_S = 0.5  # seconds between progress notes
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Site:
 
     Attributes:
         task: task of the run.
-        make_leaf: gives the leaf, fresh, with a model.
-        model: any, of the run's kind.
-        parameter_names: its trainable entries.
-        facilities: shared by leaf rounds.
+        make_leaf: creates the leaf, in its initial state, with a model.
+        model: any model of the run.
+        parameter_names: trainable entries of the model.
+        facilities: facilities shared by leaf rounds.
         kept: state on disk.
-        close: lets the clients go.
+        close: releases the clients.
     """
 
     task: RunTask
@@ -73,7 +73,7 @@ class AtWork:
         self._controls: tuple[int, Controls] = (0, {})
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
-        """Execute one order, with a separate record."""
+        """Execute one order; the answer has a record of its own."""
         check_order(packet, self._leaf)
         self._transport.begin_round(int(packet.facts["global_round"]))
         self.site.facilities.clients.watch(_noting(note))
@@ -112,7 +112,7 @@ class AtWork:
         return told | {"folds": self._kept_folds(leaf_round)}, states
 
     def _leaf_of(self, packet: Packet) -> Leaf:
-        """The leaf, or its fork, as the order says."""
+        """The leaf, or its fork, in the state that an order gives."""
         facts, states = packet.facts, packet.states
         version = int(facts["version"])
         if self._controls[0] != version:
@@ -128,7 +128,7 @@ class AtWork:
         return leaf
 
     def _remember(self, packet: Packet) -> None:
-        """Set the state of the clients' algorithm from an order, for probes and evaluations."""
+        """Restore the state of the clients' algorithm from an order, for probes and evaluations."""
         if self._leaf.algorithm is not None and ALGORITHM in packet.facts:
             memory = packet.states.get(ALGORITHM, self._leaf.algorithm.memory)
             self._leaf.algorithm.restore(memory, packet.facts[ALGORITHM])
@@ -160,7 +160,7 @@ class AtWork:
         return {"moved": has_moved}, states
 
     def _receiver(self, packet: Packet, start: State) -> Receiver | None:
-        """Receiver of updates from a start, where an order asks for them."""
+        """Receiver of updates relative to a start, if an order asks for them."""
         if not packet.facts["updates"]:
             return None
         updates = Updates(start, self.site.parameter_names, self._book.global_round)
@@ -185,7 +185,7 @@ class AtWork:
 
 
 def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
-    """An observer of exchanges with occasional progress messages to the cloud."""
+    """Observer of exchanges that sends progress notes to the cloud from time to time."""
     last = time.monotonic()
 
     def observe(standing: Callable[[], Standing]) -> None:

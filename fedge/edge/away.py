@@ -3,14 +3,14 @@
 A process that runs all leaf servers below a region can run the region, too (`fedge.edge.region`). It then
 gets one order for all leaf rounds in a round of its parent. A plain region with several rounds takes the
 means itself, and returns one model for all its leaves. A region with one round of several leaf rounds returns
-its leaves' models, because they are parts of the parent's mean, which is rounded only once. Their float64 sum
-would not suffice: a different order of summation changes the last bit, which decides the rounding when a mean
-lies exactly between two float32 numbers, and this is not rare, because weights are whole numbers of windows.
+its leaves' models, because the parent's mean is taken over them and rounded only once. Their float64 sum
+would not do: another order of summation changes the last bit, which decides the rounding if a mean lies
+halfway between two float32 numbers. That is not rare, because weights are whole numbers of windows.
 
-In all other cases each leaf round is ordered from the leaf servers, and the cloud's process takes the mean:
-if the region has one round of one leaf round; if servers of its tier or below group, have a rule or give a
-choice; if SCAFFOLD corrects leaves towards the region; and in rounds in which other models are trained or
-further information is requested.
+In all other cases the cloud's process orders each leaf round from the leaf servers and takes the mean: if the
+region has one round of one leaf round; if servers of its tier or below group, have a rule or offer a choice;
+if SCAFFOLD corrects leaves towards the region; and in rounds in which other models are trained or further
+information is requested.
 
 Models have the same bits either way. A region reports on all its leaf rounds at once, after the last.
 """
@@ -39,9 +39,9 @@ class RegionSpan:
     """Leaf rounds that a region runs on its own.
 
     Attributes:
-        region: which.
-        first, last: leaf rounds, counted over the run.
-        answer: of its process; None while there is none, or none that counts.
+        region: the region.
+        first, last: first and last leaf round, counted over the run.
+        answer: accepted answer of its process; None without one.
     """
 
     region: Region
@@ -56,7 +56,7 @@ class RegionSpan:
 
     @property
     def speaker(self) -> int:
-        """Leaf whose link is used to reach the process."""
+        """Leaf whose link reaches the process."""
         return self.leaves[0].index
 
     @property
@@ -72,11 +72,11 @@ class RegionSpan:
     def order(
         self, versions: Mapping[int, int], in_checkpoints: Sequence[Mapping[int, int]]
     ) -> tuple[dict[str, Any], dict[str, State]]:
-        """Facts and states of the order of all of its leaf rounds.
+        """Facts and states of the order for all leaf rounds of the span.
 
         Args:
             versions: leaf → version of its clients' control variates.
-            in_checkpoints: the same of each checkpoint, whose are to be kept.
+            in_checkpoints: the versions named by each checkpoint, which are kept.
         """
         states: dict[str, State] = {orders.MODEL: self.region.model}
         leaves = []
@@ -91,7 +91,7 @@ class RegionSpan:
     def take_in(self, leaf_round: int, transport: Transport) -> int:
         """Add the report on a leaf round to the record; returns the number of accepted replies.
 
-        Without an answer that counts its leaves keep their models.
+        Without an accepted answer, the leaves keep their models.
         """
         book, counted = transport.book, 0
         if self.answer is None:
@@ -106,10 +106,10 @@ class RegionSpan:
         return counted
 
     def move(self, keep: Callable[[State], State]) -> dict[int, int]:
-        """Update the region and its leaves from its process's answer; returns their versions by leaf.
+        """Update the region and its leaves from the answer of its process; returns versions by leaf.
 
         Args:
-            keep: stores large states in files or in memory.
+            keep: function that stores large states in files or in memory.
         """
         assert self.answer is not None
         states, versions = self.answer.states, {}
@@ -140,22 +140,22 @@ class RegionsAway:
 
         Args:
             config: configuration of the run.
-            regions: lowest tier first.
+            regions: regions, lowest tier first.
             own_layers: leaves' personal entries.
-            is_one_process: whether leaves, by their numbers, are one process that can be a region.
+            is_one_process: whether the leaves of these numbers are in one process that can run a region.
         """
         self._hierarchy = config.hierarchy
         fit = [] if own_layers else [region for region in regions if _is_plain(region, config)]
-        self._candidates = sorted(fit, key=lambda region: (len(region.path), region.path))  # upper ones first
+        self._candidates = sorted(fit, key=lambda region: (len(region.path), region.path))  # upper first
         self._is_one_process = is_one_process
         self._spans: list[RegionSpan] = []
 
     def begin(self, leaf_round: int, wanted: Requests) -> list[RegionSpan]:
-        """Spans that start with a leaf round; finished ones are dropped.
+        """Spans that start with a leaf round; finished spans are dropped.
 
         Args:
-            leaf_round: counted over the run.
-            wanted: of leaves in it.
+            leaf_round: number of the leaf round, counted over the run.
+            wanted: requests to leaves in it.
         """
         self._spans = [span for span in self._spans if span.last >= leaf_round]
         begun = []
@@ -169,7 +169,7 @@ class RegionsAway:
         return begun
 
     def _can_work_alone(self, region: Region, wanted: Requests) -> bool:
-        """Whether only the leaves' models are requested from a region, and it has its own process."""
+        """Whether only leaves' models are requested from a region, and it has its own process."""
         leaves = region.leaves
         is_asked = wanted.dispersion or any(
             leaf.index in wanted.alone or wanted.updates_of(leaf.index) is not None for leaf in leaves
@@ -191,7 +191,7 @@ class RegionsAway:
         return next((span for span in self._spans if leaf in span.leaves), None)
 
     def has_combined(self, region: Region) -> bool:
-        """Whether a region's model comes from its own process, or from that of a region above."""
+        """Whether a region's model comes from its own process, or from the process of a region above."""
         return any(
             span.region.path == region.path[: len(span.region.path)]
             for span in self._spans

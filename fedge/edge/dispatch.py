@@ -1,8 +1,8 @@
-"""Sends orders to all leaf servers at once, and collects their valid answers.
+"""Dispatch of orders to all leaf servers at once, and collection of their valid answers.
 
 Leaf servers of one process get their orders in one packet and answer in one (`fedge.edge.packets.bundles`);
-each answer is checked on its own. The cloud waits for an absent leaf server for `guard.start-timeout`, and
-asks again after its return. If it stays away, its clients have failed, and other leaves are unaffected
+each answer is checked separately. The cloud waits for an absent leaf server for `guard.start-timeout`, and
+repeats the order when it returns. If it stays away, its clients have failed, and other leaves are unaffected
 (contract C12). The same holds for an invalid answer (`fedge.edge.answers`), and for a failed order after the
 first.
 """
@@ -33,8 +33,8 @@ from fedge.timing.timeline import ExchangeTimes
 
 logger = logging.getLogger(__name__)
 
-_MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
-_OF_STALL = 0.9  # of the time after which a run counts as stalled: a leaf server has failed before
+_MOST_BEGINNINGS = 10  # starts of a run at one leaf server for one order
+_OF_STALL = 0.9  # of the stall limit: a leaf server fails before the run counts as stalled
 LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
 LEAF_FAILED = "leaf server failed"
 _LOOK_S = 0.25
@@ -44,17 +44,17 @@ _Read = TypeVar("_Read")
 
 
 class LeafFailed(LeafGone):
-    """A leaf server reports a failed order. One line."""
+    """Failed order, as a leaf server reports it. One line."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """An order to one leaf server, or to a region on the link of its first.
+    """An order to a leaf server, or to a region over the link of its first leaf.
 
     Attributes:
         packet: the order.
-        clients: at work for it.
-        span: leaf rounds of a region that is asked; None for a leaf server.
+        clients: clients that the order sets to work.
+        span: leaf rounds of a region; None for a leaf server.
     """
 
     packet: Packet
@@ -69,16 +69,16 @@ class Dispatch:
         """Store the arguments; a leaf server learns of the run with its first order.
 
         Args:
-            gate: leaf servers are attached to it.
-            facts: of the run, for leaf servers.
-            around: what the port is made from.
-            schema: of answers.
+            gate: gate to which leaf servers connect.
+            facts: facts of the run, for leaf servers.
+            around: parts from which the port is made.
+            schema: schema of answers.
         """
         self._gate, self._facts, self._schema = gate, facts, schema
         self._leaves, self._transport = list(around.leaves), around.transport
         guard = around.task.config.guard
         self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
-        self._at_work: set[int] = set()  # leaf servers with an executed order of this process
+        self._at_work: set[int] = set()  # leaf servers that have executed an order of this process
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     def order(self, kind: str, facts: Mapping[str, Any], states: Mapping[str, Any]) -> Packet:
@@ -92,12 +92,12 @@ class Dispatch:
         """Send orders to leaf servers, all at once; return the accepted answers, in order.
 
         Args:
-            given: leaf → order.
-            read: (leaf, answer) → content; AnswerRejected if impossible.
-            phase: phase charged with the time, if the exchange is not a step itself.
+            given: leaf → its order.
+            read: (leaf, answer) → content; raises AnswerRejected if the answer is impossible.
+            phase: phase charged with the time, unless the exchange is itself a step.
 
         Raises:
-            RunError: a leaf server could not carry its first order out, through no fault of its clients.
+            RunError: a leaf server failed to execute its first order, and not because of its clients.
         """
         transport = self._transport
         began = transport.lap(phase or "configure")
@@ -142,7 +142,7 @@ class Dispatch:
     def _answers(
         self, link: int, sent: Mapping[int, Order], future: "Future[Packet]"
     ) -> Mapping[int, "Packet | LeafGone | AnswerRejected"]:
-        """Leaf → its answer in a packet received over a link, or the reason why there is none."""
+        """Leaf → its answer in a packet received over a link, or the reason for its absence."""
         try:
             answer = future.result()
             if len(sent) == 1:
@@ -160,8 +160,8 @@ class Dispatch:
     def _note_carried_out(
         self, leaf: int, span: RegionSpan | None, answer: Packet, times: ExchangeTimes, ended: float
     ) -> None:
-        """Record the times, and for a leaf server the failures, from an accepted answer."""
-        if span is not None:  # failures are told round by round
+        """Record an accepted answer's times and, for a leaf server, its failures."""
+        if span is not None:  # its failures are recorded round by round
             self._at_work |= {below.index for below in span.leaves}
             for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
                 orders.add_calls(times, index, told, ended)
@@ -181,7 +181,7 @@ class Dispatch:
             self._transport.note_failure(client, Failure(kind, detail))
 
     def _follow(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
-        """Wait until all have ended, and show progress."""
+        """Wait for all orders, and show progress."""
         left = set(running.values())
         while left:
             _, left = wait(left, _LOOK_S)
@@ -221,7 +221,7 @@ class Dispatch:
         )
 
     def _most_bytes(self, leaf: int, order: Order) -> tuple[int, int]:
-        """Bytes allowed for the answer to an order; clients at work count once for every leaf round."""
+        """Limits in bytes of the answer to an order; clients count once for every leaf round."""
         span, model = order.span, self._leaves[leaf].model
         if span is None:
             return self._schema.most_bytes(order.packet, model, len(order.clients))
@@ -229,18 +229,18 @@ class Dispatch:
         return head, arrays + len(span.leaves) * state_bytes(model)
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
-        """Facts of the run for one leaf server: only descriptions of its own clients' windows."""
+        """Facts of the run for one leaf server, with descriptions only of its own clients' windows."""
         of, told = self._leaves[leaf], self._facts.told
         own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
         facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
         return facts | ({"told": own} if own else {})
 
     def _carried_out(self, leaf: int, answer: Packet) -> Packet:
-        """An answer, unless it reports a failed order.
+        """Return an answer unless it reports a failed order.
 
         Raises:
-            RunError: no order could be so far: the run cannot begin.
-            LeafFailed: others could be.
+            RunError: the leaf server has not executed any order yet, so the run cannot begin.
+            LeafFailed: it has executed earlier orders.
         """
         if answer.kind == orders.DONE:
             return answer

@@ -1,8 +1,8 @@
 """Leaf servers as the engine of a run: the gate tracks connected ones; clients get no messages directly.
 
 For `fedge.exchange.finding.find_clients`, every client of a connected leaf server has answered hello; if
-clients own their windows, once the leaf server has passed on their descriptions. All other work of clients is
-ordered from their leaf server (`fedge.edge.port`).
+clients own their windows, only after the leaf server has passed on their descriptions. All other work is
+ordered from the clients' leaf server (`fedge.edge.port`).
 """
 
 import logging
@@ -40,13 +40,13 @@ _LEAVE_S = 5.0
 _MOST_AT_END = (0, 2**16)  # bytes of the arrays, and of the head, of the last answer
 _MOST_TOLD = 2**20  # bytes of one client's description of its windows
 _LONGEST_KERNELS = 200  # characters of the names of kernels
-_ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # of the time for clients: a leaf server's, to tell of its own
-_LEAST_S = 0.5  # for a leaf server that attaches at the last moment
-_RAISED = 2  # Flower's code of an exception at a client
+_ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # part of the wait for clients reserved for a leaf server's answer
+_LEAST_S = 0.5  # shortest wait for the clients of a leaf server that connects late
+_RAISED = 2  # Flower's error code for an exception in a client
 
 
 def kernels_told(packet: Packet | None) -> tuple[str, ...] | None:
-    """Native kernels that a leaf server's clients can use, as it reports; None if not reported."""
+    """Native kernels that a leaf server's clients can use; None if it does not report them."""
     said = None if packet is None else packet.facts.get(orders.KERNELS)
     return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
 
@@ -68,10 +68,10 @@ class EdgeEngine:
         """Store the arguments.
 
         Args:
-            gate: leaf servers attach to the engine.
-            clients_per_leaf: how many clients stand under each leaf, in order.
-            owners: facts of the run for leaf servers' questions to clients on their own windows (config,
-                seed, clients); None where leaf servers have the windows.
+            gate: gate to which leaf servers connect.
+            clients_per_leaf: number of clients of each leaf, in order.
+            owners: facts with which leaf servers ask clients about their own windows (config, seed, clients);
+                None if leaf servers have the windows.
             resume_words: further arguments of the command that resumes the run.
         """
         identify_task()
@@ -83,8 +83,8 @@ class EdgeEngine:
         self._port: EdgeLeaves | None = None
         self._owners = owners
         self._asked: dict[int, Future[Packet]] = {}  # leaf → its clients' descriptions of their windows
-        self._waiting: dict[str, Message] = {}  # first calls waiting for it
-        self._began: float | None = None  # of the wait for clients; monotonic
+        self._waiting: dict[str, Message] = {}  # hello messages waiting for these
+        self._began: float | None = None  # start of the wait for clients, in monotonic seconds
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
@@ -99,10 +99,10 @@ class EdgeEngine:
     def dismiss(self, reason: str = "") -> None:
         """Notify all connected leaf servers of the end of the run, and release the threads.
 
-        The run has ended: one that answers anything else is named in the log, and one that is gone is gone.
+        The run is over, so an unexpected answer is only logged, and absent leaf servers are ignored.
 
         Args:
-            reason: of the end of a run without a finished round; empty for others.
+            reason: reason why no round finished; empty if one did.
         """
         over = Packet(OVER, {orders.REASON: reason[: orders.LONGEST_REASON]} if reason else {})
         told = {leaf: self._pool.submit(self._tell_over, leaf, over) for leaf in self._gate.hellos()}
@@ -133,7 +133,7 @@ class EdgeEngine:
 
     @property
     def grid(self) -> Grid:
-        """Not available: leaf servers have their own grids."""
+        """Unavailable: leaf servers have their own grids."""
         raise NotImplementedError("clients are reached through their leaf servers")
 
     @property
@@ -168,7 +168,7 @@ class EdgeEngine:
         return ids
 
     def _answer(self, message: Message, told: WindowsReport | None, kernels: tuple[str, ...] | None) -> None:
-        """Answer a hello message."""
+        """Answer a hello message in a client's place."""
         client, clients = message.metadata.dst_node_id - 1, len(self._leaf_of)
         hello = Hello(client, clients, told=told, device="", kernels=kernels)
         self._replies[message.metadata.message_id] = hello_reply(hello, message)
@@ -196,7 +196,7 @@ class EdgeEngine:
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
     def _take_told(self, message: Message, client: int, asked: "Future[Packet]") -> None:
-        """Answer a hello message from a leaf server's packet, or with the reason of its failure."""
+        """Answer a hello message from a leaf server's packet, or with the reason for its failure."""
         leaf, why = self._leaf_of[client], ""
         try:
             answer = asked.result()
@@ -217,7 +217,7 @@ class EdgeEngine:
 
     @property
     def _may_be_away(self) -> bool:
-        """Whether the run may start without some owners; each leaf server then reports those present."""
+        """Whether the run may start without some owners; each leaf server then reports those it can reach."""
         owners = self._owners
         return owners is not None and from_run_config(owners["config"]).guard.start_clients > 0
 
@@ -226,7 +226,7 @@ class EdgeEngine:
         time.sleep(min(_POLL_S, timeout_s))
 
     def give_up_late(self, limit_s: float) -> None:
-        """Do nothing: leaf servers give up their own clients after as many seconds."""
+        """Do nothing: leaf servers give up their own clients after the same time."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason why a client failed."""

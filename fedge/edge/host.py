@@ -1,4 +1,4 @@
-"""A leaf server's end of the link: receives the cloud's orders, and sends answers.
+"""A leaf server's end of the link: receives the cloud's orders and sends answers.
 
 Orders within a run are executed by `fedge.edge.at_work`.
 """
@@ -26,7 +26,7 @@ from fedge.states.files import state_bytes
 
 logger = logging.getLogger(__name__)
 
-_MOST_BEFORE = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before any run has begun
+_MOST_BEFORE = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before the first run
 
 
 Opening = Callable[[Mapping[str, Any]], Site]
@@ -38,7 +38,7 @@ the native step that all these clients can use, best first."""
 
 
 class LeafHost:
-    """Answers the cloud, in the form of `fedge.link.dial.Answering`."""
+    """Handler of the cloud's orders, a `fedge.link.dial.Answering`."""
 
     def __init__(
         self, opening: Opening, telling: Telling | None = None, together: Together | None = None
@@ -46,16 +46,16 @@ class LeafHost:
         """Start without a run.
 
         Args:
-            opening: opens it.
-            telling: asks clients with their own windows.
-            together: leaf servers of this process, itself among them; None: it is alone.
+            opening: opens a run.
+            telling: asks clients for descriptions of their own windows.
+            together: leaf servers of this process, including this one; None if there is only one.
         """
-        self.lock = threading.RLock()  # one order at a time, also of a region
+        self.lock = threading.RLock()  # one order at a time, including a region's
         self._opening = opening
         self._telling = telling
         self._together = together
-        self._run: tuple[Mapping[str, Any], AtWork] | None = None  # its facts, and its worker
-        self.refused = ""  # why the newest run has no finished round, as the cloud says
+        self._run: tuple[Mapping[str, Any], AtWork] | None = None  # facts of the run, and its executor
+        self.refused = ""  # the cloud's reason why the newest run has no finished round
 
     @property
     def end_said(self) -> str:
@@ -63,7 +63,7 @@ class LeafHost:
         return f"no round of the run could be finished: {self.refused}" if self.refused else "the run is over"
 
     def hello(self) -> Packet:
-        """Hello of this leaf server: versions, and kernels of the native step that its process can use."""
+        """Hello of this leaf server: versions, and kernels of the native step that its process supports."""
         facts = {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())}
         return Packet(
             HELLO, facts if self._together is None else {**facts, orders.SUBTREE: self._together.name}
@@ -112,7 +112,7 @@ class LeafHost:
         return self._run[1]
 
     def most_bytes(self) -> tuple[int, int]:
-        """Bytes of the arrays, and of the head, allowed for the next order: more are not read."""
+        """Limits in bytes of the next order's arrays and of its head; larger orders are not read."""
         if self._run is None:
             return _MOST_BEFORE
         site, count = self._run[1].site, 1 if self._together is None else len(self._together)
@@ -120,11 +120,11 @@ class LeafHost:
         return count * arrays, count * head
 
     def keep(self, state: State) -> State:
-        """A state of an order, stored as this run stores large states."""
+        """Store a state of an order as this run stores large states."""
         return state if self._run is None else self._run[1].site.facilities.shared.keep(state)
 
     def _tell(self, facts: Mapping[str, Any]) -> Packet:
-        """Answer with clients' descriptions of their own windows."""
+        """Answer with clients' descriptions of their windows."""
         if self._telling is None:
             raise ConfigError(
                 "its clients own no windows; start it with fedge leaf --nodes, or the cloud without --owners"
@@ -135,7 +135,7 @@ class LeafHost:
         return Packet(orders.DONE, {"told": told, orders.KERNELS: " ".join(kernels)})
 
     def _begin(self, facts: Mapping[str, Any]) -> AtWork:
-        """Open a run, in place of the previous one."""
+        """Open a run in place of the previous one."""
         self.close()
         at_work = AtWork(self._opening(facts))
         self._run = facts, at_work
@@ -143,6 +143,6 @@ class LeafHost:
 
     def close(self) -> None:
         """Release the clients."""
-        run, self._run = self._run, None  # gone, whatever its end raises: the next run can begin
+        run, self._run = self._run, None  # forgotten even if closing fails, so the next run can begin
         if run is not None:
             run[1].site.close()

@@ -1,4 +1,4 @@
-"""The cloud's connection to separate leaf servers: a `fedge.rounds.port.LeafPort`.
+"""The cloud's connection to separate leaf servers, a `fedge.rounds.port.LeafPort`.
 
 An order goes to all leaf servers at once (`fedge.edge.dispatch`); each runs its clients and answers with its
 model. A restarted leaf server starts from the states in the order, so nothing is lost or counted twice. A
@@ -42,7 +42,7 @@ class EdgeLeaves:
         task = around.task
         self._schema = Schema(task, around.transport.context(0).local_steps)
         self._dispatch = Dispatch(gate, facts, around, self._schema)
-        self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
+        self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, by leaf
         self._in_checkpoints: list[dict[int, int]] = []
         self._away = RegionsAway(
             task.config,
@@ -103,7 +103,7 @@ class EdgeLeaves:
         return Trained(leaf, training.line, leaf_round, version, updates, alone, apart)
 
     def _train_order(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Packet:
-        """The order of a leaf round to one leaf server."""
+        """Order of a leaf round to one leaf server."""
         states, facts = leaf.round_states()
         index = leaf.index
         wanted = self._transport.book.wanted if training.line == LEAF else Requests()
@@ -198,7 +198,7 @@ class EdgeLeaves:
     def _evaluate_order(
         self, known: Mapping[str, State], unseen: Mapping[str, State], splits: Sequence[SplitName], phase: str
     ) -> Packet:
-        """The order to evaluate models to one leaf server; models kept by the leaf server are only named."""
+        """Order to one leaf server to evaluate models; models it keeps are only named."""
         states: dict[str, State] = {}
 
         def named(models: Mapping[str, State], who: str) -> dict[str, list[str]]:
@@ -241,12 +241,12 @@ class EdgeLeaves:
 
 
 def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
-    """An order with the state of a leaf's clients' algorithm, if any.
+    """An order, with the state of the algorithm of a leaf's clients added, if any.
 
     Args:
-        order: to probe or to evaluate.
-        leaf: of the cloud's.
-        memory: with the memory of the leaf part, too, which evaluation does not need.
+        order: order to probe or to evaluate.
+        leaf: the cloud's copy of the leaf.
+        memory: whether to add the leaf part's memory, which evaluation does not need.
     """
     if leaf.algorithm is None:
         return order

@@ -1,4 +1,4 @@
-"""Progress of clients behind leaf servers, from notes that these servers send."""
+"""Progress of clients behind leaf servers, from the servers' notes."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _MOST_TURNS = 5  # largest number of restarts of an order at one leaf server
 
 
 class Progress:
-    """Progress of the clients of all leaf servers, by these servers' reports."""
+    """Progress of the clients of all leaf servers, from the servers' notes."""
 
     def __init__(
         self,
@@ -23,12 +23,12 @@ class Progress:
         rounds: Mapping[int, tuple[int, int]],
         servers: Mapping[int, int] | None = None,
     ) -> None:
-        """Start without reports.
+        """Start without notes.
 
         Args:
-            clients: leaf server → its clients at work, and those of others that are asked on its link.
-            rounds: leaf server → first and last leaf round of a region that is asked on its link.
-            servers: leaf server → number of leaf servers asked on its link, if more than itself.
+            clients: leaf server → its working clients, and those of other leaf servers asked over its link.
+            rounds: leaf server → first and last leaf round of a region asked over its link.
+            servers: leaf server → number of leaf servers asked over its link, if more than one.
         """
         self._clients, self._rounds, self._servers = clients, rounds, servers or {}
         self._kind = ""
@@ -36,10 +36,10 @@ class Progress:
         self._failed: dict[int, frozenset[int]] = {}
 
     def noted(self, leaf: int) -> OnNote:
-        """Receiver of the notes of one leaf server: progress means further finished clients.
+        """Receiver of the notes of one leaf server; progress means that further clients have finished.
 
-        A restarted one begins anew, a few times for each that is asked there; a region goes on to its next
-        leaf round.
+        A restarted leaf server may start over, a few times for each server asked over the link; a region
+        moves on to its next leaf round.
         """
         turns, newest = 0, 0  # restarts, and the leaf round of the newest note
         most = _MOST_TURNS * self._servers.get(leaf, 1)
@@ -80,7 +80,7 @@ class MergedNotes:
     """Notes of the leaf servers of one process, as one note."""
 
     def __init__(self, note: Note) -> None:
-        """Send merged notes by `note`."""
+        """Merge notes, and send them with `note`."""
         self._note = note
         self._where: dict[str, int] = {}
         self._of: dict[int, Mapping[str, Any]] = {}
@@ -95,7 +95,7 @@ class MergedNotes:
         """Receiver of the notes of a leaf server."""
 
         def note(facts: Mapping[str, Any]) -> None:
-            with self._lock:  # one note after the other goes over the link
+            with self._lock:  # notes are sent one at a time
                 self._of[leaf] = facts
                 merged = {
                     who: sorted({client for each in self._of.values() for client in each[who]})

@@ -1,11 +1,11 @@
 """A region in one process with all leaf servers below it: runs the region's rounds there.
 
-The region acts as the cloud for its leaf servers: it orders a leaf round from all of them at once, takes
+The region acts as the cloud for its leaf servers: it orders a leaf round from all of them at once, collects
 their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does in the
 cloud's process. So models have the same bits. With one round of several leaf rounds, the leaves' models are
-returned in place of their mean (`fedge.edge.away`). Leaf servers keep versions of their state on disk by leaf
-round; the version at an order's start is kept until the next order, so that a repeated order has the same
-start.
+returned instead of their mean (`fedge.edge.away`). Leaf servers keep versions of their state on disk by leaf
+round; the version at an order's start is kept until the next order, so that a repeated order starts from the
+same state.
 """
 
 import time
@@ -30,15 +30,15 @@ class RegionAtWork:
     """A region in one run, over the leaf servers of its process."""
 
     def __init__(self, config: Config, leaves: Mapping[int, AtWork]) -> None:
-        """Start over leaf servers, by number, that know the run."""
+        """Start over leaf servers by number, each in the run."""
         self._config, self._leaf_servers = config, leaves
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
-        """Carry out all leaf rounds of an order; the answer has the region's model, or its leaves', and what
-        these tell.
+        """Execute all leaf rounds of an order; the answer has the region's model or its leaves' models,
+        and the leaf servers' reports.
 
         Raises:
-            OrderRefused: it cannot be.
+            OrderRefused: the order is invalid.
         """
         facts, states = packet.facts, packet.states
         check_region(packet, self._config.hierarchy, list(self._leaf_servers))
@@ -76,15 +76,15 @@ class RegionAtWork:
     def _begun(
         self, row: Sequence[Any], states: Mapping[str, State], where: tuple[Any, Any, Any]
     ) -> tuple[Leaf, tuple[int, list[int]]]:
-        """A leaf as in the order, with its starting version and the versions to keep.
+        """A leaf in the state that an order gives, its starting version, and the versions to keep.
 
         Args:
-            row: of the order: the leaf's number, its facts, both.
-            states: of the order.
+            row: row of the order: the leaf's number, its facts, both.
+            states: states in the order.
             where: run, global round, first leaf round.
 
         Raises:
-            OrderRefused: its leaf server would refuse it.
+            OrderRefused: the leaf server would refuse it.
         """
         index, kept, version, needed = row
         site, model = self._leaf_servers[index].site, states[orders.MODEL]
@@ -115,11 +115,11 @@ def _order(
     states: Mapping[str, State],
     where: tuple[Any, Any, Any],
 ) -> Packet:
-    """The order of a leaf round to a leaf server, as the cloud gives it.
+    """Order of a leaf round to a leaf server, as the cloud would give it.
 
     Args:
-        about: the leaf's facts, the version of its clients' control variates, those to be kept.
-        states: its model, and others.
+        about: the leaf's facts, the version of its clients' control variates, the versions to keep.
+        states: its model, and other states.
         where: run, global round, leaf round.
     """
     kept, version, needed = about

@@ -17,19 +17,19 @@ from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
 from fedge.states.averaging import State
 
-_TOLD, _KEPT = 4, 3  # values of a row of a leaf round, and of what is kept
+_TOLD, _KEPT = 4, 3  # values per row: of a leaf round, and of kept state
 
 
 def check_region_answer(
     checks: Schema, answer: Packet, span: RegionSpan, versions: Mapping[int, int], global_round: int
 ) -> Packet:
-    """An answer to an order of a region; AnswerRejected unless consistent with the order.
+    """Check an answer to a region's order, and return it; AnswerRejected unless it fits the order.
 
     Args:
-        checks: of answers of leaf servers in the run.
-        answer: of the region's process.
-        span: that was asked for.
-        versions: leaf → version of its clients' control variates before.
+        checks: schema of leaf servers' answers in the run.
+        answer: answer of the region's process.
+        span: leaf rounds that the order asked for.
+        versions: leaf → version of its clients' control variates before the order.
         global_round: 1, 2, …
     """
     with refusing(AnswerRejected):

@@ -1,4 +1,4 @@
-"""Files of a leaf server between orders: its clients' control variates, and folds.
+"""Files of a leaf server between orders: its clients' control variates, and leave-one-out models.
 
 Control variates c_i are stored in versions: version n is their state after leaf round n. An order names its
 starting version, so a repeated order (after a broken link, a killed process, a cloud resumed from a
@@ -21,7 +21,7 @@ _END, _CHECKSUM = ".safetensors", ".sha256"
 
 
 class KeptStates:
-    """The states of one run at one leaf server."""
+    """States of one run at one leaf server."""
 
     def __init__(self, folder: Path) -> None:
         """Use a folder, which may contain states of an earlier process."""
@@ -40,7 +40,7 @@ class KeptStates:
         """Control variates after leaf round `version`; 0 is before the first.
 
         Raises:
-            FileNotFoundError: they are not here, or damaged.
+            FileNotFoundError: they are missing or damaged.
         """
         if version == 0:
             return {}
@@ -61,14 +61,14 @@ class KeptStates:
         return controls
 
     def forget_controls(self, but: Collection[int]) -> None:
-        """Remove all versions except some."""
+        """Remove all versions except those in `but`."""
         for path in self._controls.glob(f"*{_END}"):
             if path.stem.isdecimal() and int(path.stem) not in but:
                 path.unlink(missing_ok=True)
                 path.with_suffix(_CHECKSUM).unlink(missing_ok=True)
 
     def write_folds(self, models: Mapping[str, State]) -> None:
-        """Store models under their names, replacing present ones."""
+        """Store models under their names, replacing earlier ones."""
         for path in self._folds.iterdir():
             path.unlink(missing_ok=True)
         for name, model in models.items():
@@ -78,7 +78,7 @@ class KeptStates:
         """A stored model.
 
         Raises:
-            FileNotFoundError: no model of this name.
+            FileNotFoundError: there is no model of this name.
         """
         path = self._folds / f"{name}{_END}"
         if path.parent != self._folds or not path.is_file():

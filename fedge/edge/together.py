@@ -1,8 +1,8 @@
 """Several leaf servers in one process, and orders to them in bundles.
 
 A bundle (`fedge.edge.packets.bundles`) has one order for each. All are executed in parallel, each as if it
-had come alone, and a failed order does not affect the others. A process that also runs a region executes the
-region's rounds (`fedge.edge.region`).
+had arrived alone, and a failed order does not affect the others. A process that also runs a region executes
+the region's rounds (`fedge.edge.region`).
 """
 
 import time
@@ -38,7 +38,7 @@ class Together:
     """Leaf servers of one process, which can also run the regions above them.
 
     Attributes:
-        name: of the process.
+        name: name of the process.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class Together:
 
         Args:
             packet: the order.
-            note: tells how far the clients are.
-            facts: of the run, as the cloud has told the leaf server that it asks.
+            note: reports the clients' progress.
+            facts: facts of the run that the cloud sent to the leaf server whose link it uses.
 
         Raises:
-            OrderRefused: it cannot be.
+            OrderRefused: the bundle is invalid.
         """
         is_bundle = packet.kind == orders.BUNDLE
         parts = orders_of(packet, self._hosts) if is_bundle else {}
@@ -98,7 +98,7 @@ class Together:
 
 
 def _delayed(answer: Packet, by_s: float) -> Packet:
-    """An answer sent some seconds after it was made, with its times adjusted."""
+    """An answer sent `by_s` seconds after it was made, with its times adjusted."""
     if "book" not in answer.facts:
         return answer
     book = orders.delayed_book(answer.facts["book"], by_s)

@@ -1,4 +1,4 @@
-"""Packets between cloud and leaf servers: their content, and checks of received content.
+"""Packets between cloud and leaf servers: their contents, and checks of received contents.
 
 A part of the room `fedge.edge`, with the same imports allowed.
 """

@@ -16,7 +16,7 @@ _LONGEST_KIND = 100
 
 
 def bundled(kind: str, packets: Mapping[int, Packet], facts: Mapping[str, Any]) -> Packet:
-    """A bundle of packets by leaf, with facts of its own.
+    """A bundle of packets by leaf, with its own facts.
 
     >>> bundle = bundled("done", {3: Packet("done", {"moved": True}, {"model": {}})}, {})
     >>> bundle.facts, list(bundle.states)
@@ -30,14 +30,14 @@ def bundled(kind: str, packets: Mapping[int, Packet], facts: Mapping[str, Any]) 
 
 
 def unbundled(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
-    """Leaf → its packet in a bundle; facts and states of the packets are checked by their readers.
+    """Leaf → its packet in a bundle; the readers of the packets check facts and states.
 
     Args:
-        bundle: as it has come.
-        leaves: that may have one.
+        bundle: a received bundle.
+        leaves: leaves that may have a packet.
 
     Raises:
-        FactError: a part is of no such leaf, or of none, or a leaf has two.
+        FactError: a part belongs to no leaf or to an unexpected one, or a leaf has two.
     """
     found: dict[int, Packet] = {}
     for leaf, kind, facts in rows(bundle.facts[PARTS], 3, len(leaves), PARTS):

@@ -30,14 +30,14 @@ def whole_number(value: Any, least: int, most: int, what: str) -> int:
 
 
 def finite_number(value: Any, least: float, most: float, what: str) -> float:
-    """A finite number from `least` to `most`; whole ones are numbers, NaN and truths are not."""
+    """A finite number from `least` to `most`; integers are accepted, NaN and bools are not."""
     if type(value) not in (int, float) or not least <= value <= most or not abs(value) <= 1.7e308:
         raise FactError(what, f"{shown(value)}, but it can be {least:g} to {most:g}")
     return float(value)
 
 
 def text(value: Any, longest: int, what: str) -> str:
-    """A printable text of at most so many characters."""
+    """A printable text of at most `longest` characters."""
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
         raise FactError(what, f"no printable text of at most {longest} characters: {shown(value)}")
     return value
@@ -58,7 +58,7 @@ def truth(value: Any, what: str) -> bool:
 
 
 def values(value: Any, what: str, most: int | None = None) -> list[Any]:
-    """A list of anything, of at most so many values."""
+    """A list of any values, at most `most` of them."""
     if not isinstance(value, list):
         raise FactError(what, shown(value))
     rows([[each] for each in value], 1, most, what)
@@ -75,7 +75,7 @@ def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]
 
 
 def only(facts: Mapping[str, Any], wanted: Collection[str], optional: Collection[str] = ()) -> None:
-    """Raise unless facts are the required ones; optional ones and the message's number are allowed."""
+    """Raise unless facts are those in `wanted`; `optional` ones and the message's number are allowed."""
     other = (facts.keys() ^ set(wanted)) - {NUMBER, *optional}
     if other:
         raise FactError("facts", ", ".join(sorted(map(shown, other))[:3]))
@@ -83,9 +83,9 @@ def only(facts: Mapping[str, Any], wanted: Collection[str], optional: Collection
 
 @contextmanager
 def refusing(refusal: Callable[[str], Exception]) -> Iterator[None]:
-    """Context for checks of a packet: any exception becomes a refusal with its message.
+    """Context for checks of a packet: any exception becomes a refusal with the same message.
 
-    Any, because another machine can put anything into a packet.
+    All exceptions are caught, because another machine can put anything into a packet.
     """
     try:
         yield

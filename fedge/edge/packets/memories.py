@@ -15,13 +15,13 @@ _DIGITS, _CHECKSUM = frozenset("0123456789abcdef"), 64
 
 
 def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: bool = False) -> None:
-    """Raise FactError unless versions are possible for a leaf's clients.
+    """Raise FactError unless versions of memories are possible for a leaf's clients.
 
     Args:
-        told: client → version, as of `LeafAlgorithm.facts`.
-        leaf: with the previous versions in its algorithm.
-        new: leaf round with possibly other versions than these; None for none.
-        any_round: versions of any round are possible, as in a cloud's order.
+        told: client → version, as in `LeafAlgorithm.facts`.
+        leaf: leaf whose algorithm has the previous versions.
+        new: leaf round from which versions may differ from the previous ones; None if they may not.
+        any_round: whether versions of any round are possible, as in a cloud's order.
     """
     assert leaf.algorithm is not None
     found = mapping(told, "memories")
@@ -43,7 +43,7 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
 
 
 def check_needed(told: Any, leaf: Leaf) -> None:
-    """Raise FactError unless an order names leaf rounds of versions to keep, of a leaf's clients."""
+    """Raise FactError unless an order names the leaf rounds of versions to keep, for a leaf's clients."""
     found = mapping(told, "memories")
     if not found.keys() <= {str(client) for client in (*leaf.clients, *leaf.unseen_clients)}:
         raise FactError("memories", "of clients of other leaves")

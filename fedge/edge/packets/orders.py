@@ -2,9 +2,9 @@
 
 If clients own their windows, the cloud first asks for descriptions (`TELL`). The cloud sends the state from
 which a leaf round starts: the leaf's model, its control variate c_j and the one for its clients, and its
-strategy's state. The answer has the same after the round. Models of clients and their control variates c_i
-stay at the leaf server; the cloud gets a summary of each client's update if it groups leaves by updates
-(`fedge.clustering.likeness.sketch`), and the numbers for its tables.
+strategy's state. The answer contains the same after the round. Clients' models and their control variates c_i
+stay at the leaf server. If the cloud groups leaves by updates, it also gets a summary of each client's update
+(`fedge.clustering.likeness.sketch`); and always the numbers for its tables.
 
 A region in its own process, with all leaf servers below it, gets one order for all its rounds in a round of
 its parent: its model and the leaves' states are sent once, and its model (or its leaves') and their states
@@ -27,26 +27,26 @@ from fedge.states.restored import MOST
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
-TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
-REGION = "region"  # another: all leaf rounds of a region, to the process that it is
-BUNDLE = "bundle"  # another: one to each of several leaf servers of a process (`fedge.edge.packets.bundles`)
+TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # kinds of orders
+REGION = "region"  # order for all leaf rounds of a region, to the process that runs it
+BUNDLE = "bundle"  # orders to several leaf servers of one process (`fedge.edge.packets.bundles`)
 OF_SEVERAL = (REGION, BUNDLE)
-REASON = "reason"  # why a run has no finished round, among the facts of its end
+REASON = "reason"  # fact of the end of a run: why no round finished
 LONGEST_REASON = 500  # characters
-SUBTREE = "subtree"  # among the facts of a hello: name of the process of several leaf servers
-DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
+SUBTREE = "subtree"  # fact of a hello: name of the process that runs several leaf servers
+DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # kinds of answers
 MODEL = "model"
-KERNELS = "kernels"  # of the native step, among a leaf server's facts
-WAIT_S = "wait_s"  # for clients' descriptions, among the facts of the question for them
+KERNELS = "kernels"  # fact of a leaf server: kernels of the native step
+WAIT_S = "wait_s"  # fact of `TELL`: seconds to wait for clients' descriptions
 HERE, SENT = "here", "sent"  # place of a model for evaluation at a leaf server
-STRATEGY, SUMMARY = "strategy.", "summary."  # begin names of states
+STRATEGY, SUMMARY = "strategy.", "summary."  # prefixes of states' names
 EVALUATED = 8  # values of a row of evaluations
 _PROCESS, _MOMENTS = 3, (1, 2, 5)  # columns of `fedge.timing.timeline.ExchangeTimes`: pushed, received, began
 _PROCESSES = 10_000_000
 
 
 class KeptThere(Mapping[str, np.ndarray]):
-    """A model kept by a leaf server and only named by the cloud: of its size, all zeros here."""
+    """A model kept by a leaf server and only named by the cloud; here zeros of the same size."""
 
     def __init__(self, name: str, like: State) -> None:
         """Name a model with the entries of another."""
@@ -100,7 +100,7 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
 def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: float) -> None:
     """Record the times of a leaf's clients' work in an exchange, by the clock with time `now`.
 
-    Leaf servers on several machines may have processes of one number: here each has a range of its own.
+    Leaf servers on several machines may use the same process numbers, so each gets its own range here.
     """
     rows = np.array(told["calls"], dtype=np.float64)
     if rows.size:
@@ -126,18 +126,18 @@ def of_leaf(states: Mapping[str, State], leaf: int) -> dict[str, State]:
 
 
 def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
-    """States of one leaf, named for a packet of a region; what its clients are told is its control."""
+    """States of one leaf, named for a region's packet, with its control under its own name."""
     return {f"{leaf}/{name}": state for name, state in states.items() if name != "told"}
 
 
 def with_told(states: Mapping[str, State]) -> dict[str, State]:
-    """States of a leaf whose clients are told its control and nothing of servers above."""
+    """States of a leaf whose clients get its control, with nothing from servers above."""
     own = {name: state for name, state in states.items() if name != "told"}
     return {**own, "told": own["control"]} if "control" in own else own
 
 
 def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
-    """Rows of an `ExchangeTimes` by another clock."""
+    """Rows of an `ExchangeTimes` shifted to another clock."""
     moved = rows.copy()
     moved[:, _MOMENTS] += by_s
     return moved
@@ -155,7 +155,7 @@ def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, Stat
 
 
 def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
-    """Client → the summaries of its update, arrays of float64."""
+    """Client → summaries of its update, float64 arrays."""
     return {
         int(name.removeprefix(SUMMARY)): [state[str(kind)] for kind in range(len(state))]
         for name, state in states.items()
@@ -190,10 +190,10 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
     Args:
         told: result of `packed_evaluations`.
         task: task of the run.
-        outputs: of its models.
+        outputs: outputs of the run's models.
 
     Raises:
-        FactError: a value is of another type, or there are more or fewer.
+        FactError: a value has another type, or there are too many or too few.
     """
     form = task.form(outputs)
     found: dict[int, EvaluateReply] = {}

@@ -16,12 +16,12 @@ def check_turns(
     before: Turns | None = None,
     now: tuple[int, Collection[int], Mapping[int, float]] = (0, (), {}),
 ) -> None:
-    """Raise FactError unless turns are possible.
+    """Raise FactError unless a training history is possible.
 
     Args:
         told: result of `Turns.facts`.
         clients: training clients of the leaf.
-        before: turns of which these have come in one leaf round; None where they are not known.
+        before: history before the leaf round; None if unknown.
         now: leaf round, clients asked in it, client → its reported loss.
     """
     named = rows(told, _WIDTH, len(clients), "turns")
