@@ -1,4 +1,4 @@
-"""Leaves below a server of a tree, as the cloud names them to a process that runs them all."""
+"""Query of a server of a tree for the leaves below it, all of which run in one process."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ _MOST_BYTES = (0, 2**20)  # arrays and head of the cloud's welcome
 
 
 class _Asking:
-    """Link that answers nothing; the cloud's welcome names the leaves."""
+    """Link that answers no questions; the cloud's welcome names the leaves."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -27,7 +27,7 @@ class _Asking:
         return Packet(HELLO)
 
     def welcome(self, packet: Packet) -> None:
-        """Take the leaves, and end the link."""
+        """Store the leaves, and end the link."""
         self.told = packet.facts.get(BELOW)
         self._link.stop()
 

@@ -1,4 +1,4 @@
-"""Nodes of a SuperLink bound to a partition: the key node-N is for partition N, and no other.
+"""Nodes of a SuperLink bound to a partition: the key node-N is valid for partition N, and for no other.
 
 Flower's SuperLink assigns the node id of a key and prints it at registration. The registrar of keys
 (`fedge.launch.flower_runs.fleet`) writes it to a file, which the run, started by the SuperLink, finds through
@@ -54,7 +54,7 @@ class BoundNodes:
     """Bindings of nodes to partitions for this process's run; keys may be added meanwhile."""
 
     def __init__(self, bound: Mapping[int, int] | None = None) -> None:
-        """Bindings node id → partition; None to read the SuperLink's file at each query."""
+        """Store bindings, node id → partition; None to read the SuperLink's file at each query."""
         self._bound = bound
 
     def __call__(self, node: int) -> int | None:
@@ -65,10 +65,10 @@ class BoundNodes:
 
 
 def _read(path: Path) -> dict[int, int]:
-    """Node id → partition in a file; empty if there is no file.
+    """Bindings in a file, node id → partition; empty if there is no file.
 
     Raises:
-        ConfigError: a line is something else.
+        ConfigError: a line has another form.
     """
     found: dict[int, int] = {}
     lines: Iterable[str] = ()
@@ -76,7 +76,7 @@ def _read(path: Path) -> dict[int, int]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for line in lines:
         match = _BOUND.fullmatch(line)
-        if match is None:  # left out, a node could claim any partition
+        if match is None:  # without it, a node could claim any partition
             raise ConfigError(
                 f"{path} must hold lines NODE PARTITION, as fedge superlink writes them, but has "
                 f"{shown(line)}; start fedge superlink again with another --folder"

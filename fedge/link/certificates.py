@@ -9,11 +9,11 @@
     node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them, for Flower to register
     revoked.pem                 the authority's list of revoked certificates, once there is one
 
-A certificate is for one role: it names the hosts of that server alone, and is valid for a server or for a
+A certificate is for one role: it names only the hosts of that server, and is valid for a server or for a
 client, never for both (extended key usage). So one machine's key cannot be used on another.
 
 All keys are on NIST's curves (P-256 for TLS, P-384 for nodes, as Flower suggests), unencrypted, and readable
-by their owner alone. Valid files are kept, so leaves, nodes and hosts can be added; those that have expired,
+only by their owner. Valid files are kept, so leaves, nodes and hosts can be added; files that have expired,
 or have less than a third of their days left, are replaced. For anything but a trial, use certificates of your
 own authority, with these names and uses.
 """
@@ -36,8 +36,8 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.link.usable import read_certificate
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
-HERE = ("localhost", "127.0.0.1")  # how its own machine reaches any server
-_CLOCKS_DIFFER = timedelta(hours=1)  # tolerated between machines
+HERE = ("localhost", "127.0.0.1")  # names by which any server is reached from its own machine
+_CLOCKS_DIFFER = timedelta(hours=1)  # tolerated difference between machines' clocks
 _AUTHORITY_DAYS = 3650
 _CLIENT = re.compile(r"leaf-[0-9]+|server-[0-9.]+")
 _Key = ec.EllipticCurvePrivateKey

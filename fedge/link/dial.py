@@ -1,7 +1,7 @@
 """A leaf server's end of its link to the cloud: it connects, answers questions, and reconnects.
 
-One channel lasts as long as the leaf server, and gRPC reconnects it. A new channel replaces it only where a
-stream is neither welcomed nor ended, as may happen to one opened while its connection was lost, or where a
+One channel lasts as long as the leaf server, and gRPC reconnects it. It is replaced in two cases only: if a
+stream is neither welcomed nor ended, as may happen to one opened while its connection was lost; and if a
 stream has ended and the certificate files have changed. The answer to the last question is kept until the
 next one, so a stream that breaks in between costs no work.
 """
@@ -33,7 +33,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
 _WELCOME_S = 15.0  # the cloud normally answers at once
 _LOOK_S = 0.2  # seconds between checks for `stop`
-_MOST_TOLD = 10  # reasons for a lost contact, until the next welcome
+_MOST_TOLD = 10  # printed reasons for a lost contact, until the next welcome
 _LONGEST = 200  # characters of the cloud's messages, and of a question's number
 _OPTIONS = (
     *OPTIONS,
@@ -57,20 +57,20 @@ Note = Callable[[dict[str, Any]], None]
 
 
 class Answering(Protocol):
-    """Handler of a leaf server's questions."""
+    """Handler of the cloud's questions."""
 
     def hello(self) -> Packet:
         """Hello to send when the link is up."""
 
     def welcome(self, packet: Packet) -> None:
-        """Take the cloud's answer to the hello."""
+        """Process the cloud's answer to the hello."""
 
     def answer(self, packet: Packet, note: Note) -> Packet:
-        """Answer to a question; `note` reports progress meanwhile."""
+        """Answer to a question; `note` reports progress in the meantime."""
 
 
 class Refused(RuntimeError):
-    """Refusal of this leaf server by the cloud, or loss of the cloud. One line."""
+    """Error: the cloud refuses this leaf server, or is lost. One line."""
 
 
 class _Lost:
@@ -103,7 +103,7 @@ class _Outgoing:
             yield chunk
 
     def put(self, packet: Packet) -> None:
-        """Add a packet's chunks, waiting for room; those left when the stream ends are dropped."""
+        """Add a packet's chunks, waiting for room; chunks left when the stream ends are dropped."""
         for chunk in chunks_of(packet):
             while not self.stream_ended.is_set():
                 with suppress(queue.Full):
@@ -117,7 +117,7 @@ class _Outgoing:
             self.stream_ended.wait(_LEAVE_S)
 
     def end(self) -> None:
-        """End gRPC's thread, whatever chunks are left."""
+        """End gRPC's thread, even if chunks are left."""
         self.stream_ended.set()
         while True:
             try:
@@ -158,7 +158,7 @@ class Link:
         self._most: Callable[[], tuple[int, int]] = lambda: _MOST
         self._keep: Keep = lambda state: state
         self._say = say
-        self._told: set[str] = set()  # reasons for the lost contact that have been told
+        self._told: set[str] = set()  # printed reasons for the lost contact
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
 
@@ -185,8 +185,8 @@ class Link:
         Args:
             answering: handler of the questions.
             lost_s: seconds without contact to the cloud after which to give up.
-            most: function that gives the permitted bytes of the next question's arrays, and of its head.
-            keep: decides where states of a question are stored.
+            most: limits in bytes of the next question's arrays and of its head.
+            keep: function that decides where states of a question are stored.
 
         Raises:
             Refused: the cloud refuses this leaf server, or was out of contact for `lost_s` seconds.
@@ -220,7 +220,7 @@ class Link:
         """Serve one stream until it ends; returns whether the cloud welcomed it."""
         outgoing = _Outgoing()
         self._call = attach(iter(outgoing))
-        if self._stopped.is_set():  # stopped before there was a call to cancel
+        if self._stopped.is_set():  # stopped before the call could be cancelled
             self._call.cancel()
         welcomed = threading.Event()
         silence = threading.Timer(_WELCOME_S, self._give_up, [self._call])
@@ -323,7 +323,7 @@ class Link:
         return self._last[1]
 
     def _refuse(self, error: Any) -> None:
-        """Raise Refused for errors that reconnecting cannot cure."""
+        """Raise Refused for errors that reconnecting cannot fix."""
         code, words = error.code(), printable((error.details() or "")[:_LONGEST])[:_LONGEST]
         if self._stopped.is_set():
             return
@@ -337,7 +337,7 @@ class Link:
 
 
 class _OwnFiles:
-    """Certificate and key of a leaf server, and the authority of the cloud's, as they were last usable."""
+    """Certificate and key of a leaf server, and the cloud's authority, as last usable."""
 
     def __init__(self, folder: Path, name: str) -> None:
         """Read the files.
@@ -356,7 +356,7 @@ class _OwnFiles:
         return grpc.ssl_channel_credentials(authority, key, certificate)
 
     def have_changed(self) -> bool:
-        """Whether the files have changed and are usable; unusable ones are named once."""
+        """Whether the files have changed and are usable; unusable files are reported once."""
         if (stamps := self._stamps()) == self._seen:
             return False
         try:
@@ -366,7 +366,7 @@ class _OwnFiles:
                 logger.warning("certificates have changed, but the previous ones stay in force: %s", error)
             self._told = stamps
             return False
-        if self._stamps() != stamps:  # being copied
+        if self._stamps() != stamps:  # files are being copied
             return False
         self._seen = self._told = stamps
         if content == self._content:
@@ -376,7 +376,7 @@ class _OwnFiles:
         return True
 
     def _read(self) -> list[bytes]:
-        """Contents of the files; ConfigError where they are unusable."""
+        """Contents of the files; ConfigError if they are unusable."""
         refuse_unusable(*self._names, self._name)
         try:
             return [path.read_bytes() for path in self._names]

@@ -1,6 +1,6 @@
 """Admission to a gate: certificate names, streams without a hello, and replaced certificate files.
 
-A leaf server shows its own certificate. A server over leaves that runs all of them in one process shows the
+A leaf server shows its own certificate. A server over leaves that runs them all in one process shows the
 certificate of its path, and names the leaf in each stream's hello; a hello without a leaf asks for the list
 of leaves.
 """
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 HELLO = "hello"
 PROCESS = "process"  # fact of a hello: id of the leaf server's process
-LEAF = "leaf"  # fact of a hello: the leaf represented by a server over leaves
+LEAF = "leaf"  # fact of a hello: the leaf that a server over leaves represents
 MOST_SILENT = 2  # streams without a hello, per certificate or leaf below its path
 _HELLO_S = 10.0  # limit for the hello, which normally comes at once
 _MOST_HELLO_BYTES = 2**24
@@ -65,7 +65,7 @@ class Entrance:
         return MOST_SILENT * max(1, len(self._over.get(name, ())))
 
     def admitted(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> tuple[str, Packet]:
-        """Certificate name of a new stream, and its hello; other streams are ended."""
+        """Certificate name and hello of a new stream; streams that are not admitted are ended."""
         name = self._who(context)
         with self._silent.one_more(name, context, self._most_silent(name)):
             hello = _hello(chunks)
@@ -79,7 +79,7 @@ class Entrance:
         return [self._leaf_of[name]] if name in self._leaf_of else list(self._over[name])
 
     def leaf_said(self, name: str, hello: Packet, context: grpc.ServicerContext) -> int | None:
-        """Leaf of a stream; None where a server over leaves asks for the list of leaves."""
+        """Leaf of a stream; None if a server over leaves asks for the list of leaves."""
         if name in self._leaf_of:
             return self._leaf_of[name]
         leaf = hello.facts.get(LEAF)
@@ -117,7 +117,7 @@ class Entrance:
 
 
 class _Silent:
-    """Streams without a hello, by certificate: only the newest few are kept, for some seconds."""
+    """Streams without a hello, by certificate: only the newest few are kept, for a few seconds."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str, list[grpc.ServicerContext]] = defaultdict(list)
@@ -125,7 +125,7 @@ class _Silent:
 
     @contextmanager
     def one_more(self, name: str, context: grpc.ServicerContext, most: int) -> Iterator[None]:
-        """Hold a stream until its hello; the oldest of too many is ended, and each after some seconds."""
+        """Hold a stream until its hello; the oldest of too many is ended, and any after a few seconds."""
         with self._lock:
             self._of[name].append(context)
             oldest = self._of[name][0] if len(self._of[name]) > most else None
@@ -140,7 +140,7 @@ class _Silent:
             yield
         finally:
             late.cancel()
-            with self._lock, suppress(ValueError):  # removed before as the oldest of too many
+            with self._lock, suppress(ValueError):  # already removed as the oldest of too many
                 self._of[name].remove(context)
 
 
@@ -182,7 +182,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """New credentials; None if unchanged. Unusable files are read again later, and named once."""
+        """New credentials; None if unchanged. Unusable files are read again later, and reported once."""
         stamps: list[tuple[int, ...] | None] = []
         try:
             stamps = self._stamps()
@@ -190,7 +190,7 @@ class _Files:
                 return None
             refuse_unusable(*self._names, CLOUD)
             found, authority = self._configuration(), read_certificate(self._names[-1])
-            if self._stamps() != stamps:  # being copied: the next connection finds the rest
+            if self._stamps() != stamps:  # files are being copied: the next connection reads them again
                 return None
         except (ConfigError, OSError) as error:
             if stamps != self._told:

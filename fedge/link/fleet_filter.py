@@ -1,4 +1,4 @@
-"""Filter for newer Flower's single port: it passes SuperNodes' requests to the SuperLink, and nothing else.
+"""Filter for newer Flower's single port: it forwards SuperNodes' requests to the SuperLink, and nothing else.
 
 On Flower 1.41 and 1.42, a SuperLink has one port for SuperNodes, for submitting apps, and for the apps
 themselves; anyone who reaches it can have it run code. Here it listens on the loopback interface, and
@@ -89,7 +89,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        if ":" in place[0]:  # of IP version 6
+        if ":" in place[0]:  # an address of IP version 6
             self.address_family = socket.AF_INET6
         super().__init__(place, handler)
 
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: a node polls several times per second."""
 
     def do_POST(self) -> None:
-        """Pass a request of the Fleet API on, and its answer back."""
+        """Forward a request of the Fleet API, and return its answer."""
         length = self.headers.get("Content-Length", "")
         if not _FLEET.fullmatch(self.path) or not length.isdecimal() or "Transfer-Encoding" in self.headers:
             self.close_connection = True
@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(answer)
 
     def _passed_on(self, length: int) -> http.client.HTTPResponse:
-        """Send this request to the SuperLink, piece by piece; returns the response."""
+        """Send this request to the SuperLink in chunks; returns the response."""
         self._beyond.putrequest("POST", self.path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in _OF_ONE_HOP and not name.lower().startswith("x-forwarded"):

@@ -1,14 +1,14 @@
 """Checks of SuperNodes' replies before Flower's SuperLink stores them, and one fixed answer to SuperNodes.
 
 Flower 1.25 trusts a reply's own metadata: with one key, a node can answer in another's name if it knows the
-question's id. A second reply to one question, or one that names another run, makes the SuperLink fail at the
-run's next poll for replies, and all replies that had arrived are lost. So Fedge's SuperLink
-(`fedge.link.own_account`) records which question went to which node. A reply is accepted if this node has the
-question, it names the question's run, and it is the first.
+question's id. A second reply to a question, or a reply that names another run, makes the SuperLink fail at
+the run's next poll for replies, and all replies that had arrived are lost. So Fedge's SuperLink
+(`fedge.link.own_account`) records which question was sent to which node. A reply is accepted only if it is
+the node's first to a question that it was sent, and names the question's run.
 
-A SuperNode may ask for part of a message that the ServerApp is still sending. Flower 1.25 means to answer
-"not yet", but its account of traffic refuses zero bytes, and the SuperNode then waits for ever for a reply to
-a message that it has dropped. The guard gives the answer that was meant; the SuperNode asks again.
+A SuperNode may ask for part of a message that the ServerApp is still sending. Flower 1.25 tries to answer
+"not yet", but its traffic accounting refuses zero bytes; the SuperNode drops the message, and the run waits
+forever for its reply. The guard gives the intended answer, and the SuperNode asks again.
 """
 
 from collections import OrderedDict
@@ -19,8 +19,8 @@ from typing import Any
 
 PULL, PUSH = "/flwr.proto.Fleet/PullMessages", "/flwr.proto.Fleet/PushMessages"
 PULL_OBJECT = "/flwr.proto.Fleet/PullObject"
-_NO_BYTES = "cannot be zero"  # in Flower's refusal to record a transfer of no bytes
-_MOST = 10_000  # remembered questions of a node
+_NO_BYTES = "cannot be zero"  # in Flower's error for a transfer of no bytes
+_MOST = 10_000  # questions remembered per node
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Held:
 
 
 class FleetGuard:
-    """Questions sent to nodes, and the replies that may arrive."""
+    """Questions sent to nodes, and the replies accepted for them."""
 
     def __init__(self) -> None:
         """Guard without any questions yet."""
@@ -66,13 +66,13 @@ class FleetGuard:
                 return "a node must answer its own questions, in its own name"
             if said.run_id != question.run:
                 return "a reply must name its question's run"
-            if question.reply not in ("", said.message_id):  # a retry after a loss is accepted
+            if question.reply not in ("", said.message_id):  # a retry after a lost reply is accepted
                 return "a question has only one reply"
             question.reply = said.message_id
         return ""
 
     def release(self, request: Any) -> None:
-        """Permit another reply in place of one that could not be stored."""
+        """Permit another reply instead of one that could not be stored."""
         said = request.messages_list[0].metadata
         with self._lock:
             self._held[request.node.node_id][said.reply_to_message_id].reply = ""
@@ -84,7 +84,7 @@ class FleetGuard:
 
     def _pulling(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def pull(request: Any, context: Any) -> Any:
-            response = behaviour(request, context)  # fails for another node's key
+            response = behaviour(request, context)  # raises for another node's key
             self.handed(request.node.node_id, response)
             return response
 
@@ -106,7 +106,7 @@ class FleetGuard:
 
 
 def _pulling_object(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Answer "not yet" for an object that is announced and has no content."""
+    """Answer "not yet" for an object that is announced but has no content."""
 
     def pull_object(request: Any, context: Any) -> Any:
         from flwr.proto.message_pb2 import PullObjectResponse

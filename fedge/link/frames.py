@@ -20,7 +20,7 @@ from fedge.states.distinct import Distinct
 from fedge.states.files import can_hold
 
 CHUNK_BYTES = 2**20
-_MOST_BYTES = 2**36  # of all arrays of a message
+_MOST_BYTES = 2**36  # limit for all arrays of a message
 _MOST_HEAD_BYTES = 2**28
 _LONGEST = 300  # characters of an error message
 _HEAD, _DATA = b"H", b"D"
@@ -93,9 +93,9 @@ def packet_of(
 
     Args:
         chunks: chunks of this packet and of later ones.
-        most_bytes: limit of all its arrays, in bytes.
-        most_head_bytes: limit of its head, in bytes.
-        keep: decides where each of its states is stored, as soon as it has arrived.
+        most_bytes: limit in bytes of all its arrays.
+        most_head_bytes: limit in bytes of its head.
+        keep: function that decides where each of its states is stored, as soon as it has arrived.
 
     Raises:
         LinkError: the chunks are not a valid packet.
@@ -157,7 +157,7 @@ def _checked(head: Any, most_bytes: int) -> dict[str, _Entries]:
 
 
 def _kept(state: State, keep: Keep) -> State:
-    """A state where `keep` puts it, if files can hold what it has."""
+    """A state stored where `keep` puts it, if files can hold its dtypes."""
     return keep(state) if all(can_hold(name, array) for name, array in state.items()) else state
 
 

@@ -2,15 +2,15 @@
 
 A leaf server needs no open port: it connects (`fedge.link.dial`) and keeps one stream. Both sides show
 certificates of one authority (mutual TLS), and the cloud identifies a leaf by the common name of its
-certificate, so no other can take its place. A server of a deeper tree that runs all leaves below it in one
-process shows a certificate of its path, has a stream per leaf, and names the leaf in each hello; a hello
-without a leaf asks for the list of leaves. Certificates, the authority and its revocation list are read again
-when their files change, so they can be replaced during a run. Of a certificate's streams without a hello,
-only the newest few are kept, for some seconds.
+certificate, so no other server can take its place. A server of a deeper tree that runs all leaves below it in
+one process shows the certificate of its path, has a stream per leaf, and names the leaf in each hello; a
+hello without a leaf asks for the list of leaves. Certificates, the authority and its revocation list are read
+again when their files change, so they can be replaced during a run. Of a certificate's streams without a
+hello, only the newest few are kept, for a few seconds.
 
-A question is answered by one packet, after any number of progress notes. Where the stream breaks, the leaf
-reconnects and the question is repeated under its number: a leaf that has answered it sends the same answer,
-and a restarted one computes it again.
+A question is answered by one packet, after any number of progress notes. If the stream breaks, the leaf
+reconnects and the question is repeated under its number: a leaf that has already answered it sends the same
+answer, and a restarted one computes it again.
 
 The transport is gRPC, a dependency of Flower: streams with flow control, TLS and keep-alive.
 """
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 SERVICE, METHOD = "fedge.Leaves", "Attach"
 WELCOME, NOTE = "welcome", "note"
 OVER = "over"  # the last question of a run
-BELOW = "below"  # fact of a welcome: the leaves, for a hello without one
+BELOW = "below"  # fact of a welcome: the leaves, in answer to a hello without a leaf
 NUMBER = "number"  # fact of a question, of its notes and of its answer: its number
 OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),  # detects a vanished peer within half a minute
@@ -49,8 +49,8 @@ OPTIONS = (
 )
 _LOOK_S = 0.1  # seconds between a waiting thread's checks of its stream
 _LEAVE_S = 2.0
-_ABSENT_S = 1.0  # wait for a leaf server marked as absent
-_MOST_OUTDATED = 1000  # per leaf: a leaf may attach as often as it likes
+_ABSENT_S = 1.0  # wait for a leaf server that is marked as absent
+_MOST_OUTDATED = 1000  # per leaf, as there is no limit to the times it may attach
 _MOST_LOGGED = 5  # logged breaks of the link per question
 
 
@@ -74,7 +74,7 @@ class _Question:
         packet: the question.
         on_note: handler of progress notes.
         most: limits in bytes of the answer's arrays, and of its head.
-        keep: decides where states of the answer are stored.
+        keep: function that decides where states of the answer are stored.
         answered: set once there is an answer, or a reason for its absence.
     """
 
@@ -113,7 +113,7 @@ class _Stream:
         return self._ended.is_set()
 
     def end(self) -> None:
-        """End the stream after its present question."""
+        """End the stream after its current question."""
         self._ended.set()
         self._questions.put(None)
 
@@ -150,19 +150,19 @@ class _Stream:
 
 
 class _Patience:
-    """How long to wait for the answer to a question, through reconnections."""
+    """Time to wait for the answer to a question, including reconnections."""
 
     def __init__(self, timeout_s: float, limit_s: float, on_note: OnNote | None) -> None:
-        """Wait at most for a silence of `timeout_s`, and for `limit_s` without progress."""
+        """Wait at most `timeout_s` in silence, and `limit_s` without progress."""
         self._timeout_s, self._limit_s, self._on_note = timeout_s, limit_s, on_note
         self._last_sign = self._progressed = time.monotonic()
 
     def end_silence(self) -> None:
-        """Restart the wait for the next sign of life."""
+        """Restart the limit for silence."""
         self._last_sign = time.monotonic()
 
     def note(self, found: Packet) -> None:
-        """Pass on a note; without a handler it is no sign of life."""
+        """Pass on a note; without a handler it does not end a silence."""
         if self._on_note is not None:
             self.end_silence()
             if self._on_note(found):
@@ -211,19 +211,19 @@ class LeafGate:
             ConfigError: a TLS file is unusable.
             LinkError: the address cannot be listened on.
         """
-        if why := fault_of_listening(address):  # gRPC tells the terminal in its own words
+        if why := fault_of_listening(address):  # gRPC would print its own message
             raise LinkError(f"{address} cannot be listened on: {why}")
         self._entrance = Entrance(certificates, leaves, over or {})
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
-        self._names: dict[int, str] = {}  # names in the certificates of the leaf servers
-        self._outdated: dict[int, deque[str]] = {}  # leaf → processes replaced by another, the newest of them
+        self._names: dict[int, str] = {}  # leaf → name in its certificate
+        self._outdated: dict[int, deque[str]] = {}  # leaf → its newest replaced processes
         self._absent_since: dict[int, float] = {}  # monotonic seconds; leaves marked as absent
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
-        # a stream holds a thread: per leaf the serving one and its replacement, and those without a hello
+        # a stream needs a thread: per leaf the serving one, its replacement, and those without a hello
         self._pool = ThreadPoolExecutor(4 * leaves + self._entrance.most_streams + 2, "leaf-link")
         self._server = grpc.server(self._pool, options=(*OPTIONS, ("grpc.so_reuseport", 0)))
         handler = grpc.stream_stream_rpc_method_handler(self._attach)
@@ -259,7 +259,7 @@ class LeafGate:
             return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
 
     def one_process(self, leaves: Iterable[int], fact: str) -> bool:
-        """Whether leaf servers are all connected, with one certificate, and one process by their hellos.
+        """Whether leaf servers are all connected, with one certificate and from one process by their hellos.
 
         Args:
             leaves: numbers of the leaves.
@@ -272,10 +272,10 @@ class LeafGate:
         return len(said) == 1 and all(isinstance(process, str) for _, process in said)
 
     def processes(self, leaves: Iterable[int], fact: str) -> list[list[int]]:
-        """Leaves by process: those of each as `one_process` sees it, in order; any other leaf stands alone.
+        """Leaves by process, as by `one_process`, in order; any other leaf is in a list of its own.
 
         Args:
-            leaves: their numbers.
+            leaves: numbers of the leaves.
             fact: fact of a hello that has the process's id.
         """
         found: dict[tuple[object, ...], list[int]] = {}
@@ -287,7 +287,7 @@ class LeafGate:
         return list(found.values())
 
     def do_without(self, leaves: Iterable[int]) -> None:
-        """Mark leaf servers as absent: they are no longer waited for, until they attach."""
+        """Mark leaf servers as absent: the gate does not wait for them until they attach."""
         with self._changed:
             for leaf in leaves:
                 if not self._is_there(leaf):
@@ -303,7 +303,7 @@ class LeafGate:
         most: tuple[int, int] = (2**36, 2**28),
         keep: Keep = lambda state: state,
     ) -> Packet:
-        """Send a question to a leaf server and wait for the answer, also through a reconnection.
+        """Send a question to a leaf server and wait for the answer, across reconnections.
 
         Args:
             leaf: number of the leaf.
@@ -311,9 +311,9 @@ class LeafGate:
             timeout_s: seconds that the leaf may be disconnected, and that it may be silent; notes end a
                 silence.
             on_note: called with each progress note, from another thread; None: notes do not end a silence.
-            limit_s: seconds without progress, whatever the notes and reconnections.
+            limit_s: limit in seconds without progress, regardless of notes and reconnections.
             most: limits in bytes of the answer's arrays, and of its head.
-            keep: decides where states of the answer are stored.
+            keep: function that decides where states of the answer are stored.
 
         Raises:
             LeafGone: the leaf did not answer in time.
@@ -384,7 +384,7 @@ class LeafGate:
             stream.end()
 
     def _take_place(self, stream: _Stream, name: str, hello: Packet, context: grpc.ServicerContext) -> None:
-        """Make a stream its leaf's; of two processes with one certificate, the newer is kept."""
+        """Make a stream the leaf's current one; of two processes with one certificate, the newer is kept."""
         leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
         with self._changed:
             outdated = self._outdated.setdefault(leaf, deque(maxlen=_MOST_OUTDATED))

@@ -4,13 +4,13 @@ A SuperLink and a SuperNode listen on the loopback interface for their own proce
 plaintext on Flower 1.25, over TLS on newer versions. Anyone who reaches such a port can have code run.
 Other machines cannot reach it. To keep out other accounts of this machine, gRPC and uvicorn servers in this
 process ask the system for the account at the other end of each connection, and serve only their own and root.
-Requests of SuperNodes (Flower's Fleet API) pass: they are authenticated by keys, and their replies are
+SuperNodes' requests (Flower's Fleet API) are exempt: they are authenticated by keys, and their replies are
 checked (`fedge.link.fleet_guard`).
 
     python -m fedge.link.own_account flower-superlink …
 
-runs Flower's program with such ports. The accounts come from ``/proc/net/tcp``, hence Linux only; elsewhere
-no account is kept out, and a warning says so.
+runs Flower's program with such ports. The accounts are read from ``/proc/net/tcp``, so this works only on
+Linux; elsewhere no account is kept out, and a warning says so.
 """
 
 import os
@@ -61,7 +61,7 @@ def accounts_of(address: str, port: int) -> set[int]:
 
 
 def is_own(address: str, port: int) -> bool:
-    """Whether this account, or root, holds all connections from an address and port."""
+    """Whether this account or root holds all connections from an address and port."""
     found = accounts_of(address, port)
     return bool(found) and found <= {os.geteuid(), 0}
 
@@ -73,7 +73,7 @@ def _as_in_tables(address: str, port: int) -> Iterator[str]:
     except ValueError:
         return
     forms = [where]
-    if isinstance(where, IPv4Address):  # dual-stack sockets have it as a mapped address
+    if isinstance(where, IPv4Address):  # dual-stack sockets are listed with the mapped address
         forms.append(IPv6Address(f"::ffff:{where}"))
     elif where.ipv4_mapped is not None:
         forms.append(where.ipv4_mapped)
@@ -95,19 +95,19 @@ def keep_grpc_own(can_tell_whose: bool = True) -> None:
     import grpc  # type: ignore[import-untyped]
 
     class OwnAccount(grpc.ServerInterceptor):
-        """Checks the caller before all else."""
+        """Interceptor that checks the caller before anything else."""
 
         def __init__(self) -> None:
             self._fleet = FleetGuard()
 
         def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-            """Give the method's handler, guarded."""
+            """Handler of the method, with the check added."""
             handler = continuation(details)
             if handler is None:
                 return handler
             if details.method.startswith(_FLEET):
                 if handler.unary_unary is None or handler.request_deserializer is None:
-                    return handler  # Flower's own refusal, which needs no request
+                    return handler  # Flower's own refusal, which needs no check
                 guarded = self._fleet.around(details.method, handler.unary_unary)
                 return grpc.unary_unary_rpc_method_handler(
                     guarded, handler.request_deserializer, handler.response_serializer
@@ -185,7 +185,7 @@ def guarded_words(program: str) -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    """Carry out a program of Flower's; returns its exit code."""
+    """Run a program of Flower; returns its exit code."""
     program = words[0]
     exit_despite_channels()
     keep_grpc_own(can_tell())

@@ -22,7 +22,7 @@ def is_there(name: str, address: str) -> bool:
 
 
 def fault_of_reaching(name: str, address: str) -> str:
-    """Reason why no server is reached at HOST:PORT, such as an unknown name; empty if one is."""
+    """Reason why no server can be reached at HOST:PORT, such as an unknown name; empty if one can."""
     try:
         socket.create_connection(host_and_port(name, address), _REACH_S).close()
     except OSError as error:
@@ -94,17 +94,17 @@ def host_and_port(name: str, address: str, least: int = 1) -> tuple[str, int]:
 
 
 def _can_be_asked_for(host: str) -> bool:
-    """Whether a host has a form in which its address can be looked up: otherwise sockets raise no OSError."""
+    """Whether a host has a form that can be looked up; for others, sockets do not raise OSError."""
     try:
         return "\0" not in host and bool(host.encode("idna"))
-    except UnicodeError:  # an empty label (a..b), one of more than 63 characters, bytes that are no text
+    except UnicodeError:  # an empty label (a..b), a label over 63 characters, or bytes that are not text
         return False
 
 
 def fault_of_listening(address: str) -> str:
-    """Reason why this machine cannot listen at HOST:PORT, by a listener for a moment; empty if it can.
+    """Reason why this machine cannot listen at HOST:PORT, found by listening for a moment; empty if it can.
 
-    A name may have several addresses, of which one is enough.
+    A name may have several addresses; one is enough.
     """
     host, port = host_and_port("the address", address, least=0)
     try:
@@ -116,7 +116,7 @@ def fault_of_listening(address: str) -> str:
 
 
 def _fault_at(family: int, place: tuple[Any, ...]) -> str:
-    """Reason why nobody can listen at a socket's address; empty if one can."""
+    """Reason why a socket's address cannot be listened on; empty if it can."""
     try:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -54,7 +54,7 @@ class Revoked:
         self._look()
 
     def serials(self) -> frozenset[int]:
-        """Serial numbers of revoked certificates; those last read if the file has become unusable."""
+        """Serial numbers of revoked certificates; the last ones read if the file has become unusable."""
         try:
             self._look()
         except ConfigError as error:
@@ -62,7 +62,7 @@ class Revoked:
         return self._serials
 
     def follow(self, authority: x509.Certificate) -> None:
-        """Take lists of another authority from now on; the present one stays until there is one."""
+        """Expect lists of another authority from now on; the current list is used until there is one."""
         if authority != self._authority:
             self._authority, self._seen = authority, None
 
@@ -70,7 +70,7 @@ class Revoked:
         """Read the file again if it has changed."""
         try:
             stamp = stamp_of(self._file)
-        except FileNotFoundError:  # nothing was revoked; a vanished list stays valid
+        except FileNotFoundError:  # no revocations yet, or the list was deleted and stays valid
             return
         except OSError as error:
             raise _refused(self._file, error) from error
@@ -85,7 +85,7 @@ class Revoked:
             raise _refused(self._file, error) from error
 
     def _refuse_not_in_force(self, listed: x509.CertificateRevocationList) -> None:
-        """Raise ConfigError for another authority's list, and for one that is not in its time."""
+        """Raise ConfigError for another authority's list, and for one outside its period of validity."""
         if not listed.is_signature_valid(self._authority.public_key()):  # type: ignore[arg-type]
             raise ConfigError(
                 f"{self._file} must be signed by the ca.crt beside it, but is not; copy the list "
@@ -99,5 +99,5 @@ class Revoked:
 
 
 def _refused(file: Path, fault: Exception) -> ConfigError:
-    """Error for a list that cannot be used."""
+    """Error for an unusable list."""
     return ConfigError(f"{file} must be a revocation list, but: {told(fault, 'copy it again')}")

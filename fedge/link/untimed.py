@@ -1,9 +1,9 @@
-"""Replies of a ClientApp whose working time is unknown: sent all the same.
+"""Sending of replies of a ClientApp whose working time is unknown.
 
-A SuperNode of Flower 1.25 looks for replies every half second, and sends with each how long its ClientApp
-took. Its server keeps a reply first and notes that time after it, and notes none for a ClientApp that has
-died. A reply found without a time is dropped ("Failed to send message … Start time or end time … is
-missing"), and the run waits for it: on an overloaded machine, about one reply of a hundred.
+A SuperNode of Flower 1.25 looks for replies every half second, and sends each with the time that its
+ClientApp took. Its server stores a reply first and notes that time afterwards, and notes none for a ClientApp
+that has died. A reply found without a time is dropped ("Failed to send message … Start time or end time … is
+missing"), and the run waits for it: on an overloaded machine, about one reply in a hundred.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ _TIME = "get_message_processing_duration"
 
 
 def send_untimed() -> None:
-    """Let the SuperNode of this process send replies of unknown time with a time of 0 s."""
+    """Make the SuperNode of this process send replies of unknown working time with a time of 0 s."""
     try:
         state = getattr(import_module(_STATE), _CLASS)
         timed = getattr(state, _TIME)

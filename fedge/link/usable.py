@@ -1,7 +1,7 @@
-"""Certificate and key files as they are found: whole, of the right kind, of one authority, in their time.
+"""Checks of certificate and key files: whole, of the right kind, from one authority, and currently valid.
 
-Whatever is in their place is refused in one line before TLS reads it. Flower and gRPC would report an
-unreachable peer, and OpenSSL would ask a terminal for the password of an encrypted key.
+A file of another kind is refused in one line before TLS reads it. Otherwise Flower and gRPC would report an
+unreachable peer, and OpenSSL would prompt for the password of an encrypted key.
 """
 
 import os
@@ -22,17 +22,17 @@ from cryptography.x509.oid import NameOID
 from fedge.config.registers.option import ConfigError
 from fedge.process.escape import printable
 
-MOST_BYTES = 2**24  # of a file of certificates, a list or a key
+MOST_BYTES = 2**24  # limit for a file of certificates, a list or a key
 _LONGEST = 200  # characters of a fault
-_MORE = re.compile(r" See https?://\S+ for more details\.")  # of a library, on Python's calls
+_MORE = re.compile(r" See https?://\S+ for more details\.")  # in a library's messages, about Python's calls
 _Files = tuple[Path, Path, Path]
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """Signs that a file has changed: also by another one in its place, or other rights to it.
+    """Signs that a file has changed, including replacement by another file and changed permissions.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: the file's status cannot be read.
     """
     found = path.stat()
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
@@ -42,7 +42,7 @@ def content_of(path: Path) -> bytes:
     """Content of a plain file, never of a pipe or a device.
 
     Raises:
-        ValueError: it is something else, or too long.
+        ValueError: the path is something else, or the file is too long.
         OSError: it cannot be read.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -62,7 +62,7 @@ def fault_of(error: Exception) -> str:
 
 
 def told(error: Exception, otherwise: str) -> str:
-    """Fault of a file, and the next step: its rights, or `otherwise` for what is damaged."""
+    """Fault of a file, and the next step: fix its permissions, or `otherwise` for a damaged file."""
     if not isinstance(error, PermissionError):
         return f"{fault_of(error)}; {otherwise}"
     place = "" if error.filename is None else f" ({Path(error.filename).name})"
@@ -94,11 +94,11 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "") -> None:
-    """Raise ConfigError unless the files are a certificate, its key and its authority, all in their time.
+    """Raise ConfigError unless the files are a certificate, its key and its authority, all currently valid.
 
     Args:
         certificate, key, authority: the files.
-        name: name that the certificate must have, as another role's may lie in its place; empty for any.
+        name: name that the certificate must have, in case another role's is in its place; empty for any.
     """
     for path in (certificate, key, authority):
         _refuse_missing(path)
@@ -126,7 +126,7 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
 
 
 def refuse_unusable_authority(path: Path) -> None:
-    """Raise ConfigError unless a file holds an authority's certificate that is in its time."""
+    """Raise ConfigError unless a file holds an authority's certificate that is currently valid."""
     _refuse_missing(path)
     _usable_authority(path)
 
@@ -144,7 +144,7 @@ def refuse_unusable_node_key(path: Path) -> None:
 
 
 def _names_of(one: x509.Certificate) -> list[str]:
-    """Names in a certificate: those of its subject, and of servers."""
+    """Names in a certificate: of its subject, and of its servers."""
     names = [str(found.value) for found in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     with suppress(x509.ExtensionNotFound):
         more = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -153,7 +153,7 @@ def _names_of(one: x509.Certificate) -> list[str]:
 
 
 def _usable_authority(path: Path) -> list[x509.Certificate]:
-    """Certificates of an authority that are in their time."""
+    """Certificates of an authority that are currently valid."""
     found = read_certificates(path)
     now = datetime.now(timezone.utc)
     usable = [one for one in found if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
@@ -175,7 +175,7 @@ def _refuse_missing(path: Path) -> None:
 
 
 def _refuse_outside_its_time(path: Path, found: Sequence[x509.Certificate]) -> None:
-    """Raise ConfigError if the first certificate of a file is not valid yet, or no longer."""
+    """Raise ConfigError if the first certificate of a file is not valid yet, or has expired."""
     now, first, last = datetime.now(timezone.utc), found[0].not_valid_before_utc, found[0].not_valid_after_utc
     if now < first:
         raise ConfigError(
@@ -189,9 +189,9 @@ def _refuse_outside_its_time(path: Path, found: Sequence[x509.Certificate]) -> N
 
 
 def _shake_hands(certificate: Path, key: Path) -> None:
-    """Raise ssl.SSLError unless a key signs for its certificate: a damaged one may seem to be its key."""
+    """Raise ssl.SSLError unless a key signs for its certificate; a damaged key may look right."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    server.load_cert_chain(certificate, key, password="")  # given, so that nobody is asked for one
+    server.load_cert_chain(certificate, key, password="")  # given, so OpenSSL never prompts for one
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
@@ -201,7 +201,7 @@ def _shake_hands(certificate: Path, key: Path) -> None:
 
 
 def _is_issued_by(one: x509.Certificate, root: x509.Certificate) -> bool:
-    """Whether an authority has signed a certificate; True where that cannot be told for its kind of key."""
+    """Whether an authority has signed a certificate; True if its kind of key does not allow the check."""
     try:
         one.verify_directly_issued_by(root)
     except (ValueError, InvalidSignature):
