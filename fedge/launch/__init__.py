@@ -2,8 +2,8 @@
 
 `preflight` checks a run, `simulate` carries one out in this process, and `deployed` one on a SuperLink;
 `command_line` and `completion` belong to the parser. Inner rooms: `projects` reads and creates projects,
-`flower_runs` starts `flwr run` and SuperLinks, `nodes` are a deployment's clients, and `leaf_servers` its
-servers.
+`flower_runs` starts `flwr run` and SuperLinks, `nodes` has a deployment's clients, and `leaf_servers` its
+leaf servers.
 
 Imports only from below: `client_app`, `leaf_app`, `server_app` and rooms below them.
 """

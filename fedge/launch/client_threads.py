@@ -12,11 +12,11 @@ from fedge.process.resources.threads import available_cores
 def client_threads(
     run_config: Mapping[str, Any], workers: int | None, clients: int, grids: int = 1
 ) -> tuple[int, Mapping[str, Any]]:
-    """Number of clients in training at a time, and the run config for them.
+    """Number of clients trained at a time by threads, and the run config for them.
 
     Threads on one GPU wait for each other. While one of them records a step as a CUDA graph, no other may use
-    the GPU; so where threads share a GPU, all take plain steps, which give the same bits. Threads take turns
-    at the GPUs, so none is shared unless threads outnumber GPUs.
+    the GPU; so if threads share a GPU, all take plain steps, which give the same bits. Threads are assigned
+    to GPUs in turn, so none is shared unless threads outnumber GPUs.
 
     Args:
         run_config: the run's options, flat.

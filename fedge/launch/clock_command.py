@@ -1,4 +1,4 @@
-"""`fedge clock`: a study's virtual clock without training, as a preview."""
+"""`fedge clock`: preview of a study's virtual clock, without training."""
 
 import argparse
 import csv
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedge.rounds.measurements.moment import VersionRow
 
 _WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
-_OF_WHAT_IS_OFF = ("scaffold.", "gate.", "cluster.")  # options of the run that a clock leaves out
+_OF_WHAT_IS_OFF = ("scaffold.", "gate.", "cluster.")  # options that a clock ignores
 _MEBI = 2**20
 
 
@@ -81,7 +81,7 @@ def _devices(given: int | None, run_config: Mapping[str, Any]) -> int:
 
 
 def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[VersionRow], str]":
-    """Run a study's clock without training, printing a line per evaluation; returns its rows and a summary.
+    """Run a study's clock without training, printing a line per evaluation; returns rows and a summary.
 
     Args:
         run_config: the run's options, flat; SCAFFOLD, gate and clustering are switched off.

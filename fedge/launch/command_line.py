@@ -106,7 +106,7 @@ class CommandGroup:
         Args:
             name: name of the command.
             help: its line in the list of commands.
-            also: names of such a command in other tools; an error for one of them suggests this command.
+            also: names of this command in other tools; an error for one of them suggests this command.
             options: arguments for the parser.
         """
         self.commands.append((name, help))
@@ -116,10 +116,10 @@ class CommandGroup:
 
 
 class _HelpAll(argparse.Action):
-    """Print the help of a run with all options of its configuration."""
+    """Action that prints the help of a run with all options of its configuration."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        """Carry out ``--help-all``."""
+        """Print the help and exit."""
         assert isinstance(parser, Parser)
         parser.more = lambda width: [*wrap(_ALL, width), *help_lines(width, most_used=False)]
         parser.print_help()

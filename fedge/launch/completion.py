@@ -66,7 +66,7 @@ def overrides(prefix: str, **_: Any) -> list[str]:
 
 
 def _values(key: str) -> list[str]:
-    """Values of an option as written after -c; its default where they are not listed."""
+    """Values of an option as written after -c; its default if they are not listed."""
     default, rule = options().get(key, ("", {"choices": (), "words": ()}))
     if isinstance(default, bool):
         return ["true", "false"]

@@ -1,4 +1,4 @@
-"""`fedge deal`: a data set dealt into one folder per client, for the machines of a deployment."""
+"""`fedge deal`: a data set split into one folder per client, for the machines of a deployment."""
 
 import argparse
 from collections.abc import Mapping

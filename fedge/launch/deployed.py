@@ -1,7 +1,7 @@
 """A run on a SuperLink: submitted with `flwr run`, followed to its end, with a truthful exit code.
 
-The run's server and its run folder are on the SuperLink's machine. On this machine the folder is where every
-run's folder is; elsewhere it is `runs-dir` relative to the SuperLink's working directory.
+The run's server and its run folder are on the SuperLink's machine. If that is this machine, the folder is in
+the usual place; otherwise it is in `runs-dir`, relative to the SuperLink's working directory.
 """
 
 import os
@@ -36,7 +36,7 @@ _STARTED = re.compile(r"Successfully started run (\d+)")
 _ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
 _HERE = ("127.0.0.1", "localhost", "[::1]")
 _SUPERLINK = "flower-superlink"
-_MOST_BEFORE = 6  # words of a command searched for its program
+_MOST_BEFORE = 6  # largest number of words before the program in a command
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -58,7 +58,7 @@ def _listeners(port: int) -> list[int | None] | None:
     """Process ids listening on a port of this machine; None for other accounts' processes, or if unknown."""
     try:
         found = psutil.net_connections("tcp")
-    except (psutil.Error, OSError, RuntimeError):  # macOS tells only root
+    except (psutil.Error, OSError, RuntimeError):  # macOS reveals listeners only to root
         return None
     return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
 
@@ -105,7 +105,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     prepared = check(looked_at, Federation())
     _refuse_unreachable(project, federation, address)
     config = prepared.config
-    told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED belongs to this process
+    told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is set in this process only
     told["run-name"] = config.run_name or dated_name(prepared.seed, alone=True)
     if here:
         told["runs-dir"] = str(Path(config.runs_dir).absolute())
@@ -145,8 +145,8 @@ def _link_of(project: Project, federation: str) -> list[str]:
 def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:
     """Environment in which a newer Flower knows the SuperLink; empty for older versions.
 
-    It is also empty where the user's own configuration has the SuperLink, perhaps with further settings, e.g.
-    the user's account.
+    It is also empty if the user's own configuration names the SuperLink, perhaps with further settings such
+    as the user's account.
     """
     if not moves_federations():
         return {}
@@ -167,7 +167,7 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
 def _without_a_word(
     said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any], here: bool
 ) -> str:
-    """Message on a run whose server did not report its end: it was killed, or its SuperLink was."""
+    """Message for a run whose server did not report its end, because it or its SuperLink was killed."""
     if not said.run_id:
         return "the SuperLink did not accept the run; see the lines above"
     what = (

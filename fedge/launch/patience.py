@@ -1,4 +1,4 @@
-"""Message during long checks before a run, which call the user's code and may be stuck in it."""
+"""Message during long checks before a run, in which the user's code may hang."""
 
 import sys
 import threading
@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from fedge.config.registers.failing import standing
 from fedge.process.escape import printable
 
-_AFTER_S = 60.0  # trials of own code take some seconds, on a busy machine some tens
+_AFTER_S = 60.0  # trials of user code take seconds, or tens of seconds on a busy machine
 
 
 @contextmanager
 def telling_where_it_stands() -> Iterator[None]:
-    """Context, or decorator, in which stderr reports once which line of the user's code has not returned."""
+    """Context, or decorator, in which stderr shows once which line of the user's code has not returned."""
     over = threading.Event()
     threading.Thread(target=_tell, args=(over, _AFTER_S), name="patience", daemon=True).start()
     try:
@@ -23,7 +23,7 @@ def telling_where_it_stands() -> Iterator[None]:
 
 
 def _tell(over: threading.Event, after_s: float) -> None:
-    """Print once which line of the user's code runs, checking every `after_s` seconds until `over`."""
+    """Print once which line of the user's code is running, checking every `after_s` seconds until `over`."""
     waited_s = 0.0
     while not over.wait(after_s):
         waited_s += after_s

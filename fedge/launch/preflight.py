@@ -108,11 +108,11 @@ def _resumption(config: Config, seed: int) -> Resumption | None:
     return find_resumption(config, seed)
 
 
-REFUSED = 4  # exit code, the same as of `fedge run`
+REFUSED = 4  # exit code, as for `fedge run`
 
 
 class _Unclear(Exception):
-    """A command line that only Flower can interpret."""
+    """Error: only Flower can interpret the command line."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _refuse_mixed(overrides: Sequence[str]) -> None:
-    """Raise ConfigError for words that only `fedge run` understands, as Flower would misread file names."""
+    """Raise ConfigError for words that only `fedge run` understands; Flower would misread file names."""
     if len(overrides) > 1 and any(text.strip().endswith(".toml") for text in overrides):
         raise ConfigError(
             f"-c of flwr run must be one .toml file or key=value pairs, not both, but is {list(overrides)}; "
@@ -136,7 +136,7 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
 
 
 def _supernodes(federation_config: str | None) -> int | None:
-    """Number of SuperNodes in ``--federation-config``; None where it says anything else."""
+    """Number of SuperNodes in ``--federation-config``; None for any other content."""
     try:
         said = parse_override(federation_config or "")
     except ConfigError:
@@ -148,7 +148,7 @@ def _supernodes(federation_config: str | None) -> int | None:
 def _prepare_superlink(
     name: str | None, run_config: Mapping[str, Any], federation: Federation, stream: bool
 ) -> None:
-    """Raise ConfigError unless the background SuperLink follows this command."""
+    """Raise ConfigError unless the background SuperLink uses this command's seed, directory and options."""
     path = flower_config()
     links, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
     link = links.get(name or default or "", {})
@@ -171,13 +171,13 @@ def _refuse_seed_that_stays(address: str | None, configured: Scalar) -> None:
 def check_flwr_run(words: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; exit with one line if the run cannot work.
 
-    Flower would start the simulation first and show an unknown key as a traceback. Command lines not
-    understood here are left to Flower.
+    Flower would start the simulation first, and show a traceback for an unknown key. Command lines that
+    cannot be interpreted here are left to Flower.
 
     Args:
         words: the words after ``flwr run``.
     """
-    if TOLD in os.environ:  # fedge run has checked it
+    if TOLD in os.environ:  # already checked by `fedge run`
         return
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("app", nargs="?", default=".")
@@ -195,7 +195,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
         return
     try:
         if moves_federations():
-            with suppress(OSError, ValueError):  # Project reports errors of the file
+            with suppress(OSError, ValueError):  # Project reports errors in the file
                 restore_commented_lines(Path(options.app) / "pyproject.toml")
         _refuse_mixed(options.run_config)
         refuse_unquoted([text for text in options.run_config if not text.strip().endswith(".toml")])

@@ -1,7 +1,7 @@
-"""Device of a run in this process if `train.device` is "auto": chosen once, before the run starts.
+"""Device of a run in this process if `train.device` is "auto"; chosen once, before the run starts.
 
-On Ray, in a deployment and at leaf servers, `auto` means a GPU if the client sees one: it was given one
-explicitly, by num-gpus or by starting the node there.
+On Ray, in a deployment and at leaf servers, `auto` means a GPU if the client sees one, because a GPU was
+assigned to it explicitly, by num-gpus or by starting the node there.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def settle_device(
         run_config: the run's options, flat.
         federation: federation of the run.
         workers: requested number of clients at a time; None for one per core or GPU.
-        prepared: prepared inputs of the run; None to prepare here those that the choice needs.
+        prepared: prepared inputs of the run; None to prepare here those needed for the choice.
     """
     if run_config.get(_OPTION, _AUTO) != _AUTO or not torch.cuda.is_available():
         return run_config, prepared
@@ -70,12 +70,12 @@ def _chosen(prepared: Prepared, federation: Federation, workers: int | None) -> 
     clients = prepared.num_clients or federation.num_supernodes
     at_once = max(1, min(workers or available_cores(), available_cores(), clients))
     places = TrainingPlaces(at_once, max(1, min(torch.cuda.device_count(), clients)))
-    is_alone = workers is None or workers <= places.gpus  # threads that share a GPU record nothing
+    is_alone = workers is None or workers <= places.gpus  # threads that share a GPU record no CUDA graphs
     return chosen_device(places, gflop, measured, is_alone and _records(model, prepared))
 
 
 def _records(model: nn.Module, prepared: Prepared) -> bool:
-    """Whether a GPU would record the steps of a client of the mean size."""
+    """Whether a GPU would record the steps of a client of mean size."""
     if prepared.deal is None:
         return False
     held = prepared.deal.look().partition

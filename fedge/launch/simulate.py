@@ -142,12 +142,12 @@ def simulate(
             register.forget(str(named.get(register.option)))
         for name in watching:
             CALLBACKS.forget(name)
-    assert outcome.folder is not None  # a refusal of a prepared run is raised
+    assert outcome.folder is not None  # refusal of a prepared run raises
     from fedge.records.reading.reader import load_run  # loads Polars, which other commands do not need
 
     try:
         return load_run(outcome.folder)
-    except RunFolderError as error:  # the caller never gave this name
+    except RunFolderError as error:  # the caller did not choose this name
         if not outcome.reason:
             raise
         raise RunFolderError(f"the run has failed, and its folder is lost: {outcome.reason}") from error
@@ -178,7 +178,7 @@ def _refuse_odd_settings(config: Any, workers: Any, terminal: Any) -> None:
 
 
 def _callbacks(callbacks: Any) -> list[Any]:
-    """Callbacks as a list; one name stands for itself, None for none.
+    """Callbacks as a list; a single name becomes a list of one, None an empty list.
 
     Raises:
         ConfigError: `callbacks` cannot be iterated over.
@@ -231,7 +231,7 @@ def _strategy(rule: Any) -> Any:
 
 
 def _refuse_network(model: Any) -> None:
-    """Raise ConfigError for a network in place of its factory, as all leaves would share it."""
+    """Raise ConfigError for a network instead of its factory, because all leaves would share it."""
     if hasattr(model, "state_dict") and not isinstance(model, type):
         raise ConfigError(
             f"model must be a class or a function that returns a network, but is a network of type "
@@ -327,7 +327,7 @@ def run_in_process(
     prepared: Prepared | None = None,
     client_app: ClientApp = client_app,
 ) -> Outcome:
-    """Carry out a checked run on `workers` threads; `client_app` answers for every client.
+    """Carry out a checked run on `workers` threads; `client_app` replies for every client.
 
     See `fedge.run.run` for `owns_process` and `prepared`.
     """

@@ -1,7 +1,7 @@
 """Checks of the background SuperLink that `flwr run` of Flower 1.41 and 1.42 keeps between runs.
 
 It keeps the environment and the working directory of its first user: a later SEED does not reach its runs,
-and data and run folders are looked up in its directory. Such a run is refused, with the command to use
+and it looks for data and run folders in its own directory. Such a run is refused, with the command to use
 instead. Flower's changes to the project before Fedge's code runs are undone (`fedge.launch.projects.moved`).
 """
 
@@ -34,7 +34,7 @@ def refuse_what_does_not_reach(
     """Raise ConfigError if the run would not follow this command's seed, directory or options.
 
     Args:
-        connection: the SuperLink that Flower's configuration names.
+        connection: the SuperLink named in Flower's configuration.
         configured_seed: `seed` of the run config.
         init_args: the federation's arguments for Ray, keys with dashes.
         environment: environment variables; None for this process's.

@@ -57,7 +57,7 @@ for key in keys:
         pass
     sys.stdout.flush()  # its answer is whole before that to the next key
 """
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in Flower's output, even where no terminal shows colours
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in Flower's output, even without a terminal
 _EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
 _LET_IN = ("registered successfully", "already")  # in Flower's reply to a key; its exit code is always 0
 

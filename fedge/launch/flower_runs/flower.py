@@ -51,7 +51,7 @@ def run_on_flower(
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )
     with _started(Path(app), federation, {**run_config, "run-name": name}, there) as simulation:
-        # the server process detects a stall itself, unless it is frozen as a whole
+        # the server process detects a stall itself, unless it is frozen entirely
         limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
         try:
             with exits.interruptions():
@@ -81,7 +81,7 @@ def _started(
         with behind_superlink(project, there, run_config) as simulation:
             yield simulation
         return
-    start_reaper()  # the others follow this process only once they have loaded Fedge
+    start_reaper()  # until they have loaded Fedge, the other processes do not end with this one
     written = project.federation(federation)
     if project.is_own(federation) or written.is_auto:
         with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
@@ -107,13 +107,13 @@ def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
 def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> bool:
     """Record in the manifest how the run was ended from here, unless its end is recorded already.
 
-    Returns True if nothing had ended it before.
+    Returns True if no end was recorded before.
 
     Args:
         folder: the run folder.
         exit_code: exit code to write.
         reason: reason to write.
-        overrule: a less specific reason, possibly written by the simulation, to replace.
+        overrule: a less specific reason, possibly written by the simulation, that may be replaced.
     """
     try:
         manifest = read_manifest(folder)
@@ -133,7 +133,7 @@ def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> b
 
 
 def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
-    """Exit code from the manifest; prints the reason where the manifest has none."""
+    """Exit code from the manifest; prints the reason if the manifest has none."""
     try:
         manifest = read_manifest(folder)
     except ConfigError as error:

@@ -64,7 +64,7 @@ class Simulation:
         return self._process.returncode
 
     def why_not(self) -> str:
-        """Flower's output on a run that did not start, where it was not printed."""
+        """Flower's output about a run that did not start, if it was not printed."""
         return ""
 
     def wait(self, folder: Path, limit_s: float) -> bool:
@@ -110,12 +110,12 @@ class Simulation:
         for process in simulating or ([self._process] if self._process.poll() is None else []):
             with suppress(psutil.Error, OSError):
                 process.send_signal(signum)
-        with suppress(KeyboardInterrupt):  # a second Ctrl-C: by force at once
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C: end them by force at once
             self._await_end(_END_BY_ITSELF_S)
         left = [process for process in self._family.values() if process.is_running()]
         for process in left:
             with suppress(psutil.Error):
-                if not _is_reaper(process):  # it removes Ray's folder and state files, then ends
+                if not _is_reaper(process):  # the reaper removes Ray's folder and state files, then ends
                     process.kill()
         if self._process.poll() is None:
             self._process.kill()
@@ -139,7 +139,7 @@ def _is_reaper(process: psutil.Process) -> bool:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Whether a process is running and no zombie."""
+    """Whether a process is running and not a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

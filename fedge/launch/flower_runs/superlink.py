@@ -33,7 +33,7 @@ from fedge.process.lent import VARIABLE as TERMINAL
 from fedge.process.lent import lend_output
 
 KEEP_ENVIRONMENT = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"  # "1": no separate environment per run
-_NAME = "fedge-run"  # of the connection, and of the app
+_NAME = "fedge-run"  # name of the connection, and of the app
 _START_S = 60.0
 _POLL_S = 0.1
 _END_S = 5.0
@@ -101,7 +101,7 @@ class _BehindSuperLink(Simulation):
         return found
 
     def _has_ended(self) -> bool:
-        """Whether ``flwr run`` has ended, or its SuperLink, without which it would wait."""
+        """Whether ``flwr run`` has ended, or the SuperLink for which it would wait."""
         return self._process.poll() is not None or self._superlink.poll() is not None
 
     def end_superlink(self) -> None:
@@ -234,7 +234,7 @@ def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) ->
 
 
 def _is_healthy(port: int) -> bool:
-    """Whether a SuperLink answers on a port, asked directly without the environment's proxy."""
+    """Whether a SuperLink answers on a port; asked directly, without the environment's proxy."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
     with suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/health")

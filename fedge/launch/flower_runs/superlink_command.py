@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedge.launch.flower_runs.fleet import SuperLink
 
 _LOOK_S = 2.0  # seconds between checks for new keys and of the process
-_NAME = "fedge"  # of the SuperLink in Flower's commands
+_NAME = "fedge"  # name of the SuperLink in Flower's commands
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -92,14 +92,14 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _is_first(options: argparse.Namespace) -> bool:
-    """Whether there are no keys yet, and none was requested."""
+    """Whether there are no keys yet, and none were requested."""
     return options.keys is None and not any(options.certs.glob("node-*.pub"))
 
 
 def _follow(link: "SuperLink", options: argparse.Namespace, admitted: set[Path]) -> int:
     """Admit new keys while the SuperLink runs; returns the exit code when it has ended.
 
-    A refused key is tried again once its file has changed: it may have been written only in part.
+    A refused key is tried again once its file has changed, because the file may have been incomplete.
     """
     from fedge.launch.flower_runs.fleet import KeysRefusedError
 

@@ -49,7 +49,7 @@ def run_with_leaves(
         federation: federation with the number of clients.
         prepared: results of the check.
         address: HOST:PORT to listen on.
-        certificates: folder of `fedge certs`.
+        certificates: folder made by `fedge certs`.
         owns_process: whether the process ends with the run.
         terminal: stream for progress lines; None for standard output.
         owners: whether clients of leaf servers own their windows.
@@ -81,7 +81,7 @@ def run_with_leaves(
 
 
 def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared) -> LeafGate:
-    """Start to listen for leaf servers."""
+    """Start listening for leaf servers."""
     welcome, over = Packet(WELCOME, {"versions": versions()}), leaf_numbers_below(prepared.config.hierarchy)
     try:
         return LeafGate(address, certificates, leaves, welcome, over)
@@ -92,7 +92,7 @@ def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared
 
 
 def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
-    """Tell leaf servers that the run has ended; if it can be resumed, they wait for that instead."""
+    """Notify leaf servers of the end of the run; if it can be resumed, they wait for that instead."""
     if outcome.status in ("completed", "partial"):
         engine.dismiss()
     elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):

@@ -64,7 +64,7 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_with_leaves(address: str, engine: str, workers: int | None, client_app: str, own: str) -> None:
-    """Raise ConfigError for no address, and options without effect where leaf servers have the clients.
+    """Raise ConfigError if the address is invalid, or an option has no effect with leaf servers.
 
     Args:
         address: value of --leaves.

@@ -1,9 +1,9 @@
 """``fedge leaf --nodes``: a leaf server whose clients are SuperNodes, which own their windows.
 
-It starts a SuperLink (`fedge.launch.flower_runs.fleet`) with the leaf server's certificate on the address for
-SuperNodes, and admits those whose keys are in the folder of certificates; everything else is on the loopback
-interface. The leaf server itself is an app on the SuperLink (`fedge.leaf_app`), because only apps can reach
-nodes.
+It starts a SuperLink (`fedge.launch.flower_runs.fleet`) that shows the leaf server's certificate at the
+address for SuperNodes, and admits those whose keys are in the folder of certificates; everything else is on
+the loopback interface. The leaf server itself is an app on the SuperLink (`fedge.leaf_app`), because only
+apps can reach nodes.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from fedge.link.reach import free_port
 from fedge.process.endings import exits
 from fedge.process.endings.reaper import start_reaper
 
-_NAME = "leaf"  # of the app, and of its SuperLink in Flower's configuration
+_NAME = "leaf"  # name of the app, and of its SuperLink in Flower's configuration
 _ENDED = re.compile(rf"{re.escape(leaf_app.ENDED)} (\d+)")
 
 
@@ -61,7 +61,7 @@ def leaf_link_place(options: argparse.Namespace) -> SuperLinkPlace:
 
 
 def _follow(link: SuperLink, options: argparse.Namespace) -> int:
-    """Start the app, print its output, and give its exit code when it has ended."""
+    """Start the app, and print its output; returns its exit code when it has ended."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
     told = {TOLD: Federation().as_told()}  # none of its settings is an option of Fedge

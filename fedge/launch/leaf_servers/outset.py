@@ -1,4 +1,4 @@
-"""Setting of a leaf server's process: its folder, its log, first contact with the cloud, its end."""
+"""Common steps of a leaf server's process: folder, log, first contact with the cloud, end."""
 
 import argparse
 import os
@@ -19,15 +19,15 @@ FOR_EVER_S = 1e9
 
 
 def say(line: str) -> None:
-    """Print a line on the link to the cloud."""
+    """Print a line about the link to the cloud."""
     print(f"fedge: {line}", flush=True)
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of a leaf server's state.
+    """Create the folder for a leaf server's state.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def make_folder(folder: Path) -> None:
 def refuse_other_cloud(options: argparse.Namespace) -> None:
     """Raise ConfigError if --cloud is not an address, or the server there is not a cloud of this authority.
 
-    A cloud that is not reachable yet is waited for.
+    A cloud that cannot be reached yet is waited for.
     """
     refuse_other_authority("--cloud", options.cloud, options.certs / f"{AUTHORITY}.crt", CLOUD)
 
@@ -52,21 +52,21 @@ def serve_runs(
     serve_run: Callable[[], bool],
     close: Callable[[], None],
 ) -> int:
-    """Serve run after run, or one with ``--once``; returns the exit code.
+    """Serve run after run, or only one with ``--once``; returns the exit code.
 
     Args:
         options: options of the command.
         folder: folder of the process.
         name: name of the process, for the terminal.
         serve_run: serves one run; returns whether the cloud refused it.
-        close: releases everything, before the log is closed.
+        close: releases everything; called before the log is closed.
 
     Raises:
-        ConfigError: an unusable option.
+        ConfigError: an option is unusable.
     """
     refuse_other_cloud(options)
     make_folder(folder)
-    look_in(os.getcwd())  # for custom parts of a run
+    look_in(os.getcwd())  # custom parts of a run are imported from here
     handler = log_to(folder / "leaf.log")
     print(f"{name} connects to {options.cloud}; its folder is {folder}", flush=True)
     try:

@@ -1,10 +1,10 @@
 """All leaves below a server of a tree in one process: ``fedge leaf --at 1``.
 
 Each leaf has its own link, under the one certificate, its own host and its own clients. They share the
-process, its threads, and one deal of the data. Each carries out orders of its own, which come in one packet
+process, its threads, and one partition of the data. Each executes its own orders, which arrive in one packet
 for all (`fedge.edge.packets.bundles`), so models have the same bits, and each recovers from the same faults
 as a leaf server. If the server is a region that computes several means in a round of the server above it,
-the process carries these rounds out itself, by one order on the link of its first leaf (`fedge.edge.region`).
+the process runs these rounds itself, after one order on the link of its first leaf (`fedge.edge.region`).
 """
 
 import argparse
@@ -30,14 +30,14 @@ from fedge.run.site import Dealing, open_site
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.2
-_END_S = 20.0  # for a link that is stopped
+_END_S = 20.0  # wait for a stopped link to end
 
 
 class Subtree:
     """Leaf servers of one process, from their first contact with the cloud to the end of a run.
 
     Attributes:
-        leave_s: seconds that the remaining leaves have to learn that the run is over, after the first has.
+        leave_s: seconds for the remaining leaves to learn that the run is over, after the first has.
     """
 
     leave_s = 20.0
@@ -79,13 +79,13 @@ class Subtree:
 
     @property
     def end_said(self) -> str:
-        """Words on the end of the newest run."""
+        """Description of how the newest run ended."""
         return next((host.end_said for host in self._hosts if host.refused), self._hosts[0].end_said)
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Wait until all leaves have ended, one has failed, or `leave_s` seconds after the first has ended.
 
-        A link that broke at that moment gets no further messages; the next run starts with new links.
+        A link that breaks during that time gets no further messages; the next run starts with new links.
         """
         ends: float | None = None
         while (at_work := [t for t in threads if t.is_alive()]) and not self._errors:
@@ -97,7 +97,7 @@ class Subtree:
                 return
 
     def _serve(self, link: Link, host: LeafHost, lost_s: float) -> None:
-        """Serve one leaf; an error ends all."""
+        """Serve one leaf; an error ends all leaves."""
         try:
             link.serve(host, lost_s, host.most_bytes, host.keep)
         except Exception as error:
@@ -128,7 +128,7 @@ def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace)
     """Leaf servers of one process.
 
     Args:
-        folder: folder of the process; each leaf has one in it.
+        folder: folder of the process, with a folder for each leaf.
         leaves: numbers of the leaves.
         options: options of the command.
 

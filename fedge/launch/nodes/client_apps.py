@@ -1,12 +1,12 @@
 """A node's ClientApps: a forked process per message, or one for all messages once it holds a GPU.
 
 A child ends with its message unless it reports that it stays (`fedge.process.lasting`); then it gets the next
-message's arguments through a pipe. If it is gone or busy, a new process handles the message.
+message's arguments through a pipe. If it has ended or is busy, a new process handles the message.
 
-Flower's program ends its process: `flwr_exit` starts a thread that kills it after some seconds, and every
-message starts a thread that watches Flower's starter. In a child that may stay, `flwr_exit` only leaves the
-program, and the starter is watched only once. With a Flower that lacks these names, each message has its own
-process.
+Flower's program is written to end its process: `flwr_exit` starts a thread that kills it after some seconds,
+and every message starts a thread that watches Flower's starter. In a child that may stay, `flwr_exit` only
+leaves the program, and the starter is watched only once. If Flower lacks these names, each message has its
+own process.
 """
 
 import inspect
@@ -48,7 +48,7 @@ def reap(*_: Any) -> None:
 
 @dataclass
 class _Kept:
-    """A child that may stay: this end of its pipes, and whether it waits for a message."""
+    """A child that may stay: this end of its pipes, and whether it is waiting for a message."""
 
     pid: int
     orders: int
@@ -62,7 +62,7 @@ class ClientApps:
         """Prepare to run Flower's program, with its output to `output`."""
         self._program = program
         self._output = output
-        self._kept: dict[int, _Kept] = {}  # by the pipe on which it reports that it stays
+        self._kept: dict[int, _Kept] = {}  # by the pipe on which the child reports that it stays
 
     @property
     def descriptors(self) -> list[int]:
@@ -70,7 +70,7 @@ class ClientApps:
         return list(self._kept)
 
     def hear(self, ready: Iterable[int]) -> None:
-        """Read the children's reports; at most one is kept waiting, and one that has ended is dropped."""
+        """Read the children's reports; at most one child is kept waiting, and ended ones are dropped."""
         for said in self._kept.keys() & set(ready):
             waits = any(child.idle for child in self._kept.values())
             if os.read(said, len(_STAYS)) and not waits:
@@ -89,7 +89,7 @@ class ClientApps:
             try:
                 os.write(child.orders, (SEPARATOR.join(words) + "\n").encode())
                 return
-            except OSError:  # it has died meanwhile
+            except OSError:  # it has died since
                 self._let_go(said)
         self._fork(words)
 
@@ -102,7 +102,7 @@ class ClientApps:
         self.hear(select.select(self.descriptors, [], [], 0)[0])
 
     def _let_go(self, said: int) -> None:
-        """Close a child's pipes: it ends once it waits for a message."""
+        """Close a child's pipes, so that it ends once it waits for a message."""
         os.close(self._kept.pop(said).orders)
         os.close(said)
 
@@ -163,7 +163,7 @@ def _run(program: Callable[[], object], words: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     end_with_parent()
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # a fresh process would have a seed of its own
+        sys.modules["numpy"].random.seed()  # a fresh process would have its own seed
     sys.argv = [CLIENT_APP, *words]
     try:
         program()
@@ -187,7 +187,7 @@ def _leaves_only() -> bool:
         if code or not lasting.stays():
             ends(code, *arguments, **named)
         for phase in phases:
-            close(**phase)  # Flower's: the message's connection is closed
+            close(**phase)  # closes the message's connection
         sys.exit(0)
 
     def watch_once(parent_pid: int) -> None:

@@ -1,19 +1,19 @@
 """``fedge node``: Flower's SuperNode, with ClientApps forked from a process that has loaded PyTorch.
 
 Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
-takes seconds of a core. Here a program of the same name comes first in the SuperNode's PATH and only passes
-its arguments through a named pipe to this process. This process has imported everything and forks; the child
-then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`). Of Flower,
-only the time of a reply is replaced (`fedge.link.untimed`).
+takes seconds of CPU time. Here a program of the same name comes first in the SuperNode's PATH, and only
+passes its arguments through a named pipe to this process. This process has imported everything and forks; the
+child then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`). The
+only part of Flower that is replaced is the time of a reply (`fedge.link.untimed`).
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
 message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to
-send message" and drops it (`fedge.link.untimed` prevents the usual cause). Either is restarted, and the run
-asks again. If it could not sign off, the SuperLink considers it present for up to a minute, and reports that
-the new one "could not be activated"; the new one is restarted until admitted. A SuperLink that was restarted
-without its database, as after another node's key was withdrawn, answers "Node ID … not found", on which
-Flower's SuperNode ends; it is restarted, and activated by its key. From 1.41 on the answer is "401
-Unauthorized", and the SuperNode may report no more than that it ended gracefully.
+send message" and drops it (`fedge.link.untimed` prevents the usual cause). In both cases the SuperNode is
+restarted, and the run asks again. If it could not sign off, the SuperLink considers it present for up to a
+minute, and reports that the new one "could not be activated"; the new one is restarted until it is admitted.
+A SuperLink restarted without its database, e.g. after another node's key was withdrawn, answers "Node ID …
+not found", and Flower's SuperNode ends; it is restarted, and activated by its key. From 1.41 on the answer is
+"401 Unauthorized", and the SuperNode may report only that it ended gracefully.
 """
 
 import gc
@@ -48,7 +48,7 @@ from fedge.process.endings.parent import ending_with_parent
 _LOST, _FORGOTTEN = b"has lost a message", b"is not known to its SuperLink any more"
 _LOSSES = (b"Failed to receive message", b"Failed to send message")
 _UNKNOWN = re.compile(rb"Node ID \d+ not found|'401 Unauthorized'")
-_TAIL = 40  # bytes of output that may hold the beginning of such words
+_TAIL = 40  # bytes of output kept, in case a message is split between two pieces
 _ADMITTED, _LEFT = b"SuperNode ID: ", b"SuperNode terminated gracefully"
 _REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
@@ -88,7 +88,7 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
 
 
 def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
-    """Start the SuperNode, and restart it where that helps; returns its final exit code."""
+    """Start the SuperNode, and restart it if that helps; returns its final exit code."""
     refused_at: float | None = None
     while True:
         node = _start(words, folder)
@@ -116,7 +116,7 @@ def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
 def _stand_in(folder: Path) -> int:
     """Write the program that passes on its arguments; returns the reading end of the pipe.
 
-    Forking a process with threads of libraries is safe on Linux alone; elsewhere the program is not in PATH.
+    Forking a process with library threads is safe only on Linux; elsewhere the program is not in PATH.
     """
     pipe = folder / "orders"
     os.mkfifo(pipe, 0o600)
@@ -152,7 +152,7 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     """Fork a ClientApp for each line of arguments until the SuperNode ends or must be restarted.
 
     Returns:
-        Exit code of the SuperNode, or the message for which to restart it.
+        Exit code of the SuperNode, or the message because of which it must be restarted.
     """
     assert node.stderr is not None
     client_app, said = _load(), node.stderr.fileno()
@@ -186,22 +186,22 @@ class _Words:
     """Output of a SuperNode: its admission or refusal, and the reason to restart it."""
 
     def __init__(self) -> None:
-        """No output yet."""
+        """Start without output."""
         self.refused, self._is_in, self._last = False, False, b""
         self.reason: bytes | None = None
 
     def add(self, words: bytes) -> None:
-        """Examine further output; words may begin in one piece and end in the next."""
+        """Examine further output; a message may be split between two pieces."""
         self._last = self._last[-_TAIL:] + words
         self._is_in = self._is_in or _ADMITTED in self._last
         self.refused = self.refused or _REFUSED in self._last
         if any(loss in self._last for loss in _LOSSES):
             self.reason = _LOST
-        elif self._is_in and self._is_forgotten():  # a key that was never admitted is not forgotten
+        elif self._is_in and self._is_forgotten():  # a key that was never admitted cannot be unknown again
             self.reason = _FORGOTTEN
 
     def _is_forgotten(self) -> bool:
-        """Whether the SuperLink does not know this node; a signal to this process has another effect."""
+        """Whether the SuperLink no longer knows this node; a signal to this process has another effect."""
         return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
 
 
@@ -217,7 +217,7 @@ def _passed_on(said: int, heard: list[int], news: SuperNodeOutput) -> bytes:
 
 @cache
 def _load() -> Any:
-    """Import the modules that ClientApps need; gives Flower's program for them."""
+    """Import the modules that ClientApps need; returns Flower's program for them."""
     (found,) = entry_points(group="console_scripts", name=CLIENT_APP)
     program = found.load()
     import_module("fedge.client_app")

@@ -9,7 +9,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError, shown
 from fedge.flower import refuse_untested_flower
 
-_KEYS = ("data_folder", "own_data", "data")  # keys of a SuperNode's configuration, which have dashes
+_KEYS = ("data_folder", "own_data", "data")  # keys of a SuperNode's configuration; options have dashes
 
 
 def add_node(commands: Any) -> None:

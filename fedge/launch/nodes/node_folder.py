@@ -9,7 +9,7 @@ _PREFIX = "fedge-node-"
 
 
 def make_node_folder() -> Path:
-    """Create a temporary folder for this process, after removing those of dead nodes."""
+    """Create a temporary folder for this process, after removing folders of dead nodes."""
     remove_ownerless(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"))
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     note_owner(folder)

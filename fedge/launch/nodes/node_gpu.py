@@ -21,13 +21,13 @@ from hhar.quantity import quantity
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HIDDEN = ("", "-1", "NoDevFiles")
 _UUID = re.compile(r"UUID: ((?:GPU|MIG)-[^)\s]+)\)")
-_MOST_BESIDE = 64  # nodes on one GPU
+_MOST_BESIDE = 64  # limit of nodes per GPU
 
 
 def take_gpu() -> str:
-    """Make this process and its children see another GPU first than other nodes; returns a line on it.
+    """Make this process and its children use another GPU first than other nodes; returns a line about it.
 
-    Empty without a GPU, and for the only node on a single GPU.
+    The line is empty without a GPU, and for the only node on a single GPU.
     """
     names = gpu_names(_listing(), os.environ.get(VISIBLE))
     folder = _folder() if names else None
@@ -44,9 +44,9 @@ def take_gpu() -> str:
 
 
 def gpu_names(listing: str, visible: str | None) -> list[str]:
-    """Names of the GPUs that a node may use, as CUDA_VISIBLE_DEVICES has them.
+    """Names of the GPUs that a node may use, in the form of CUDA_VISIBLE_DEVICES.
 
-    A GPU cut into slices (MIG) is represented by its slices.
+    A GPU divided into slices (MIG) is represented by its slices.
 
     Args:
         listing: the driver's listing (``nvidia-smi -L``).
@@ -70,7 +70,7 @@ def gpu_names(listing: str, visible: str | None) -> list[str]:
 
 
 def taken(names: Sequence[str], folder: Path) -> tuple[int, int]:
-    """Number of the GPU with the fewest nodes, which this process locks, and how many others use it."""
+    """Index of the GPU with the fewest nodes, locked by this process, and its number of other nodes."""
     for beside in range(_MOST_BESIDE):
         for place, name in enumerate(names):
             if _locked(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{beside}"):
@@ -93,7 +93,7 @@ def _locked(path: Path) -> bool:
 
 
 def _folder() -> Path | None:
-    """Folder of this account's locks; None if another account has one of its name."""
+    """Folder of this account's locks; None if its name is taken by another account."""
     path = Path(tempfile.gettempdir()) / f"fedge-gpus-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,8 @@
 """Output of a node's ClientApps and of its SuperNode: read from pipes, and passed on up to a limit.
 
-A client's output through Python is limited where it is written (`fedge.process.output`). This module limits
-the rest, e.g. writes of native code to its descriptors: to 256 KiB per ClientApp and 4 MiB per hour in total.
-Of Flower's lines on attempts to reach a SuperLink that does not respond, only the first is passed on.
+Output that a client writes through Python is limited where it is written (`fedge.process.output`). This
+module limits the rest, e.g. output of native code: to 256 KiB per ClientApp and 4 MiB per hour in total. Of
+Flower's lines about attempts to reach a SuperLink that does not respond, only the first is passed on.
 """
 
 import os
@@ -23,7 +23,7 @@ _HARMLESS = bytes(byte if byte >= 32 or byte in _KEPT else ord("?") for byte in 
 
 @dataclass
 class _Pipe:
-    """Pipe of one ClientApp: the descriptor it replaces, and its remaining bytes."""
+    """Pipe of one ClientApp: the descriptor it replaces, and the bytes it may still print."""
 
     stands_for: int
     pid: int
@@ -86,7 +86,7 @@ class NodeOutput:
         return self._hour
 
     def _tell(self) -> None:
-        """Print the number of bytes left out, each time it has doubled."""
+        """Print the number of bytes dropped, each time it has doubled."""
         if self._dropped >= max(1, 2 * self._said):
             self._said = self._dropped
             print(
@@ -96,7 +96,7 @@ class NodeOutput:
 
 
 class SuperNodeOutput:
-    """Output of a SuperNode with one line per lost contact, in place of one per attempt."""
+    """Output of a SuperNode with one line per lost contact, instead of one per attempt."""
 
     def __init__(self) -> None:
         self._has_contact = True
@@ -104,12 +104,12 @@ class SuperNodeOutput:
     def passed(self, said: bytes) -> bytes:
         """Part of further output that should be printed.
 
-        A line is written at once, so it seldom arrives in two pieces; then both are passed on.
+        A line is usually written in one piece; if it arrives in two, both are passed on.
         """
         return b"".join(line for line in said.splitlines(keepends=True) if self._is_news(line))
 
     def _is_news(self, line: bytes) -> bool:
-        """Whether a line tells more than a further attempt to reach the same SuperLink."""
+        """Whether a line is more than a further attempt to reach the same SuperLink."""
         if _ATTEMPT not in line:
             self._has_contact = self._has_contact or _CONTACT in line
             return True

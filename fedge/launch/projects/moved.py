@@ -1,8 +1,8 @@
 """Federations that Flower has moved: restored in pyproject.toml, and read from their new place.
 
 On Flower 1.41 and 1.42, `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml`` and comments
-the tables out in the user's pyproject.toml. It leaves a header with another spelling alone, e.g.
-``[tool."flwr".federations]``, the same table in TOML; Fedge's own projects use that.
+the tables out in the user's pyproject.toml. It does not recognise a header with another spelling, e.g.
+``[tool."flwr".federations]``, which is the same table in TOML; Fedge's own projects use that.
 """
 
 import os
@@ -42,7 +42,7 @@ def restore_commented_lines(path: Path) -> bool:
     before = lines[:begin] + _uncommented(lines[end:])
     if _commented(before, notice) != lines:
         return False
-    write_output(path.resolve(), "".join(before).encode())  # the user's own may be a link
+    write_output(path.resolve(), "".join(before).encode())  # the user's file may be a link
     return True
 
 
@@ -59,7 +59,7 @@ def keeping_federations(path: Path) -> Iterator[None]:
 
 def _uncommented(lines: list[str]) -> list[str]:
     """Lines with commented federations restored as tables."""
-    found, inside = [], True  # the notice precedes the first of them
+    found, inside = [], True  # the notice precedes the first federation
     for line in lines:
         bare = line.removeprefix("# ")
         if (header := _HEADER.match(bare)) and (bare == line or header[1].startswith(_MOVED)):
@@ -83,7 +83,7 @@ def _commented(lines: list[str], notice: list[str]) -> list[str]:
 
 
 def flower_config(environment: Mapping[str, str] | None = None) -> Path:
-    """Path of this user's Flower configuration; a file that cannot be, for an account without a home."""
+    """Path of this user's Flower configuration; for an account without a home, a path that cannot exist."""
     variables = os.environ if environment is None else environment
     place = variables.get("FLWR_HOME") or (own_home() or Path(os.devnull)) / ".flwr"
     return Path(place) / "config.toml"

@@ -13,7 +13,7 @@ from fedge.launch.projects.packaged import packaged_folder
 from fedge.process.durable import removed_on_failure
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*")  # of a project, and of a module made from it
-_TABLES = ("[tool.flwr.app.config", '[tool."flwr".federations')  # of a new project
+_TABLES = ("[tool.flwr.app.config", '[tool."flwr".federations')  # tables of a new project
 
 _PROJECT = """\
 [project]
@@ -164,7 +164,7 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
 
 
 def _refuse_module_that_is_there(name: str, module: str) -> None:
-    """Raise ConfigError for a module name that is a keyword or belongs to an existing module."""
+    """Raise ConfigError for a module name that is a keyword or the name of an existing module."""
     known = keyword.iskeyword(module) or module in {*sys.stdlib_module_names, "tests", "runs"}
     if not known:
         spec = find_spec(module)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedge.config.registers.option import ConfigError, nearest
 
-PREFIX = "fedge:"  # prefix of a configuration's name in place of a file
+PREFIX = "fedge:"  # prefix of a configuration's name, to tell it from a file
 
 _PACKAGE = Path(__file__).parents[2]
 _SENTENCE = re.compile(r".*?(?<!\bal)[.?](?=\s|$)", re.DOTALL)  # "et al." does not end a sentence
@@ -31,7 +31,7 @@ def packaged_folder() -> Path:
 
 
 def packaged_names() -> tuple[str, ...]:
-    """Names of all packaged configurations: first "hierfl" and others, then "baselines/ifca" and others."""
+    """Names of all packaged configurations: "hierfl" and others, then "baselines/ifca" and others."""
     top = packaged_folder() / "configs"
     found = [path.relative_to(top).with_suffix("").as_posix() for path in top.rglob("*.toml")]
     return tuple(sorted(found, key=lambda name: ("/" in name, name)))
@@ -43,7 +43,7 @@ def is_packaged(text: str) -> bool:
 
 
 def packaged_like(text: str) -> str:
-    """Name of the configuration that a word or path means, e.g. "configs/hierfl.toml"; else empty."""
+    """Name of the configuration that a word or path means, e.g. "configs/hierfl.toml"; or empty."""
     name = text.removeprefix("./").removeprefix("configs/").removesuffix(".toml")
     return PREFIX + name if name in packaged_names() else ""
 
@@ -73,7 +73,7 @@ def _nearest_of(name: str, names: tuple[str, ...]) -> str:
 
 
 def packaged_configurations() -> Iterator[tuple[str, str]]:
-    """Yield each packaged configuration as ``-c`` takes it, and the first sentence of its comment."""
+    """Yield the name of each packaged configuration, as for ``-c``, and the first sentence of its comment."""
     for name in packaged_names():
         lines = (packaged_folder() / "configs" / f"{name}.toml").read_text(encoding="utf-8").splitlines()
         end = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))

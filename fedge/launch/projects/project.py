@@ -1,6 +1,6 @@
 """A project's pyproject.toml as read by `flwr run`: run config, overrides, federations.
 
-Used outside Flower, for the check before a run starts and for the in-process engine.
+Used outside Flower, by the check before a run starts and by the in-process engine.
 """
 
 import errno
@@ -39,7 +39,7 @@ _STEPS = {
     errno.ELOOP: "its links lead to each other: name the file itself",
 }
 
-# Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
+# Flower's own pattern: key=value pairs, where a quoted value may contain spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
 # Words without quotes, which shells remove; numbers, true and false are left as they are.
 _WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{}]*")
@@ -49,14 +49,14 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML file as nested tables.
 
     Raises:
-        ConfigError: the file is missing or is not TOML; the message calls it `what`.
+        ConfigError: the file is missing or not TOML; the message calls it `what`.
     """
     try:
         with open_regular(path) as file:
             content = file.read(_LARGEST + 1)
     except HharError as error:
         raise ConfigError(f"{what} must be a readable file, but {error}") from error
-    except ValueError as error:  # of the system: a path that can be none
+    except ValueError as error:  # from the system, for an impossible path
         raise ConfigError(
             f"{what} must be a readable file, but {shown(str(path))}: {error}; check the path"
         ) from error
@@ -105,7 +105,7 @@ def read_config(name: str, what: str) -> dict[str, Scalar]:
     """A configuration as a flat mapping, from a TOML file or by its packaged name ("fedge:hierfl").
 
     Raises:
-        ConfigError: it is missing or cannot be read; the message calls it `what`.
+        ConfigError: it is missing or unreadable; the message calls it `what`.
     """
     if not is_packaged(name) and (own := packaged_like(name)) and not os.path.lexists(name):
         raise ConfigError(f"{what} must be a readable file, but {name} is not there; Fedge's own is {own}")
@@ -164,9 +164,9 @@ def refuse_unquoted(overrides: Sequence[str]) -> None:
 
 
 def _quoted(value: str) -> str:
-    """A value in TOML's quotes if it is an unquoted word, e.g. 2x3x4 or cnn.
+    """A value in TOML quotes if it is an unquoted word, e.g. 2x3x4 or cnn.
 
-    The option's own type check reports words where it accepts no text.
+    The option's own type check reports words if it accepts no text.
     """
     return json.dumps(value) if _WORD.fullmatch(value) and not _is_toml(value) else value
 
@@ -187,13 +187,13 @@ SERVER_APP, CLIENT_APP = "fedge.server_app:app", "fedge.client_app:app"
 
 
 class Project:
-    """Flower's part of one pyproject.toml.
+    """The part of a pyproject.toml that concerns Flower.
 
     Attributes:
         folder: folder of the pyproject.toml.
-        packaged: whether it is Fedge's own, because the app's folder has none, or one without tables of
-            Flower's and Fedge's.
-        why_packaged: why it is, in words; empty for another.
+        packaged: whether it is Fedge's own file, because the app's folder has none, or one without tables of
+            Flower and Fedge.
+        why_packaged: reason why Fedge's own file is used; empty otherwise.
         path: path of the pyproject.toml.
         server_app, client_app: the app's components, "module:name".
     """

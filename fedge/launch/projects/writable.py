@@ -1,7 +1,7 @@
 """A project in a folder without write access, e.g. on a volume that is mounted read-only.
 
-`flwr run` writes into the project that it submits: a folder for credentials, and newer versions edit its
-pyproject.toml. So it gets a copy of the files that it sends to the SuperLink.
+`flwr run` writes into the project that it submits: a folder for credentials, and in newer versions changes to
+its pyproject.toml. So it gets a copy of the files that it sends to the SuperLink.
 """
 
 import os
@@ -40,7 +40,7 @@ def writable_project(folder: Path, place: Path) -> Path:
 
 
 def _copy(folder: Path, copy: Path) -> None:
-    """Copy the files that Flower submits, and its lists of exclusions; raises OSError."""
+    """Copy the files that Flower submits, and its exclusion lists; raises OSError."""
     for above, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in _PASSED_OVER]
         into = copy / Path(above).relative_to(folder)
