@@ -3,7 +3,7 @@
 `plan` reads the file, `standing` finds the runs left to do, and `pool` carries them out; `ray_pool` does so
 on a Ray cluster, and `slurm` writes a job array. `progress` estimates the time left, `study` stores the plan
 in the sweep's folder, and `summary` compares the results. Instead of axes, a file may have a search: `search`
-reads it, `draws` draws trials by Optuna, and `searching` carries them out. `command` is ``fedge sweep``,
+reads it, `draws` draws trials with Optuna, and `searching` carries them out. `command` is ``fedge sweep``,
 `comparing` is ``fedge compare`` of a sweep.
 
 Imports only from below: `launch` and rooms below it.

@@ -24,7 +24,7 @@ from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
 from hhar.quantity import quantity
 
-_LEAVE_S = END_S + 3.0  # after a signal: runs end first
+_LEAVE_S = END_S + 3.0  # after a signal, runs end first
 _WORDS = {"new": "to do", "resume": "to resume", "again": "to restart", "skip": "complete"}
 
 
@@ -32,12 +32,12 @@ def run_sweeps(options: argparse.Namespace) -> int:
     """Carry out the sweeps in `options`; returns the exit code.
 
     Args:
-        options: files, dry_run, workers, jobs (None: as many as cores permit), launcher, sbatch, submit,
+        options: files, dry_run, workers, jobs (None: as many as the cores permit), launcher, sbatch, submit,
             only, owns_process.
 
     Raises:
-        ConfigError: a file or one of its runs is invalid or cannot work; nothing was started.
-        KeyboardInterrupt: a signal; interrupted runs can be resumed.
+        ConfigError: a file is invalid, or one of its runs is invalid or cannot work; nothing was started.
+        KeyboardInterrupt: a signal arrived; interrupted runs can be resumed.
     """
     workers = _at_least_one("--workers", options.workers)
     _refuse_words_of_others(options)
@@ -88,7 +88,7 @@ class _Jobs:
 
 
 def _refuse_words_of_others(options: argparse.Namespace) -> None:
-    """Raise ConfigError for options of a launcher other than the chosen one."""
+    """Raise ConfigError for options that belong to a launcher other than the chosen one."""
     if options.address and options.launcher != "ray":
         raise ConfigError(
             "--address needs --launcher ray, but another launcher is chosen; add --launcher ray"
@@ -138,7 +138,7 @@ def _refuse_one_folder(sweeps: Sequence[Sweep]) -> None:
 
 @contextmanager
 def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
-    """Create and lock the folders of sweeps."""
+    """Create the folders of sweeps, and lock them."""
     with ExitStack() as held:
         for sweep in sweeps:
             _make_folder(sweep)
@@ -214,7 +214,7 @@ def _write_scripts(
 def _keep_plan(sweep: Sweep) -> None:
     """Write the sweep's file, and the plan made from it, to its folder."""
     own = sweep.folder / "sweep.toml"
-    if not (own.exists() and own.samefile(sweep.path)):  # it may be carried out from its folder's own copy
+    if not (own.exists() and own.samefile(sweep.path)):  # the sweep may run from its folder's own copy
         write_output(own, sweep.path.read_bytes())
     keep_study(study_of(sweep))
 
@@ -231,7 +231,7 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
     for sweep in sweeps:
         _make_folder(sweep)
         _keep_plan(sweep)
-    beside = max(1, available_cores() // workers)  # number of such commands on this machine, of Slurm or Ray
+    beside = max(1, available_cores() // workers)  # commands like this one on the machine, from Slurm or Ray
     with RunPool(todo, 1, workers, keep, beside) as pool:
         for ended in pool.results():
             print(counter.take(ended, pool), flush=True)
@@ -333,7 +333,7 @@ class _Counter:
         self._pace = SweepPace()
 
     def take(self, ended: Ended, pool: RunPool | RayPool) -> str:
-        """Take in a run that ended; returns its line."""
+        """Record a run that has ended; returns its line."""
         from fedge.report.listing import line_of_run
 
         self.done += ended.status != "failed"
@@ -365,7 +365,7 @@ def _summarise(sweeps: Sequence[Sweep]) -> None:
 
 
 def _done(counter: _Counter) -> str:
-    """Words on the runs done, of all."""
+    """Number of runs done, of all, in words."""
     return f"{counter.done} of {quantity(counter.total, 'run')} {'is' if counter.total == 1 else 'are'} done"
 
 

@@ -15,7 +15,7 @@ from fedge.sweep.summary import comparisons, load_study, write_finals, write_stu
 
 
 def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
-    """Write the page and tables of a study's runs and print its final numbers; returns the exit code.
+    """Write the page and tables of a study's runs, and print its final numbers; returns the exit code.
 
     Args:
         study: plan kept in the study's folder.

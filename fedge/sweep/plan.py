@@ -38,10 +38,10 @@ from fedge.config.registers.option import ConfigError, Scalar, nearest, shown
 from fedge.launch.projects.packaged import PREFIX
 from fedge.launch.projects.project import flatten, read_config, read_toml
 
-# Defaults for runs of a sweep: no page each, and a checkpoint every ten rounds only.
+# Defaults for runs of a sweep: no report each, and a checkpoint only every ten rounds.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
-_MOST_RUNS = 10_000  # each has a folder, and is checked, in some milliseconds, before the first starts
+_MOST_RUNS = 10_000  # each has a folder, and takes milliseconds to check before the first starts
 COLUMNS = frozenset(
     {
         *("run", "seed", "status", "metric", "group", "seeds", "n", "mean", "std", "low", "high"),
@@ -128,7 +128,7 @@ class Sweep:
         axes: in the order of the file; the entries of the first are compared.
         seeds: in the order of the file.
         runs: all with the first seed, then all with the second, …, for an early first comparison.
-        keep_checkpoints: whether completed runs keep theirs; without, their rounds cannot be raised.
+        keep_checkpoints: whether completed runs keep checkpoints, needed to raise their number of rounds.
         notes: options of named files that the sweep file overrides, one line each.
     """
 
@@ -319,7 +319,7 @@ def _short_keys(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _words(values: Sequence[Any]) -> list[str]:
-    """Values as parts of folders' names; a number follows one that reads like an earlier one."""
+    """Values as parts of folders' names; a number is appended if a value reads like an earlier one."""
     found: dict[str, None] = {}
     for value in values:
         word = _word(value)
@@ -415,11 +415,11 @@ def planned_run(
 
 
 def _clients(head: Mapping[str, Any], merged: Any, entries: Sequence[AxisEntry]) -> int:
-    """Number of clients: the last that [base] or an entry gives, as `supernodes` or as option `clients`.
+    """Number of clients: the last one given by [base] or an entry, as `supernodes` or as option `clients`.
 
     Args:
         head: [sweep], whose `supernodes` is the default; 0 if none is given.
-        merged: option `clients` of all files and entries, which counts before [sweep].
+        merged: option `clients` of all files and entries, which takes precedence over [sweep].
         entries: [base], then the entries.
     """
     given = [count for entry in entries for count in (entry.own.get("clients"), entry.supernodes)]

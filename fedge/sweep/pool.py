@@ -3,7 +3,7 @@
 With a process per run, no state carries over to the next run, and a crash affects no other run. Importing
 torch takes seconds, but only once: runs are forked from a process that has imported everything and done
 nothing else (multiprocessing's fork server; on systems other than Linux, every run imports again). Each
-process has its own session, so Ctrl-C reaches only the main one; it ends by itself when the main process is
+process has its own session, so Ctrl-C reaches only the main process; the others end by themselves when it is
 gone.
 """
 
@@ -35,7 +35,7 @@ from fedge.sweep.standing import RunStanding
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-END_S = exits.LEAVE_S + 2.0  # for an interrupted run
+END_S = exits.LEAVE_S + 2.0  # time for an interrupted run to end
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Ended:
 
 def _new_context() -> "ForkServerContext | SpawnContext":
     """multiprocessing context that starts the runs' processes."""
-    if sys.platform != "linux":  # forks of loaded libraries may crash there
+    if sys.platform != "linux":  # forks of loaded libraries may crash on other systems
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fedge.launch.simulate"])
@@ -90,7 +90,7 @@ class RunPool:
             beside: runs that may share the machine's memory, including those of other pools; None: `jobs`.
         """
         self._waiting = deque(todo)
-        self._running: dict[int, _Job] = {}  # by the sentinel of its process
+        self._running: dict[int, _Job] = {}  # by process sentinel
         self.jobs = jobs
         self._beside = beside or jobs
         self._workers = workers
@@ -186,7 +186,7 @@ class _Job:
                 os.kill(self.process.pid, signal.SIGINT)
 
     def ended(self) -> Ended:
-        """Outcome of the run, by its manifest if there is one."""
+        """Outcome of the run, from its manifest if there is one."""
         self.process.join()
         seconds = time.monotonic() - self.began
         said = ""
@@ -200,13 +200,13 @@ class _Job:
 
 
 def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = "") -> Ended:
-    """Outcome of a run whose process has ended, by its manifest if there is one.
+    """Outcome of a run whose process has ended, from its manifest if there is one.
 
     Args:
         standing: the run's standing before.
-        said: reason of a failure, reported by its process; empty without a report.
+        said: reason for a failure, as its process reported it; empty without a report.
         seconds: duration in seconds.
-        otherwise: facts of its process, used without a manifest.
+        otherwise: description of how its process ended, used without a manifest.
     """
     folder = standing.run.folder
     try:
@@ -221,7 +221,7 @@ def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = 
 def _carry_out(
     run_config: dict[str, Scalar], supernodes: int, workers: int, beside: int, log: str, lifeline: Connection
 ) -> None:
-    """Do the work of a run's process; its exit code is the run's."""
+    """Carry out a run in its process; the exit code is the run's."""
     _leave_the_terminal(Path(log))
     share_memory(beside)
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()

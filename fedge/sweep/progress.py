@@ -18,13 +18,13 @@ class SweepPace:
     seconds: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def observe(self, kind: str, seconds: float, rounds: int) -> None:
-        """Take in a run that ended after `seconds` seconds and `rounds` rounds; ignored without any round."""
+        """Add a run that ended after `seconds` seconds and `rounds` rounds; ignored without any round."""
         if rounds:
             before_s, before = self.seconds.get(kind, (0.0, 0))
             self.seconds[kind] = (before_s + seconds, before + rounds)
 
     def expect(self, kind: str, rounds: int) -> float | None:
-        """Expected seconds of a run, from others of its kind, else from all; None if unknown."""
+        """Expected seconds of a run, from runs of its kind, else from all; None if unknown."""
         known = [self.seconds[kind]] if kind in self.seconds else list(self.seconds.values())
         if not known:
             return None
@@ -38,12 +38,12 @@ def seconds_left(
     waiting: Iterable[tuple[str, int]],
     jobs: int,
 ) -> float | None:
-    """Seconds until all runs have ended; None if not known yet.
+    """Seconds until all runs have ended; None if unknown.
 
     Args:
         pace: pace so far.
         running: any name → (kind, rounds, seconds taken so far).
-        waiting: (kind, rounds) of the others, in the order in which they will start.
+        waiting: (kind, rounds) of the other runs, in the order in which they will start.
         jobs: runs at a time.
     """
     ends = []
@@ -66,7 +66,7 @@ def run_line(
     number: int, total: int, name: str, width: int, status: str, scores: Sequence[str], seconds: float,
     left_s: float | None,
 ) -> str:  # fmt: skip
-    """Line on an ended run.
+    """Line about a run that has ended.
 
     Args:
         number, total: runs done, and in all.

@@ -2,7 +2,7 @@
 
 A task carries out one run by ``fedge sweep FILE --only NAME``, like a task of a Slurm array
 (`fedge.sweep.slurm`), and resumes from the run's checkpoint if there is one. So retries of tasks whose
-machine died, and repeated sweeps, only do the rest. Machines share the folder of the sweep. This process
+machine died, and repeated sweeps, only do the rest. The machines share the sweep's folder. This process
 starts as many tasks as the cluster has room for, and ends them when it ends.
 """
 
@@ -25,8 +25,8 @@ from fedge.sweep.standing import RunStanding
 
 _TRIES_AGAIN = 3  # retries of a task whose machine or worker has died
 _LOOK_S = 1.0
-_END_S = 20.0  # for interrupted runs
-_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of Ray's workers that runs must not get
+_END_S = 20.0  # time for interrupted runs to end
+_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of Ray's workers that runs must not inherit
 
 
 def runs_with_room(address: str, workers: int) -> int:
@@ -107,7 +107,7 @@ class RayPool:
                 yield ended_as(standing, self._said(ref), time.monotonic() - began_s)
 
     def _said(self, ref: Any) -> str:
-        """Reason for which a task's run did not start or end; empty if the run folder has it."""
+        """Reason why a task's run did not start or end; empty if the run folder has it."""
         try:
             code, words = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
@@ -134,7 +134,7 @@ def _is_going_on(standing: RunStanding) -> bool:
 
 
 def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, str]:
-    """Carry out one run in a process that ends with this task; returns its exit code, and why it refused."""
+    """Carry out one run in a process that ends with this task; returns exit code and reason for a refusal."""
     words = [sys.executable, "-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers)]
     done = subprocess.run(
         ending_with_parent(words), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,

@@ -154,7 +154,7 @@ def read_search(path: Path) -> Search:
 
 
 def _corners(space: Mapping[str, Range]) -> Sequence[Sequence[Scalar]]:
-    """Values at the corners of a space, including all choices; only the first and the last of too many."""
+    """Values at the corners of a space, including all choices; only the first and last of too many."""
     ends = [values.ends for values in space.values()]
     if math.prod(map(len, ends)) > _MOST_CORNERS:
         return [[values[0] for values in ends], [values[-1] for values in ends]]
@@ -171,7 +171,7 @@ def refuse_no_optuna() -> None:
 
 
 def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping[str, Any]) -> Search:
-    """[search] in its own type."""
+    """[search] as a checked object."""
     refuse_unknown_keys(table, _KEYS)
     if table["sampler"] not in SAMPLERS:
         raise ConfigError(

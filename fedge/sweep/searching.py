@@ -1,4 +1,4 @@
-"""Search: batch after batch of trials, each drawn from the results of earlier ones.
+"""Search: one batch of trials after another, each drawn from the results of earlier batches.
 
 ``trials.json`` in the sweep's folder has the draws, written before a batch starts, so an interrupted search
 resumes with the same trials, and their number can be raised later. ``trials.csv`` has options, state and
@@ -31,10 +31,10 @@ Carry = Callable[[Sweep, Sequence[RunStanding]], Iterable[Ended]]
 
 
 def kept_draws(search: Search) -> list[Drawn]:
-    """Trials drawn before in a search's folder, in order; empty in a new one.
+    """Trials already drawn, from a search's folder, in order; empty in a new folder.
 
     Raises:
-        ConfigError: they belong to another search, or cannot be read.
+        ConfigError: the trials belong to another search, or cannot be read.
     """
     path = search.folder / DRAWS
     if not path.is_file():
@@ -62,7 +62,7 @@ def kept_draws(search: Search) -> list[Drawn]:
 
 
 def _said(search: Search) -> dict[str, Any]:
-    """Parts of [search] that must not change between commands; the number of trials may."""
+    """Parts of [search] that must not change between commands; the number of trials may change."""
     space = {key: asdict(values) for key, values in search.space.items()}
     said = {
         "sampler": search.sampler,
@@ -141,7 +141,7 @@ def trials_of(search: Search, drawn: Sequence[Drawn]) -> list[Trial]:
 
 
 def _loaded(run: PlannedRun) -> RunData | None:
-    """Results of a completed run; None for any other."""
+    """Results of a completed run; None for any other run."""
     try:
         found = load_run(run.folder)
     except ConfigError:
@@ -166,7 +166,7 @@ def _column(run: RunData) -> str:
 
 
 def _measured(run: RunData) -> list[tuple[int, float]]:
-    """Global rounds and their validation scores, where measured."""
+    """Global rounds with a validation score, and the scores."""
     rows = run.rounds.select("global_round", _column(run)).iter_rows()
     return [(int(number), float(value)) for number, value in rows if value is not None and value == value]
 
@@ -186,7 +186,7 @@ def course_of(run: RunData) -> dict[int, float]:
 
 
 def _maximizes(search: Search, drawn: Sequence[Drawn]) -> bool:
-    """Whether a larger validation score is better, by any finished run; True without one."""
+    """Whether a larger validation score is better, according to any finished run; True without one."""
     for planned in sweep_of(search, drawn).runs if drawn else ():
         run = _loaded(planned)
         if run is not None:
@@ -218,7 +218,7 @@ def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
     number, best = max(complete, key=lambda one: sign * (one[1].value or 0.0))
     told = fold_tables({**search.base.from_file, **search.base.own, **best.options})
     clients = sweep_of(search, drawn[number : number + 1]).runs[0].supernodes
-    if clients:  # else as many as the data imply
+    if clients:  # otherwise as many as the data imply
         told["clients"] = clients
     lines = [f"{key} = {toml_value(value)}" for key, value in told.items()]
     write_bytes(search.folder / BEST, ("\n".join(lines) + "\n").encode())

@@ -1,10 +1,10 @@
 """A sweep as a Slurm job array: a script for ``sbatch``, with one run of the sweep per task.
 
-The script, ``<sweep>/slurm/array.sh``, lists the names of its runs. A task carries out the run of its number
-by ``fedge sweep FILE --only NAME``: it resumes from the run's checkpoint if there is one, and does nothing if
-the run is complete. So requeued tasks and resubmitted scripts do only the rest. Slurm keeps a copy of a
-submitted script, so a waiting task keeps its run even if a newer script is written. Tasks share no process,
-and no lock but that of a run's own folder.
+The script, ``<sweep>/slurm/array.sh``, lists the names of its runs. Each task carries out one run by ``fedge
+sweep FILE --only NAME``: it resumes from the run's checkpoint if there is one, and does nothing if the run is
+complete. So requeued tasks and resubmitted scripts do only the rest. Slurm keeps a copy of a submitted
+script, so a waiting task keeps its run even if a newer script is written. Tasks share no process, and no lock
+except the lock of a run's own folder.
 """
 
 import os

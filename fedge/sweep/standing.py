@@ -1,7 +1,7 @@
-"""State on disk of every run of a sweep, and a check of those left to do. Nothing is written.
+"""State on disk of every run of a sweep, and checks of the runs left to do. Nothing is written.
 
-An existing run must have the same options, clients, seed and files: a sweep may gain seeds
-and entries, but a result is never used for another configuration.
+An existing run must have the same options, clients, seed and files: seeds and entries may be added to a
+sweep, but a result is never used for another configuration.
 """
 
 import os
@@ -38,10 +38,10 @@ class RunStanding:
 
     Attributes:
         run: run of the sweep.
-        action: "new"; "resume" from a checkpoint; "again", restart a run without a checkpoint; "skip" a
-            complete one.
+        action: "new"; "resume" from a checkpoint; "again" to restart a run without a checkpoint; "skip" a
+            complete run.
         done_rounds: global rounds already done.
-        note: remark on its number of clients, or on the code of a complete one, in one line; empty without.
+        note: remark on its number of clients, or on the code of a complete run, in one line; empty without.
     """
 
     run: PlannedRun
@@ -62,7 +62,7 @@ class RunStanding:
 
 
 def standings(sweep: Sweep) -> list[RunStanding]:
-    """Standing of every run, in the order of the sweep, after a check of those to carry out.
+    """Standing of every run, in the order of the sweep, after a check of the runs to carry out.
 
     Raises:
         ConfigError: a run cannot work, is carried out by another process, or exists with another
@@ -99,7 +99,7 @@ class _Sources:
         return replace(run, supernodes=clients_of_data(run.config, _CLIENTS, self.load))
 
     def misfit(self, run: PlannedRun) -> str:
-        """Remark where users are dealt but clients are not one user each; else empty."""
+        """Remark if users are partitioned but a client is not exactly one user; else empty."""
         if in_pieces(run.config):  # several clients per user are intended
             return ""
         windows, _ = self.load(run.config, run.supernodes)
@@ -136,7 +136,7 @@ def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Raise ConfigError if no run began in `folder`, because a restart would remove what it holds."""
+    """Raise ConfigError if no run began in `folder`, because a restart would delete its contents."""
     if folder.is_symlink() or not folder.is_dir():
         found = "is a link" if folder.is_symlink() else "is a file"
     else:
@@ -188,7 +188,7 @@ def _digest(sha256: str | None) -> str:
 
 
 def _changed_code(run: PlannedRun) -> str:
-    """Remark that custom code has changed since a complete run was made; empty if it has not."""
+    """Remark that custom code has changed since a complete run; empty if it has not."""
     try:
         changed = changed_parts(_manifest(run).get("parts", {}), described_parts(run.config))
     except ConfigError:  # a complete run does not need its code
@@ -210,6 +210,6 @@ def _check(standing: RunStanding, sources: _Sources) -> None:
     """Raise ConfigError if a run to carry out cannot work."""
     if standing.action == "skip":
         return
-    # the folder of a restarted run is removed first, and a new one's was checked
+    # a restarted run's folder is removed first, and a new run's folder was checked
     run_config = {**standing.run_config, "run-name": ""}
     check(run_config, Federation(standing.run.supernodes), load=sources.load, is_sized=True)

@@ -1,6 +1,6 @@
-"""Plan of a sweep kept in its folder, so its comparison needs only the folder.
+"""Plan of a sweep, kept in its folder so that comparing it needs only the folder.
 
-``plan.json`` names the axes with their entries in the order of the file, and the point of every run.
+``plan.json`` has the axes with their entries in the order of the file, and the point of every run.
 """
 
 import json
@@ -70,7 +70,7 @@ def study_of(sweep: Sweep) -> StudyPlan:
 
 
 def keep_study(study: StudyPlan) -> None:
-    """Write `PLAN` into the sweep's folder, as tasks on several machines may do at the same time.
+    """Write `PLAN` into the sweep's folder; safe if tasks on several machines do so at the same time.
 
     Raises:
         OSError: the file cannot be written.

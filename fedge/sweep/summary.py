@@ -23,7 +23,7 @@ from fedge.sweep.study import StudyPlan
 from hhar.quantity import quantity
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"
-_ON_TERMINAL = 2  # metrics
+_ON_TERMINAL = 2  # metrics printed in the terminal
 
 
 def write_summary(study: StudyPlan) -> list[str]:
@@ -61,7 +61,7 @@ def write_study_page(
 
 
 def load_study(study: StudyPlan) -> tuple[dict[str, RunData], list[str]]:
-    """Results of the runs that have a round, by name, and reasons for leaving out others."""
+    """Results of the runs that have a round, by name, and reasons for omitting the others."""
     runs, missing = {}, []
     for planned in study.runs:
         try:
