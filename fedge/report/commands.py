@@ -109,7 +109,7 @@ def file_error(error: OSError, path: Path) -> ConfigError:
 
 
 def _is_of_the_run(lost: Path, page: Path) -> bool:
-    """Whether a lost file is one that a page is made from, rather than the page."""
+    """Whether a lost file is a source of the page, rather than the page itself."""
     return lost.parent.resolve() != page.parent.resolve() or (
         os.path.lexists(lost) and not os.access(lost, os.R_OK)
     )

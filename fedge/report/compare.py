@@ -68,8 +68,8 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         OSError: the page cannot be written.
 
     Warns:
-        UserWarning: a table is not as the run wrote it, or has lines that are left out; or the runs differ in
-            their data or their number of rounds.
+        UserWarning: a table has been changed since the run, or has lines that are left out; or the runs
+            differ in their data or their number of rounds.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -87,7 +87,7 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
     loaded = [run if isinstance(run, RunData) else load_run(run) for run in runs]
     if not loaded:
         raise ValueError("runs must name at least one run; give some of runs/")
-    for run in loaded:  # of a run given as data, the folder may be gone
+    for run in loaded:  # the folder of a run given as data may be gone
         for problem in problems_of(run) if run.folder.is_dir() else run.problems:
             warnings.warn(printable(f"{short(run.folder)}: {problem}"), stacklevel=2)
     if page is None:

@@ -1,4 +1,4 @@
-"""Pages from damaged tables: one line instead of an error in some figure."""
+"""Pages from damaged tables: one line of error instead of an exception in some figure."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def intact_tables(runs: Sequence[RunData]) -> Iterator[None]:
         yield
     except (ConfigError, OSError):
         raise
-    except Exception as error:  # of polars, Matplotlib or NumPy: rows and columns may be anything
+    except Exception as error:  # from polars, Matplotlib or NumPy: rows and columns may be anything
         lines = [
             f"{short(run.folder)}: {line}"
             for run in runs

@@ -54,12 +54,12 @@ def list_runs(runs_dir: Path) -> list[Listed]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is a sweep's, rather than a run's."""
+    """Whether a folder belongs to a sweep rather than to a run."""
     return not (folder / MANIFEST).is_file() and (folder / _SWEEP).is_file()
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs that a folder stands for: itself, or those of a sweep, by name.
+    """The runs in a folder: the run itself, or a sweep's runs, by name.
 
     Raises:
         ConfigError: no run of the sweep has begun.

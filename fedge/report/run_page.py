@@ -104,7 +104,7 @@ def lead(run: RunData) -> list[str]:
 
 
 def _between(config: Mapping[str, Any]) -> str:
-    """Servers between leaves and cloud in words; empty in two tiers, and for a record of no tree."""
+    """Servers between leaves and cloud in words; empty with two tiers, and if the record is not a tree."""
     try:
         tree = parse_tree(str(config.get("hierarchy.tree", "")))
         return between(tree, names_of_tiers(str(config.get("hierarchy.names", "")), tree.tiers))
@@ -119,7 +119,7 @@ def _kernel(run: RunData) -> str:
     return words.get(name, f" Steps by the {name} kernel.")
 
 
-_NO_ALGORITHM = "fedavg"  # of clients: they train as `train` says
+_NO_ALGORITHM = "fedavg"  # clients' option for plain training
 
 
 def _method_parts(run: RunData) -> str:
@@ -146,7 +146,7 @@ def _time(iso: object) -> str:
 
 
 def _ended(run: RunData) -> str:
-    """When the run ended, or when it last wrote a file."""
+    """Time at which the run ended, or last wrote a file."""
     if run.manifest.get("ended"):
         return f", ended {_time(run.manifest['ended'])}"
     return f", last wrote at {run.last_written:%Y-%m-%d %H:%M:%S} UTC"
@@ -244,7 +244,7 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
 
 
 def _worst_tile(run: RunData) -> Tile:
-    """The worst known client; unseen clients have a tile of their own."""
+    """The worst known client; unseen clients have their own tile."""
     known = last_clients(run).filter(pl.col("unseen_client").fill_null(0) == 0)
     scored = worst_first(run, known)
     if scored.is_empty():

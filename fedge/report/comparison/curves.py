@@ -24,7 +24,7 @@ _AXES: dict[str, tuple[str, Position]] = {
     "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
     "bytes": ("MB so far, all tiers", lambda run: bytes_so_far(run.rounds) / 1e6),
 }
-_VIRTUAL = "virtual seconds"  # for groups with virtual time, on the virtual clock or not
+_VIRTUAL = "virtual seconds"  # for groups with virtual time, with or without the virtual clock
 _ENERGY = "energy"  # for groups with devices of known power
 
 
@@ -39,7 +39,7 @@ def _known(costs: Callable[[RunData], pl.Series | None]) -> Position:
     return position
 
 
-_COSTS: dict[str, tuple[Callable[[Group], bool], str, Position]] = {  # where any group has them
+_COSTS: dict[str, tuple[Callable[[Group], bool], str, Position]] = {  # shown if any group has them
     _VIRTUAL: (is_on_clock, _VIRTUAL, _known(virtual_seconds)),
     _ENERGY: (has_energy, "J of the devices so far", _known(joules)),
 }
@@ -50,7 +50,7 @@ _HOW_TO_READ = (
     "values."
 )
 _UNITS = {"seconds": "s", "bytes": "MB", _VIRTUAL: "virtual s", _ENERGY: "J"}
-_TALL = 26  # characters beside a figure's y axis
+_TALL = 26  # characters that fit along a figure's y axis
 
 
 def curves_section(groups: Sequence[Group]) -> PageSection:

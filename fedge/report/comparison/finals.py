@@ -31,7 +31,7 @@ CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
 )  # fmt: skip
-_WHERE_KNOWN = (OWN_MODELS, COMMON_TEST, VIRTUAL, JOULES)  # first words of metrics shown if a run has them
+_WHERE_KNOWN = (OWN_MODELS, COMMON_TEST, VIRTUAL, JOULES)  # prefixes of metrics shown if a run has them
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
     shared, seen = (
         f"shared_{name}_mean",
         f"test_{name}_mean",
-    )  # on seen users; shared models where leaves fine-tune
+    )  # on seen users; of shared models if leaves fine-tune
     metrics[f"{recovered}, seen users"] = Metric(by.recovered(shared, seen), 1)
     metrics[f"{recovered}, unseen users"] = Metric(by.recovered(f"unseen_{name}_mean"), 1)
     return metrics

@@ -49,7 +49,7 @@ def seed_of_run(run: RunData) -> int:
 def reached_end(run: RunData) -> bool:
     """Whether a run has all of its rounds, or was ended by a callback or the limit of its virtual clock.
 
-    A run that was given up, as poor ones are in a search, did not reach its end.
+    A run that was given up, such as a poor trial of a search, did not reach its end.
     """
     if run.rounds.is_empty():
         return False

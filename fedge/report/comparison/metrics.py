@@ -1,4 +1,4 @@
-"""Metrics that compare runs at their end: reader, direction, bounds.
+"""Metrics that compare runs at their end: functions that read them, directions, bounds.
 
 They are named by the scores of the runs' task, the first of which is the main one.
 """
@@ -72,7 +72,7 @@ def _last(column: str) -> Read:
 
 
 def _on_common_test(model: str) -> Read:
-    """Reader of the newest mean of a kind of models' first score on the common test set."""
+    """Reader of the newest mean, over models of a kind, of the first score on the common test set."""
 
     def read(run: RunData) -> float | None:
         own = run.common_test.filter(pl.col("model") == model)
@@ -106,7 +106,7 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
 
 
 def _of_own_models(name: str, over_clients: Callable[[pl.Series], Any]) -> Read:
-    """Reader of the newest first score of training clients' own models; `name` empty: of any name.
+    """Reader of the newest first score of training clients' own models; if `name` is empty, of any name.
 
     A cell without a number, e.g. in a damaged file, counts as a missing client.
     """
@@ -178,7 +178,7 @@ def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
 
 
 def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
-    """Metrics left out where no run has them."""
+    """Metrics omitted if no run has them."""
     first, *further = scores
     said, name = first.said, first.name
     unseen = f"unseen_{name}"

@@ -43,9 +43,9 @@ _STATISTICS = (
     "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance. "
     "No interval goes beyond what its measure can reach"
 )
-_MOST_IN_TITLE = 4  # groups
+_MOST_IN_TITLE = 4  # largest number of groups
 _MOST_OPEN_ROWS = 60
-_LABEL_WIDTH = 58  # characters of a line within a figure
+_LABEL_WIDTH = 58  # characters per line within a figure
 
 
 def write_comparison(runs: Sequence[RunData], path: Path, target: float | None = None) -> list[Final]:
@@ -102,7 +102,7 @@ def _by_callback(run: RunData) -> bool:
 
 
 def unlike_lines(groups: Sequence[Group]) -> list[str]:
-    """Differences between groups other than of methods: a line each, for every place with their numbers."""
+    """Differences between groups other than their methods, one line each with the numbers of every group."""
     differing = differing_settings(groups)
     return [
         f"The groups differ in their {meaning}: final numbers do not compare like with like"
@@ -173,7 +173,7 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> PageSection
 
 
 def _end_of(score: Score) -> str:
-    """End of the sentence on intervals: the bounds of a score."""
+    """End of the sentence about intervals: the bounds of a score."""
     ends = [end for end in (score.highest, score.lowest) if math.isfinite(end)]
     best_first = ends if score.higher_is_better else ends[::-1]
     return f": {score.said} at {best_first[0]:g}." if ends else "."
@@ -199,7 +199,7 @@ def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
 
 
 def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
-    """Sentences on the groups that serve as yardsticks, and their use."""
+    """Sentences about the groups that serve as yardsticks, and about their use."""
     roles = {group.label: role for group in groups if (role := yardstick_role(group))}
     if not roles:
         return []

@@ -25,7 +25,7 @@ _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
 def default_target(reference: Group, column: str) -> float | None:
     """95 % of the final score of a group, averaged over its seeds; None without finished runs.
 
-    Where less is better, or the score is negative, the target is worse by 5 % of its absolute value.
+    If less is better, or the score is negative, the target is worse by 5 % of its absolute value.
 
     Args:
         reference: the group.
@@ -58,9 +58,9 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
 
 
 def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Readers of the virtual seconds, and of the joules, until `column` first reaches `target`.
+    """Readers of the virtual seconds and the joules until `column` first reaches `target`.
 
-    None for a run that never reaches it, or without devices or a known power.
+    None for a run that never reaches it, or without devices or known power.
     """
 
     def so_far(of: Callable[[RunData], pl.Series | None]) -> Callable[[RunData], float | None]:

@@ -88,13 +88,13 @@ class Yardsticks:
     def recovered(self, *columns: str) -> Callable[[RunData], float | None]:
         """Function: run → recovered share of the gap from global to oracle; 1 is the oracle's score.
 
-        None where the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
+        None if the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
         Fine-tuning compensates for much of the gain from clusters and so hides the gap; for fine-tuned runs,
         compare the shared models by ``recovered("shared_accuracy_mean", "test_accuracy_mean")``.
 
         Args:
-            columns: columns of global_rounds.csv, means of the first score; each run's first one with a value
-                in the last round counts.
+            columns: columns of global_rounds.csv, means of the first score; for each run, the first column
+                with a value in the last round is used.
         """
 
         def merit(run: RunData | None) -> float | None:

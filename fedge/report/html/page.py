@@ -1,6 +1,6 @@
 """Parts of a page, rendered as one HTML file that needs no network.
 
-Pages are readable without scripts; a script adds values at the pointer and copy buttons.
+Pages are readable without scripts; a script shows values at the pointer and adds copy buttons.
 """
 
 import base64
@@ -110,7 +110,7 @@ class Page:
 
     @property
     def has_script(self) -> bool:
-        """Whether the page has anything to point at or copy."""
+        """Whether the page has anything to point at or to copy."""
         shown = [panel for s in self.sections for panel in s.panels]
         shown += [view for panel in shown for _, view in panel.views]
         return any(s.copies for s in self.sections) or any(panel.points for panel in shown)
@@ -158,7 +158,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC")
 
 
 def _kept(text: str) -> Markup:
-    """A text whose points in time no line's end parts."""
+    """A text in which times are never broken across lines."""
     return Markup(_TIME.sub(r"<time>\g<0></time>", str(escape(on_page(text)))))
 
 

@@ -1,8 +1,8 @@
 """Data points of a figure, whose values the page's script shows in the legend at the pointer.
 
-A small script of Fedge's own rather than a library: it overlays the SVG figure, which prints, is accessible,
-follows light and dark mode and needs no script. A library would draw the figure again, on a canvas or
-otherwise, with 50 kB (uPlot) to over a megabyte (Plotly) on every page.
+The script is a small one of Fedge's own instead of a library: it overlays the SVG figure, which prints, is
+accessible, follows light and dark mode and needs no script. A library would draw the figure again, on a
+canvas or otherwise, with 50 kB (uPlot) to over a megabyte (Plotly) on every page.
 """
 
 import math
@@ -25,7 +25,7 @@ class Series:
         label: its name.
         colour, dashes: style of its line.
         points: (x, y, words for x, words for the value), in the units of the axes; y may be NaN.
-        shown: words beside its name without a pointer.
+        shown: words beside its name when there is no pointer.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Points:
         axes: axes in which it was drawn.
         series: one per legend entry.
         near: "x" shows every series at the pointer's x, "xy" only the nearest point.
-        shown: words above the legend without a pointer.
+        shown: words above the legend when there is no pointer.
     """
 
     axes: Axes

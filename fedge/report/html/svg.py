@@ -1,4 +1,4 @@
-"""Matplotlib figures as inline SVG: text remains text, colours become CSS variables, bytes repeat."""
+"""Matplotlib figures as inline SVG: text stays text, colours become CSS variables, bytes are reproducible."""
 
 import io
 import re
@@ -23,7 +23,7 @@ WIDTH_IN = 5.0  # 360 pt, the width of a phone, where text is not scaled
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedge",  # otherwise ids are random
-    "text.parse_math": False,  # a $ in a class name is a $
+    "text.parse_math": False,  # a $ in a class name is just a $
     "font.size": 11,
     "font.family": "DejaVu Sans",  # part of Matplotlib; the page's own font is narrower
     "axes.labelsize": 11,

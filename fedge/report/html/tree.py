@@ -11,7 +11,7 @@ MOST_BELOW = 40  # servers drawn below one
 
 @dataclass(frozen=True)
 class Branch:
-    """A server, with those below it.
+    """A server, with the servers below it.
 
     Attributes:
         name: its tier and path.
@@ -20,7 +20,7 @@ class Branch:
         marks: short words beside it.
         cluster: cluster that determines its colour; None for none.
         below: servers below it, in order.
-        left_out: words on servers below that are not drawn; empty if all are.
+        left_out: words about servers below that are not drawn; empty if all are.
         is_open: whether those below are initially shown.
     """
 

@@ -18,7 +18,7 @@ from hhar.quantity import quantity
 
 _SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
 _LAST = "after the last round"
-MANY_LEAVES = 12  # above this, leaves are shown as a range, because lines would overlap
+MANY_LEAVES = 12  # above this number, leaves are shown as a range, because lines would overlap
 
 
 def accuracy_section(run: RunData) -> PageSection:
@@ -229,7 +229,7 @@ def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
         color=colour(leaf), alpha=0.15, linewidth=0,
     )  # fmt: skip
     ranges = {number: f" (clients {text_of(low)} to {text_of(high)})" for number, low, high in spread.rows()}
-    clients = [ranges.get(number, "") for number in own["global_round"]]  # a leaf may be without clients
+    clients = [ranges.get(number, "") for number in own["global_round"]]  # a leaf may have no clients
     return _curve(axes, run, own, column, f"leaf {leaf}", leaf, dashes(leaf), clients)
 
 

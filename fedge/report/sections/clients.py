@@ -16,9 +16,9 @@ from fedge.report.html.tables import NumberTable, table, text_of
 from fedge.report.sections.spread import spread_panel
 from hhar.quantity import quantity
 
-MANY_CLIENTS = 40  # above this, bars become a scatter plot over ranks
-MANY_CLASSES = 40  # above this, a matrix is an image, and its table has a row per class alone
-LONGEST_LABEL = 24  # characters: longer names leave a figure no room
+MANY_CLIENTS = 40  # above this number, bars become a scatter plot over ranks
+MANY_CLASSES = 40  # above this number, a matrix is an image, and its table has one row per class
+LONGEST_LABEL = 24  # characters; longer names leave no room for the figure
 
 
 def clients_section(run: RunData) -> PageSection:
@@ -231,7 +231,7 @@ def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> P
 
 
 def _confusion_table(matrix: np.ndarray, classes: Sequence[str]) -> NumberTable:
-    """Windows by true and predicted class; of many classes the one that each is most often taken for."""
+    """Windows by true and predicted class; of many classes, only the one each is most often taken for."""
     diagonal, of_row, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
     ends = [(_share(diagonal[k], of_row[k]), _share(diagonal[k], predicted[k])) for k in range(len(classes))]
     if len(classes) <= MANY_CLASSES:

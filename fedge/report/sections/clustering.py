@@ -24,16 +24,16 @@ _AGREEMENT = {  # column → name, line style: the lines often coincide
     "homogeneity": ("homogeneity", "dotted"),
     "completeness": ("completeness", "dashdot"),
 }
-_MANY_CHANGES = 12  # described in words; the table lists all
+_MANY_CHANGES = 12  # largest number described in words; the table lists all
 _DEAL_TEST = (
     "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
     "clearly. It is made once for each common start; later rounds repeat what it has found."
 )
-_MANY_CELLS = 20  # children above which a similarity map is an image without numbers in its cells
+_MANY_CELLS = 20  # number of children above which a similarity map is an image without numbers
 
 
 class Children(NamedTuple):
-    """Word for a child of the cloud, and for several: leaves in two tiers, else as `hierarchy.names` says."""
+    """Word for a child of the cloud, and for several: leaves in two tiers, else as in `hierarchy.names`."""
 
     one: str = "leaf"
     several: str = "leaves"
@@ -65,7 +65,7 @@ def clustering_section(run: RunData) -> PageSection:
 
 
 def _nobody_compared(run: RunData) -> str:
-    """Sentence on why no leaves have been compared; on the clock, the cloud may still have averaged."""
+    """Sentence on why no leaves were compared; on the virtual clock, the cloud may still have averaged."""
     if run.versions.is_empty():
         return "There was no cloud step yet."
     leaves = len(run.manifest.get("clients_per_leaf", ()))
@@ -80,7 +80,7 @@ def _nobody_compared(run: RunData) -> str:
 
 
 def _told(method: str) -> str:
-    """Words on a method that uses other criteria than a similarity of leaves; empty for others."""
+    """Words about a method that uses other criteria than a similarity of leaves; empty for others."""
     by_signal = GROUPINGS.has(method, BY_SIGNAL)
     return GROUPINGS.told(method) or ("" if by_signal else f"Groups are those of {method}")
 

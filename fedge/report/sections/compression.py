@@ -34,7 +34,7 @@ def compression_sections(run: RunData) -> list[PageSection]:
 
 
 def _rows(run: RunData, codes: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """A row per tier; without sizes where the manifest lacks them."""
+    """A row per tier; without sizes if the manifest lacks them."""
     for tier, (upload, column) in _TIERS.items():
         size = run.manifest.get("uplink", {}).get(tier)
         sizes = (NOTHING, NOTHING, NOTHING)

@@ -1,4 +1,4 @@
-"""Section on devices of a run on the virtual clock: scores over time, work of devices, staleness."""
+"""Section on devices of a run on the virtual clock: scores over time, devices' work, staleness."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, 
 from hhar.quantity import quantity
 
 _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
-_ROWS = 12  # drawn devices
+_ROWS = 12  # number of devices drawn
 
 
 def device_sections(run: RunData) -> list[PageSection]:

@@ -12,8 +12,8 @@ from fedge.report.html.tables import frame_table, table
 from fedge.report.sections.accuracy import MANY_LEAVES
 from hhar.quantity import quantity
 
-_MANY_PANELS = 4  # servers above which only the gain is drawn
-_BY_GAIN = ("published", "after-round")  # rules that take an offer by gate.min-gain alone
+_MANY_PANELS = 4  # number of servers above which only the gain is drawn
+_BY_GAIN = ("published", "after-round")  # rules that decide by gate.min-gain alone
 
 
 def gate_section(run: RunData) -> PageSection:
@@ -128,7 +128,7 @@ def _test(run: RunData) -> str:
 
 
 def _level(run: RunData) -> float:
-    """Level of the test of the gate `paired`; its default where what is recorded cannot be."""
+    """Level of the test of the gate `paired`; its default if the recorded one is impossible."""
     usual = GATES.arguments("paired", {})["level"]
     try:
         given = arguments_of(run.config.get("gate.rule-args", ""), "gate.rule-args")
@@ -191,7 +191,7 @@ def _number(offers: pl.DataFrame) -> pl.Expr:
 
 
 def _line(run: RunData, offers: pl.DataFrame) -> tuple[float, str]:
-    """Height and name of the line in the figure of gains: the gain needed, for rules of a gain alone."""
+    """Position and name of the line in the figure of gains: the gain needed, for rules of a gain alone."""
     if str(run.config.get("gate.rule", "published")) in _BY_GAIN and not _is_off(offers):
         return float(run.config.get("gate.min-gain", 0.0)), "needed"
     return 0.0, "equally good"

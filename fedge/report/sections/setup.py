@@ -11,7 +11,7 @@ from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import table
 
-PLACE_KEYS = ("run-name", "runs-dir", "report")  # options on files, which do not affect results
+PLACE_KEYS = ("run-name", "runs-dir", "report")  # options about files, which do not affect results
 
 
 def setup_section(run: RunData) -> PageSection:

@@ -54,7 +54,7 @@ def spread_panel(run: RunData) -> Panel:
 
 
 def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
-    """Rows of the panel; empty where nothing was evaluated."""
+    """Rows of the panel; empty if nothing was evaluated."""
     for number, score in enumerate(run.scores):
         seen, unseen = score.name if number else f"test_{score.name}", f"unseen_{score.name}"
         for over, users, found in (

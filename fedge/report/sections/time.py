@@ -11,7 +11,7 @@ from fedge.report.sections.timeline import bound_sentence, has_timelines, timeli
 from fedge.timing.laps import PHASES
 from hhar.quantity import quantity
 
-_DEEPER = 2  # tiers of servers below the root for which "cloud" is ambiguous
+_DEEPER = 2  # tiers of servers below the root from which on "cloud" is ambiguous
 _SMALL = 0.01  # phases with a smaller share of the time are drawn as one
 _TRAFFIC = {
     "uplink_bytes": "client to leaf", "downlink_bytes": "leaf to client",
@@ -33,7 +33,7 @@ _MEANING = {
 
 
 def time_section(run: RunData) -> PageSection:
-    """Seconds per phase, the workers' activity meanwhile, and bytes per round."""
+    """Seconds per phase, the workers' activity during them, and bytes per round."""
     if run.timing.is_empty():
         return PageSection("Time", ["No round has ended."])
     panels = [phases_panel(run), *timeline_panels(run), traffic_panel(run)]

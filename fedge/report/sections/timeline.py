@@ -43,7 +43,7 @@ _WORTH_NAMING = 0.005  # share of the time above which a part is named
 _WORTH_SAYING = 0.05  # idle share of a worker above which the reason is given
 _UNEVEN = 1.25  # multiple of an even share of work above which a client is large
 _LANES_DRAWN = 24
-_HEIGHT = 0.8  # of a timeline
+_HEIGHT = 0.8  # of a timeline, in rows
 _ONE_BY_ONE = 200  # number of messages up to which each is drawn
 _SEEN = 0.001  # share of the figure's width above which a bar is visible
 _WIDE = 0.035  # and above which a bar has room for a label
@@ -89,9 +89,9 @@ def bound_sentence(run: RunData) -> str:
 
 
 def idle_reason(run: RunData) -> str:
-    """Why the idlest worker was idle, in words; empty if briefly, or for a single worker."""
+    """Reason why the idlest worker was idle, in words; empty if it was idle briefly, or is the only one."""
     per_worker = per_worker_of(run)
-    if len(per_worker) < 2:  # 0 if the workers' table was cut
+    if len(per_worker) < 2:  # 0 if the workers' table was truncated
         return ""
     idlest = per_worker.sort("idle_share", "worker", descending=[True, False]).row(0, named=True)
     if idlest["idle_share"] < _WORTH_SAYING:
@@ -200,7 +200,7 @@ def gantt_panels(run: RunData) -> list[Panel]:
 
 
 def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Panel:
-    """Each worker's activity over time in one round; `special` says why that round is shown."""
+    """Each worker's activity over time in one round; `special` gives the reasons for showing that round."""
     messages = run.messages.filter(pl.col("global_round") == global_round)
     everyone = messages["worker"].unique().sort().to_list()
     workers = everyone[:_LANES_DRAWN]
@@ -241,7 +241,7 @@ def _how_to_read(messages: int, workers: int) -> str:
 
 
 def _span(exchange: pl.DataFrame) -> tuple[float, float]:
-    """When an exchange began and ended."""
+    """Beginning and end of an exchange."""
     return float(exchange["pushed"].to_numpy().min()), float(exchange["received"].to_numpy().max())
 
 

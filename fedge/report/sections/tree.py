@@ -35,7 +35,7 @@ def tree_sections(run: RunData) -> list[PageSection]:
 
 
 def _group_panels(run: RunData) -> list[Panel]:
-    """Groups that servers below the cloud have made of their children; empty without any."""
+    """Groups of children formed by servers below the cloud; empty without any."""
     steps = run.inner_clusters
     if steps.is_empty():
         return []
@@ -75,7 +75,7 @@ class _Drawing:
             self._below.setdefault(row["path"].rpartition("/")[0] or "/", []).append(row)
 
     def branch(self, row: Row) -> Branch:
-        """A server and those below it; of very many, only the worst."""
+        """A server and those below it; if there are very many, only the worst."""
         below = self._below.get(row["path"], [])
         drawn, left_out = below, ""
         if len(below) > MOST_BELOW:
