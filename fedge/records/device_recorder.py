@@ -1,4 +1,4 @@
-"""Run folder of a run on the virtual clock: that of every run, and its folder `devices/`."""
+"""Run folder of a run on the virtual clock: the usual folder, and a folder `devices/` in it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ class DeviceRecorder(Recorder):
         super().__init__(folder, offsets, manifest, tables, learned)
 
     def write_version(self, row: "VersionRow") -> None:
-        """Append an evaluation, flushed by the following `write_round`."""
+        """Append an evaluation, flushed by the next `write_round`."""
         self._append(VERSIONS, [row])
 
     def write_job(self, row: "JobRow") -> None:

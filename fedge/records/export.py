@@ -1,7 +1,8 @@
 """Copy of a run for sharing: results and settings, without facts of the machine or names of persons.
 
 The files to copy are listed, so everything else in the folder (logs, checkpoints, a tracker's files) is left
-out. Users become "user-1", "user-2", … in the order of their names; absolute paths keep their last name.
+out. Users become "user-1", "user-2", … in the order of their names; absolute paths are reduced to their last
+part.
 """
 
 import csv
@@ -48,7 +49,7 @@ def export_run(folder: Path, target: Path) -> Path:
         target: a folder, or a file with an ending of `ARCHIVES`.
 
     Raises:
-        ConfigError: the run is in progress, holds links or is damaged; or `target` exists or cannot be
+        ConfigError: the run is in progress, contains links or is damaged; or `target` exists or cannot be
             written.
     """
     manifest = read_manifest(folder)
@@ -58,7 +59,7 @@ def export_run(folder: Path, target: Path) -> Path:
             f"a run must have ended before export, but {folder} is in progress; wait for it, or stop it"
         )
     if damaged := damaged_outputs(folder, manifest):
-        # checkpoints hold models again, but of tables only how long they were
+        # checkpoints contain the models again, and only the lengths of tables
         lost = damaged_tables(folder, manifest)
         step = (
             "restore it from a copy, or start the run again" if lost else f"fedge resume {folder} repairs it"
@@ -101,7 +102,7 @@ def _copy(folder: Path, copy: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def without_users(partition: str) -> str:
-    """partition.csv with numbers in place of users' names."""
+    """partition.csv with numbers instead of users' names."""
     reader = csv.DictReader(io.StringIO(partition))
     rows = list(reader)
     number = {user: f"user-{k}" for k, user in enumerate(sorted({row["user"] for row in rows}), start=1)}
@@ -121,7 +122,7 @@ def _shared_manifest(manifest: Mapping[str, Any], outputs: Mapping[str, str]) ->
 
 
 def _scrubbed(table: dict[str, Any]) -> dict[str, Any]:
-    """A table with scrubbed texts; nested tables have been scrubbed before."""
+    """A table with its texts scrubbed; nested tables have already been scrubbed."""
     return {key: _scrub(value) for key, value in table.items()}
 
 

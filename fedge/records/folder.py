@@ -1,4 +1,4 @@
-"""Place of a run: its folder under `runs-dir`, the link `latest`, and files removed at the run's end."""
+"""Place of a run: its folder under `runs-dir`, the link `latest`, and files removed when the run ends."""
 
 import errno
 import json
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 LATEST = "latest"  # the link to the newest run
 MANIFEST = "manifest.json"  # in the folder of every started run
-_FIRST_S, _LAST_S = -62104060800.0, 253370764800.0  # years 2 and 9999: a calendar has them in every zone
+_FIRST_S, _LAST_S = -62104060800.0, 253370764800.0  # years 2 and 9999, valid in every time zone
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
-    """Create ``runs_dir/name`` (without a name: date, time and seed) and point ``runs_dir/latest`` at it.
+    """Create ``runs_dir/name`` (named by date, time and seed if empty), and point ``runs_dir/latest`` at it.
 
     Raises:
         ConfigError: a run of this name exists (nothing is overwritten), or the folder cannot be created.
@@ -48,14 +48,14 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
 
 
 def dated_name(seed: int, *, alone: bool = False) -> str:
-    """Name of a run by date, time and seed; `alone`, with microseconds, where no folder is made at once."""
+    """Name of a run by date, time and seed; `alone`, with microseconds, if no folder is made at once."""
     now = datetime.now()
     return f"{now:%Y%m%d-%H%M%S}-seed{seed}" + (f"-{now:%f}" if alone else "")
 
 
 @contextmanager
 def writing_below(folder: Path) -> Iterator[None]:
-    """Context that turns an OSError of writing below `folder` into a ConfigError of runs-dir."""
+    """Context that turns an OSError while writing below `folder` into a ConfigError about runs-dir."""
     try:
         yield
     except OSError as error:
@@ -91,7 +91,7 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
 
 
 def _is_folder(path: Path, name: str) -> bool:
-    """Whether a path is a folder's; ConfigError, with the argument's name, where this user may not look."""
+    """Whether a path is a folder; ConfigError, with the argument's name, if this user may not look."""
     try:
         return path.is_dir()
     except PermissionError as error:
@@ -99,7 +99,7 @@ def _is_folder(path: Path, name: str) -> bool:
             f"{name} must be in folders that this user may enter, but {path}: {error.strerror or error}; "
             f"change their rights (chmod, chown), or name another"
         ) from error
-    except (OSError, ValueError):  # an impossible path: too long, a null character
+    except (OSError, ValueError):  # an impossible path: too long, or with a null character
         return False
 
 
@@ -149,7 +149,7 @@ def write_whole(path: Path, value: Any, indent: int | None = None, durably: bool
 def client_data_folder(folder: Path, resumed: int) -> Path:
     """Folder of the client windows of a run that was resumed `resumed` times.
 
-    It differs each time, because a worker that outlives a killed run must not write into the next one's data.
+    It differs each time, because a worker that outlives a killed run must not write into the next run's data.
     """
     return folder / (f"data-{resumed}" if resumed else "data")
 
@@ -161,12 +161,12 @@ def data_folders(folder: Path) -> list[Path]:
 
 
 def resuming(folder: Path, words: str = "", *, of_script: bool = False) -> str:
-    """The command that resumes a run; the call, if a part of the run is code of a script or notebook.
+    """Command that resumes a run; or the call, if a part of the run is code from a script or notebook.
 
     Args:
         folder: the run folder.
         words: further arguments of the command.
-        of_script: see `has_code_of_script`.
+        of_script: result of `has_code_of_script`.
     """
     if of_script:
         return f'the same call of fedge.simulate and the option "resume": {json.dumps(short(folder))}'
@@ -174,7 +174,7 @@ def resuming(folder: Path, words: str = "", *, of_script: bool = False) -> str:
 
 
 def has_code_of_script(config: Mapping[str, Any]) -> bool:
-    """Whether options name code of a script or notebook, which no command has.
+    """Whether options name code from a script or notebook, which no command can load.
 
     >>> has_code_of_script({"callbacks": "csv, __main__:Mine"})
     True
@@ -192,6 +192,6 @@ def short(folder: Path) -> str:
 def written_at(path: Path, zone: timezone | None = None) -> datetime:
     """Time of a file's last write, in a zone (None: the local one, unnamed).
 
-    Where clocks or copies left one that no calendar has, the nearest that it has.
+    A time outside the calendar, left by a wrong clock or a copy, becomes the nearest valid time.
     """
     return datetime.fromtimestamp(min(max(path.stat().st_mtime, _FIRST_S), _LAST_S), zone)

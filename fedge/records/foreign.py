@@ -13,7 +13,7 @@ _OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within 
 
 
 class OddFileError(ConfigError):
-    """Unreadable entry of a run folder: neither file nor folder, or oversized JSON. One line."""
+    """Unusable entry of a run folder: neither file nor folder, or oversized JSON. One line."""
 
 
 def refuse_links(folder: Path) -> None:
@@ -35,7 +35,7 @@ def refuse_odd_files(folder: Path) -> None:
     for entry in _entries(folder):
         try:
             found = entry.stat()
-        except OSError:  # a dangling link, or a file just removed
+        except OSError:  # a dangling link, or a file that was just removed
             continue
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise OddFileError(
@@ -50,9 +50,9 @@ def refuse_odd_files(folder: Path) -> None:
 
 
 def refuse_no_rights(folder: Path) -> None:
-    """Raise OddFileError for a file or folder of a run that this user cannot read, or not change.
+    """Raise OddFileError for a file or folder of a run that this user cannot read or change.
 
-    Such a file is not damaged, but without it a run would repeat rounds, or lose what the file holds.
+    Such a file is not damaged, but without it a run would repeat rounds or lose the file's contents.
     """
     for place in (folder, *(Path(entry.path) for entry in _entries(folder))):
         wanted = os.R_OK | os.W_OK | os.X_OK if place.is_dir() else os.R_OK

@@ -1,7 +1,7 @@
 """manifest.json of a run: written atomically, and read by a single function.
 
-A killed process cannot write its end, so the recorded status is compared with whether the process is alive.
-Entries of the wrong type, e.g. after an edit, are ignored; the others are trusted.
+A killed process cannot record its end, so the recorded status is checked against whether the process is
+alive. Entries of the wrong type, e.g. after an edit, are ignored; the others are trusted.
 """
 
 import math
@@ -25,7 +25,7 @@ _LARGEST = 2**63 - 1  # limit of whole numbers in a configuration
 
 
 class RunFolderError(ConfigError):
-    """Unreadable run folder. One line: the file, its fault, the next step."""
+    """Error: unreadable run folder. One line: the file, its fault, the next step."""
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any], durably: bool = True) -> None:
@@ -140,7 +140,7 @@ def _has_bounds(task: Mapping[str, Any]) -> bool:
 
 
 def _is_bound(value: Any) -> bool:
-    """Whether a value is a finite number of any size, as -1e30 for "as low as you like"."""
+    """Whether a value is a finite number of any size, e.g. -1e30 for no lower limit."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
@@ -198,7 +198,7 @@ def odd_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    """Whether an entry has a valid form; entries unknown to this version do."""
+    """Whether an entry has a valid form; entries unknown to this version always have."""
     kind = _KINDS.get(key)
     return kind is None or kind(value)
 

@@ -32,7 +32,7 @@ class MessageLog:
             seconds: round → its seconds, so far; files of other rounds are removed.
         """
         self._folder = folder / FOLDER
-        self._seconds: dict[int, float] = {}  # of rounds with a file
+        self._seconds: dict[int, float] = {}  # for rounds with a file
         for path in message_files(folder):
             global_round = round_of(path)
             if global_round in seconds:
@@ -43,7 +43,7 @@ class MessageLog:
         self._pending: tuple[int, float, MessageTimes] | None = None
 
     def write(self, global_round: int, seconds: float, messages: MessageTimes) -> None:
-        """Take in a round that took `seconds` seconds.
+        """Add a round that took `seconds` seconds.
 
         Raises:
             OSError: the disk is full or gone.
@@ -65,14 +65,14 @@ class MessageLog:
             temporary.write_text(_table(global_round, messages), encoding="utf-8")
             temporary.replace(path)
         finally:
-            with suppress(OSError):  # a full disk has raised before
+            with suppress(OSError):  # a full disk has already raised an error
                 temporary.unlink(missing_ok=True)
         self._written = time.monotonic()
         self._seconds[global_round] = seconds
         self._drop()
 
     def _drop(self) -> None:
-        """Remove all files but those of the first, the slowest and the newest round."""
+        """Remove all files except those of the first, the slowest and the newest round."""
         slowest = max(self._seconds, key=lambda r: (self._seconds[r], -r))
         for global_round in self._seconds.keys() - {min(self._seconds), slowest, max(self._seconds)}:
             del self._seconds[global_round]

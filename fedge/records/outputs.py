@@ -21,7 +21,7 @@ OUTPUTS = (
     PARTITION.path,
     MODELS,
 )
-# further results of runs on the virtual clock, with clients' own models, mixtures or a common test set
+# further results: of runs on the virtual clock, with clients' own models, mixtures or a common test set
 _ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBERSHIPS.path, COMMON_TEST.path)
 
 
@@ -47,7 +47,7 @@ def is_kept(file: str) -> bool:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Result → SHA-256, of the existing ones.
+    """SHA-256 of every existing result, by file.
 
     Raises:
         OSError: a result cannot be read.
@@ -57,7 +57,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """One line for each result that is missing or changed since the run wrote it; empty before its end."""
+    """One line for each result missing or changed since the run wrote it; empty before the run's end."""
     return _damaged(folder, manifest, (*OUTPUTS, *_ON_CLOCK))
 
 

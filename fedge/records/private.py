@@ -1,6 +1,6 @@
 """Private file of a run: its process and its paths on this machine.
 
-``private.json`` tells whether the run's process is alive, and where its data and code are for resuming. No
+``private.json`` shows whether the run's process is alive, and where its data and code are for resuming. No
 result depends on it, and `fedge export-run` leaves it out. Earlier versions recorded the process in the
 manifest.
 """
@@ -16,11 +16,11 @@ from fedge.records.folder import write_whole
 
 PRIVATE = "private.json"
 _ABOUT = "of this machine; needed to resume the run, not for sharing"
-_PLACES = ("data.path", "runs-dir", "train.start")  # options with possible local paths
+_PLACES = ("data.path", "runs-dir", "train.start")  # options that may be local paths
 
 
 def write_private(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write that this process carries out the run in `folder`, and the paths in its options.
+    """Record that this process carries out the run in `folder`, and the paths in its options.
 
     Raises:
         OSError: the disk is full or gone.

@@ -1,4 +1,4 @@
-"""Writer of the run folder (contract C9): everything a run leaves behind, written row by row.
+"""Writer of the run folder (contract C9): all results of a run, written row by row.
 
 The tables' columns are in `fedge.records.tables.catalog`.
 """
@@ -50,7 +50,7 @@ from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
 
 
 class RecordError(OSError):
-    """Failure to write a run's record. One line."""
+    """Failure to write the record of a run. One line."""
 
 
 class Recorder:
@@ -71,7 +71,7 @@ class Recorder:
             offsets: for a resumed run, table → bytes to keep; later bytes are removed, and tables not listed
                 start empty. None for a new run.
             manifest: for a resumed run, its entries so far.
-            more: tables beside those of every run.
+            more: tables in addition to those of every run.
             learned: the run's task, whose scores name columns.
         """
         self.folder = folder
@@ -120,7 +120,7 @@ class Recorder:
 
     @property
     def refitted(self) -> bool:
-        """Whether a table has this version's columns, so no checkpoint fits until the next one."""
+        """Whether a table was converted to this version's columns, so no checkpoint fits until the next one."""
         return any(file.refitted for file in self._files.values())
 
     def offsets(self) -> dict[str, int]:
@@ -134,7 +134,7 @@ class Recorder:
         return {**found, CONFUSION: running_digest(confusion).hexdigest()} if confusion.is_file() else found
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """Write that this process carries out the run with these options, and then its manifest.
+        """Record that this process carries out the run with these options, and then write its manifest.
 
         Raises:
             RecordError: the disk is full or gone.
@@ -157,14 +157,14 @@ class Recorder:
             write_manifest(self.folder, self._manifest, durably)
 
     def end(self, status: str, exit_code: int, durably: bool = True, **entries: Any) -> Mapping[str, Any]:
-        """Write the run's end, once, as later ends are consequences; returns the written manifest.
+        """Record the run's end, only once, because later ends are consequences; returns the written manifest.
 
-        All results of a successful run are on disk before its end is written.
+        All results of a successful run are on disk before its end is recorded.
 
         Args:
             status: "completed", "partial" or "failed".
             exit_code: exit code of the run.
-            durably: wait for the disk.
+            durably: whether to wait for the disk.
             entries: further entries of the manifest.
 
         Raises:
@@ -183,7 +183,7 @@ class Recorder:
         """Wait until all results are on disk; returns their checksums.
 
         Raises:
-            RecordError: the disk is full or gone, or a result is not what this process has written.
+            RecordError: the disk is full or gone, or a result differs from what this process has written.
         """
         with self._explained("results"):
             for file in self._files.values():
@@ -293,7 +293,7 @@ class Recorder:
 
         Args:
             models: each leaf's model served to its known clients, entries ``leaf-0/…``.
-            unseen_clients: leaf → model for unseen clients, where different; entries ``unseen-0/…``.
+            unseen_clients: leaf → model for unseen clients, if it differs; entries ``unseen-0/…``.
             card: description of the models, stored in the file.
             name: name of models kept beside the final ones; empty for the final ones.
         """
@@ -307,9 +307,9 @@ class Recorder:
                 self._kept[models_file(name)] = running_digest(path).hexdigest()
 
     def go_on_with_models(self, kept: Mapping[str, str]) -> None:
-        """Remove models beside the final ones that were not there at the checkpoint, or are damaged.
+        """Remove models kept beside the final ones that the checkpoint does not list, or that are damaged.
 
-        Later rounds are repeated, and their models written again.
+        Later rounds are repeated, and write their models again.
 
         Args:
             kept: file in the folder → its sha256.

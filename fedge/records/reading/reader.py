@@ -66,10 +66,10 @@ _CLUSTERS: dict[str, Any] = {
 class RunData:
     """Results of a run so far.
 
-    A row per global round, or per leaf, client, process or cloud step in it; a cell is null where nothing was
-    measured. Scores are in their unit (accuracy: a share, 0..1), of the served model on test windows, unless
-    the name says "val", "shared" or "tuned": the model before and after a round's fine-tuning, whichever is
-    served.
+    Tables have a row per global round, or per leaf, client, process or cloud step in it; a cell is null if
+    nothing was measured. Scores are in their unit (accuracy: a share, 0..1), of the served model on test
+    windows, unless the name says "val", "shared" or "tuned": "shared" is the model before a round's
+    fine-tuning, "tuned" after it, whichever is served.
 
     Attributes:
         folder: its folder.
@@ -88,18 +88,18 @@ class RunData:
             groups.
         timing: timing.csv: seconds per phase, workers' seconds per timeline, percentiles over messages.
         workers: timing/workers.csv: a worker's seconds of the wait per timeline.
-        messages: when every message was under way, of the first, the slowest and the newest round.
+        messages: when every message was sent, handled and received, in the first, slowest and newest round.
         memory: memory.csv.
-        memberships: metrics/memberships.csv; empty where leaves are offered no mixtures.
-        client_models: metrics/client_models.csv; empty where clients have no models of their algorithm.
+        memberships: metrics/memberships.csv; empty if leaves are offered no mixtures.
+        client_models: metrics/client_models.csv; empty if clients have no models of their algorithm.
         common_test: metrics/common_test.csv; empty without `evaluate.common`.
         versions: devices/versions.csv, an evaluation per row; this and the next are empty for a run off the
             virtual clock.
-        jobs: devices/jobs.csv, of a few devices.
+        jobs: devices/jobs.csv, for a few devices.
         devices: devices/devices.csv, once the run has ended.
-        staleness: devices/staleness.csv, the same.
-        confusion: client → (classes, classes) of the newest round, rows true, columns predicted.
-        problems: omissions, a line each.
+        staleness: devices/staleness.csv, once the run has ended.
+        confusion: client → (classes, classes) in the newest round; rows are true, columns predicted classes.
+        problems: omissions, one line each.
         last_written: when a table last grew, in UTC.
     """
 
@@ -129,7 +129,7 @@ class RunData:
 
     @property
     def name(self) -> str:
-        """Name of the run, which is that of its folder."""
+        """Name of the run, which is its folder's name."""
         return self.folder.name
 
     @property
@@ -184,7 +184,7 @@ class RunData:
 
     @property
     def has_classes(self) -> bool:
-        """Whether its task learns one class per example."""
+        """Whether the run's task learns one class per example."""
         task = self.manifest.get("task") or {}
         return "name" not in task or TASKS.has(str(task["name"]), LABELS)
 
@@ -294,12 +294,12 @@ class RunData:
 
 
 def _folder_of(path: Any) -> Path:
-    """A path without links, as "latest" is one: its target has the run's name.
+    """A path with links resolved, because the run's name is that of the target of "latest".
 
-    A name that is no folder here is looked up in runs/, as in commands.
+    A name that is not a folder here is looked up in runs/, as in commands.
 
     Raises:
-        RunFolderError: not a path.
+        RunFolderError: it is not a path.
     """
     try:
         found = Path(path)
@@ -409,7 +409,7 @@ def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
     known = pl.DataFrame(schema=_schema(MESSAGES, always=False))
     tables = [_read_table(path, MESSAGES, problems) for path in message_files(folder)]
     ours = [table.select([column for column in table.columns if column in known.columns]) for table in tables]
-    return pl.concat([known, *ours], how="diagonal")  # a damaged header appears as another column
+    return pl.concat([known, *ours], how="diagonal")  # a damaged header adds a column
 
 
 def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
@@ -453,7 +453,7 @@ def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
 
 
 def _whole_lines(path: Path, problems: list[str]) -> list[str]:
-    """Lines with a final line break; the last one may still be being written."""
+    """Lines with a final line break; the last line may still be being written."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
@@ -479,7 +479,7 @@ def _read_clusters(path: Path, problems: list[str], is_tree: bool = False) -> pl
 
 
 def _cluster_entry(line: str, what: str) -> dict[str, Any] | None:
-    """Required fields of a line of clusters.jsonl, None for an incomplete one; `what` is grouped."""
+    """Required fields of a line of clusters.jsonl, or None if incomplete; `what` is grouped."""
     try:
         entry = read_json(line)
         entry["compared"] = entry.get("compared", True)

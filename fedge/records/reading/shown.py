@@ -1,4 +1,4 @@
-"""A run in Jupyter: a small table as HTML, without scripts or styles of its own."""
+"""A run in Jupyter: a small table as HTML, without scripts or its own styles."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

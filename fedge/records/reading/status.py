@@ -1,4 +1,4 @@
-"""Status of a run, read from its folder, for `fedge status` and others."""
+"""Status of a run, read from its folder, for `fedge status` and other commands."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,14 +27,14 @@ class RunStatus:
         status: "running", "completed", "partial" or "failed".
         exit_code: one of `fedge.process.endings.exits`; RUNNING during the run, FAILED if results are
             damaged.
-        reason: reason of a failure, or of an end before the last round; empty otherwise.
+        reason: reason for a failure, or for an end before the last round; empty otherwise.
         last_round: last global round in the metrics; 0 before the first.
         num_rounds: planned global rounds; 0 if unknown.
         seconds_per_round: mean over the last rounds; None before the first.
         last_row: time of the last row; None before the first.
         damaged: one line for each changed result of a successful run.
-        has_leaf_servers: whether its leaf servers are separate processes, which it needs when resumed.
-        of_script: whether a part is code of a script or notebook, which alone can resume it.
+        has_leaf_servers: whether its leaf servers are separate processes, which are needed to resume it.
+        of_script: whether a part is code from a script or notebook, which alone can resume it.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ def read_status(folder: Path) -> RunStatus:
 
 
 def _stopped(manifest: Mapping[str, Any]) -> str:
-    """Reason of an end before the last round; empty without one."""
+    """Reason for an end before the last round; empty without one."""
     stopped = manifest.get("stopped")
     return f"stopped by {stopped['by']}: {stopped['reason']}" if stopped else ""
 
@@ -126,7 +126,7 @@ def status_lines(status: RunStatus, hindrance: str = "") -> list[str]:
 
 
 def _next_step(status: RunStatus, is_lost: bool) -> str:
-    """Next step for the user of a run that failed or is damaged; a lost one cannot be resumed."""
+    """Next step for the user of a run that failed or is damaged; a run that is lost cannot be resumed."""
     if status.damaged and is_lost:
         return "restore the files from a copy, or start the run again"
     words = " --leaves HOST:PORT" * status.has_leaf_servers

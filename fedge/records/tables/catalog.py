@@ -1,4 +1,4 @@
-"""All tables of a run folder, column by column: the only place in which columns are named.
+"""All tables of a run folder, column by column; columns are named only here.
 
 The columns are in `round_tables`, `timing_tables` and `device_tables`. To add one, append it to its table
 there (so older tables keep their order), with ``always=False``, and print docs/tables.md again with `fedge

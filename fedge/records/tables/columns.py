@@ -33,7 +33,7 @@ USUAL = {
 }
 """Column of several tables → its meaning there."""
 ROUND = USUAL["global_round"]
-_SAME = 2  # what families of one meaning have in common
+_SAME = 2  # a family whose columns have the same meaning
 
 
 def at(path: str) -> Callable[[Any], Any]:
@@ -150,14 +150,14 @@ def _cell(value: Any) -> Any:
 
 
 def columns_as_markdown(tables: Sequence[Table], usual: Mapping[str, str]) -> str:
-    """All columns as Markdown: a section per table, a row per column or family of columns.
+    """All columns as Markdown: a section per table, and a row per column or family of columns.
 
-    Columns of a family follow each other and have meanings that are the same, or have a common beginning or
-    end, as "accuracy: mean" and "accuracy: smallest".
+    The columns of a family are adjacent, and their meanings are the same, or have a common beginning or end,
+    such as "accuracy: mean" and "accuracy: smallest".
 
     Args:
-        tables: in order.
-        usual: name → meaning of columns with a row for all tables, before the first.
+        tables: tables, in order.
+        usual: name → meaning of columns described once for all tables, before the first.
     """
     rows = [f"| `{name}` | {meaning} |" for name, meaning in usual.items()]
     before = ["\n".join([*_HEADER, *rows])] if usual else []
@@ -180,13 +180,13 @@ def _described(table: Table, usual: Mapping[str, str]) -> str:
 
 
 def _unit_of(column: Column, meaning: str) -> str:
-    """Unit in brackets, unless the meaning has its word; "text" for a text."""
+    """Unit in brackets, unless the meaning mentions it; "text" for text."""
     unit = TEXT if column.kind == TEXT else column.unit
     return f" ({unit})" if unit and not re.search(rf"(?<![\w'])({unit})\b", meaning) else ""
 
 
 def _families(columns: Sequence[Column]) -> list[list[Column]]:
-    """Columns in order, those with a common type, unit and part of their meaning together."""
+    """Columns in order; adjacent columns with a common type, unit and part of their meaning form a family."""
     found: list[list[Column]] = []
     for column in columns:
         last = found[-1] if found else []
@@ -199,9 +199,9 @@ def _families(columns: Sequence[Column]) -> list[list[Column]]:
 
 
 def _common(meanings: Iterable[str]) -> int | None:
-    """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if neither.
+    """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if they have neither.
 
-    2 for the same meaning of several.
+    2 if several columns have the same meaning.
     """
     meanings = list(meanings)
     if len(meanings) > 1 and len(set(meanings)) == 1:

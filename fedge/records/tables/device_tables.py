@@ -217,5 +217,5 @@ def growing(score: Score, is_real: bool = False) -> tuple[Table, ...]:
     return _versions(score), JOBS, *([ARRIVALS] if is_real else [])
 
 
-GROWING = (VERSIONS, JOBS, ARRIVALS)  # during the run
+GROWING = (VERSIONS, JOBS, ARRIVALS)  # tables that grow during a run
 DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS, ARRIVALS)

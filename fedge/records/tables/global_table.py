@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GlobalRow:
-    """Source of a row of global_rounds.csv; every spread is computed once."""
+    """Source of a row of global_rounds.csv; each spread is computed only once."""
 
     def __init__(self, result: "RoundResult", seconds: float) -> None:
         """Row of a round that took `seconds` seconds."""
@@ -23,7 +23,7 @@ class GlobalRow:
         self._spreads: dict[tuple[str, bool], Spread | None] = {}
 
     def spread(self, name: str, unseen: bool) -> Spread | None:
-        """Spread of a clients' number over the known clients, or over the unseen ones; None without any."""
+        """Spread of a number over known or unseen clients; None without any value."""
         key = (name, unseen)
         if key not in self._spreads:
             self._spreads[key] = self.result.over_clients(name, unseen)
@@ -31,7 +31,7 @@ class GlobalRow:
 
     @cached_property
     def agreement(self) -> Agreement | None:
-        """Agreement of the clusters with the planted groups; None without groups."""
+        """Agreement of the clusters with the planted groups; None without planted groups."""
         truth = self.result.truth
         return None if truth is None else agreement(truth, self.result.labels)
 
@@ -41,7 +41,7 @@ class GlobalRow:
         return self.result.over_leaves("test_score")
 
     def decided(self, decision: str) -> int:
-        """Number of gates with this decision."""
+        """Number of gates that made a decision."""
         return sum(leaf.gate.decision == decision for leaf in self.result.leaves)
 
 
@@ -51,7 +51,7 @@ _STATISTICS = {
 }  # fmt: skip
 
 
-_FALLING = {"worst": "largest", "p10": "90th percentile"}  # for scores where less is better
+_FALLING = {"worst": "largest", "p10": "90th percentile"}  # for scores of which less is better
 
 
 def _words_of(statistic: str, higher_is_better: bool) -> str:

@@ -15,11 +15,11 @@ _BLOCK_BYTES = 2**20
 
 
 class GrowingFile:
-    """A file that is appended to.
+    """A file that is only appended to.
 
     Attributes:
         path: path of the file.
-        refitted: whether columns of another version's table were converted to those of this one.
+        refitted: whether another version's table was converted to the columns of this version.
     """
 
     def __init__(self, path: Path, table: Table | None, offset: int) -> None:
@@ -76,13 +76,13 @@ class GrowingFile:
         """Pass appended bytes to the system.
 
         Raises:
-            OSError: the disk is full or gone, or another program has cut, replaced or continued the file.
+            OSError: the disk is full or gone, or another program has cut, replaced or extended the file.
         """
         self._file.flush()
         try:
             there = self.path.stat().st_size
         except FileNotFoundError:
-            return  # said when a checkpoint is written
+            return  # reported when a checkpoint is written
         if there != self._written:
             raise changed_by_others(self.path.name)
 
@@ -102,7 +102,7 @@ class GrowingFile:
 
 
 def changed_by_others(name: str) -> OSError:
-    """The error of a file that has not the content that this process has written.
+    """Error for a file whose content is not what this process has written.
 
     >>> changed_by_others("clients.csv").strerror
     'another program has changed clients.csv'

@@ -108,7 +108,7 @@ def _served() -> list[Column]:
 
 
 def _evidence(w: ScoreWords) -> list[Column]:
-    """Evidence of the gate: windows on which the two models differ."""
+    """Evidence for the gate: windows on which the two models differ."""
     return [
         later_column(
             "val_windows",
