@@ -1,4 +1,4 @@
-"""``fedge compare``: a single sweep by its own plan, anything else by the runs' settings."""
+"""``fedge compare``: a single sweep according to its plan, anything else by the runs' settings."""
 
 import argparse
 

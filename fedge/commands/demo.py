@@ -1,6 +1,6 @@
-"""``fedge demo``: planted groups are found, and help people outside training; on synthetic data.
+"""``fedge demo``: planted groups are found and help people outside training; on synthetic data.
 
-Two runs with one seed, with one model for all and with one per cluster, and their results in a few lines.
+Two runs with one seed, one model for all in the first and one per cluster in the second, and their results.
 """
 
 import argparse
@@ -117,7 +117,7 @@ _WHO = (("people in training", "test_accuracy_mean"), ("people never seen", "uns
 
 
 def _row(words: str, one: "RunData", groups: "RunData", column: str) -> str:
-    """One line of the comparison: the last round's mean of a column in both runs."""
+    """One line of the comparison: a column's mean in the last round of both runs."""
     return f"  {words:22}{100 * one.rounds[column][-1]:18.1f}{100 * groups.rounds[column][-1]:19.1f}"
 
 

@@ -46,7 +46,7 @@ def page_files() -> dict[str, Path]:
     """Every page of the documentation, name → Markdown file; README is "index".
 
     Raises:
-        ConfigError: the installation lacks them.
+        ConfigError: the installation has none.
     """
     top = packaged_folder()
     found = {path.stem: path for path in sorted((top / "docs").glob("*.md"), key=lambda path: path.stem)}
@@ -59,7 +59,7 @@ def page_files() -> dict[str, Path]:
 
 
 def site_folder() -> Path | None:
-    """Folder of the built site: the wheel's, or that of `make docs`; None without one."""
+    """Folder of the built site: the wheel's, or the one made by `make docs`; None without one."""
     site = packaged_folder() / "site"
     return site if (site / "index.html").is_file() else None
 

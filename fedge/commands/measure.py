@@ -1,4 +1,4 @@
-"""Arguments of ``fedge sweep``, ``status``, ``profile`` and ``doctor``; other rooms carry them out."""
+"""Arguments of ``fedge sweep``, ``status``, ``profile`` and ``doctor``, which other rooms carry out."""
 
 import argparse
 from pathlib import Path

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedge.leaf.trial import Tiers
 
 _CLIENTS, _CLOUD = "what clients do", "what the cloud does"
-_WINDOW, _CLASSES = (3, 32), 4  # of the trial that determines a method's tiers
+_WINDOW, _CLASSES = (3, 32), 4  # for the trial that determines a method's tiers
 
 
 def add_methods(commands: Any) -> None:
@@ -48,7 +48,7 @@ def _listed() -> Iterator[str]:
 
 
 def _told(name: str) -> Iterator[str]:
-    """Lines on one method.
+    """Lines about one method.
 
     Raises:
         ConfigError: there is no method of this name, or it cannot be used.
@@ -65,12 +65,12 @@ def _told(name: str) -> Iterator[str]:
 
 
 def _register_of(name: str) -> Register:
-    """Register of a name; for custom code, the one whose base class it has."""
+    """Register of a name; for custom code, the register whose base class it has."""
     for register in (ALGORITHMS, GROUPINGS):
         if not register.is_own(name) or register.is_declared(name):
             return register
     if ":" not in name:
-        ALGORITHMS.entry(name)  # raises an error that names the known ones
+        ALGORITHMS.entry(name)  # raises an error that lists the known names
     from fedge.algorithm.algorithm import Algorithm
 
     code = ALGORITHMS.load(name)
@@ -88,7 +88,7 @@ def _arguments(code: Any) -> str:
 
 
 def _client_method(name: str) -> Iterator[str]:
-    """Lines on clients and leaf of a method, from a trial of two rounds."""
+    """Lines about the clients and the leaf of a method, from a trial of two rounds."""
     tiers = _tried(name)
     model = "the model"
     if len(tiers.form.entries) < len(tiers.model):
@@ -152,7 +152,7 @@ def _beside(name: str) -> dict[str, Any]:
 
 
 def _cloud_method(name: str) -> Iterator[str]:
-    """Lines on the cloud of a method, and on the messages that clients send for it."""
+    """Lines about the cloud of a method, and about the messages that clients send for it."""
     from fedge.clustering.registry import method_named, sent_for
     from fedge.config.flat import from_run_config
 

@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
         from fedge.doctor.command import resolved  # measures a client; not needed by other runs
 
         federation, shares = resolved(federation, run_config)
-        if not shares.per_gpu:  # on GPUs, one thread per GPU is best in process
+        if not shares.per_gpu:  # with GPUs, one thread per GPU is best in process
             options.workers = options.workers or shares.at_a_time
     return _carry_out(options, run_config, federation)
 
@@ -96,7 +96,7 @@ def _run_deployed(
 
 
 def _said(options: argparse.Namespace) -> dict[str, Scalar]:
-    """Options given by arguments of their own."""
+    """Options given by dedicated arguments."""
     return {} if options.clients is None else {"clients": options.clients}
 
 
@@ -114,7 +114,7 @@ def _resume(options: argparse.Namespace) -> int:
     refuse_code_of_others(named, run_config, options.trust_code)
     is_deployed = not options.engine and engine_kind(engine).on_ray and not federation.num_supernodes
     options.engine = options.engine or engine
-    if not federation.num_supernodes:  # a deployment's; elsewhere its clients are as many
+    if not federation.num_supernodes:  # a deployment's; elsewhere it has as many clients as the run
         federation = replace(federation, num_supernodes=clients)
     _use_cluster(options)
     if engine_kind(options.engine).on_ray:
@@ -128,7 +128,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _no_deployment(project: Project) -> str:
-    """Words for a run on SuperNodes whose federation is not named."""
+    """Message for a run on SuperNodes without a named federation."""
     known = " or ".join(name for name in project.federations if project.address(name) is not None)
     return (
         f"this run has SuperNodes; resume it with --federation {known}"

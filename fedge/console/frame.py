@@ -1,6 +1,6 @@
-"""One frame of the live view: how far the run is, a row per leaf, which clients are at work.
+"""One frame of the live view: progress of the run, a row per leaf, and clients in training.
 
-Pure functions from state to text, independent of the terminal but for its size.
+Pure functions from state to text, which depend on the terminal only through its size.
 
     round 37/100  ━━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  0:52  left 1:28
 
@@ -75,14 +75,14 @@ class Board:
     Attributes:
         num_rounds: planned global rounds.
         done: global rounds done.
-        elapsed_s, left_s: seconds elapsed, and left; None for the latter while unknown.
-        phase: phase of the run outside an exchange.
+        elapsed_s, left_s: seconds elapsed, and seconds left; the latter is None while unknown.
+        phase: phase of the run between exchanges.
         leaves: clients of every leaf.
         leaf_rounds: leaf rounds per global round.
         leaf_round: leaf round within the current global round.
-        standing: present or last exchange.
+        standing: current or last exchange.
         result: result of the last global round.
-        trends: test scores of the last rounds, per leaf and, as last entry, of all.
+        trends: test scores of the last rounds, per leaf; the last entry is over all.
     """
 
     num_rounds: int
@@ -98,12 +98,12 @@ class Board:
     trends: list[deque[float]] = field(default_factory=list)
 
     def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
-        """Set the tree's clients, before the first round."""
+        """Set the clients of the tree, before the first round."""
         self.leaves, self.leaf_rounds, self.done = leaves, leaf_rounds, done
         self.trends = [deque(maxlen=_LONGEST_TREND) for _ in range(len(leaves) + 1)]
 
     def take(self, result: RoundResult) -> None:
-        """Take in a global round."""
+        """Add a global round."""
         self.result, self.done, self.leaf_round = result, result.global_round, 0
         for trend, leaf in zip(self.trends, result.leaves, strict=False):
             if leaf.test_score is not None:
@@ -330,6 +330,6 @@ def _status(board: Board) -> str:
 
 
 def _numbers(clients: Sequence[int]) -> str:
-    """Numbers of clients; of many, only the first."""
+    """Numbers of clients; if there are many, only the first ones."""
     more = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
     return " ".join(map(str, clients[:8])) + more

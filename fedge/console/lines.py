@@ -1,6 +1,6 @@
 """Lines of a run: one per global round, a final table, remarks; plain text.
 
-`Console` is for pipes, logs and CI; `fedge.console.live` has the one for terminals, with a live view.
+`Console` is for pipes, logs and CI; `fedge.console.live` has the console for terminals, with a live view.
 """
 
 import logging
@@ -23,7 +23,7 @@ _RECENT = 10  # rounds over which seconds per round are averaged
 
 
 def harmless_lines(text: str) -> str:
-    """Lines with escapes for characters that move a terminal: a note may quote a file or a client."""
+    """Lines with terminal control characters escaped, because a note may quote a file or a client."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -48,7 +48,7 @@ class Console:
             except UnicodeEncodeError as error:
                 escaped = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
                 print(escaped, file=self._stream, flush=True)
-        except Exception as error:  # a stream given from Python may raise any
+        except Exception as error:  # a stream passed from Python may raise any exception
             self._lose_terminal(error)
 
     def _lose_terminal(self, error: Exception) -> None:
@@ -63,7 +63,7 @@ class Console:
         """Set the clients of every leaf, the leaf rounds per global round and the global rounds done."""
 
     def tick(self) -> None:
-        """Redraw if due; called regularly."""
+        """Redraw if it is time; called regularly."""
 
     def follow(self, standing: Callable[[], Standing]) -> None:
         """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
@@ -86,7 +86,7 @@ class Console:
 
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler, bypassing buffers and locks that may be held."""
-        self._has_ended = True  # a round ending meanwhile is recorded in the tables
+        self._has_ended = True  # a round that ends meanwhile is recorded in the tables
         text = "".join(f"{harmless_lines(line)}\n" for line in lines)
         with suppress(OSError, ValueError):  # the terminal is gone, or the stream has no descriptor
             os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
@@ -101,7 +101,7 @@ def round_line(
         result: result of the round.
         num_rounds: planned global rounds.
         seconds: seconds that it took.
-        left_s: seconds until the last round is done; None to leave this out.
+        left_s: seconds until the last round is done; None to omit them.
         width: maximum characters; the least important parts are dropped. None for no limit.
     """
     seen, unseen = (result.over_clients("test_score", unseen_clients) for unseen_clients in (False, True))
@@ -196,7 +196,7 @@ def minutes(seconds: float) -> str:
 
 
 def _everybody(clients: int, there: int) -> str:
-    """Words for the clients with a score, of those that are there: others have no test windows, or failed."""
+    """Words for the clients with a score, out of those present; others have no test windows, or failed."""
     if clients < there:
         return f"the {clients} evaluated of {there} clients"
     return "the one client" if clients == 1 else f"all {clients} clients"

@@ -39,13 +39,13 @@ class LiveConsole(Console):
         super().__init__(stream, num_rounds)
         self._clock = clock
         self._began = self._round_began = clock()
-        self._round_s: float | None = None  # expected
+        self._round_s: float | None = None  # expected seconds per round
         self._board = Board(num_rounds)
         self._standing: Callable[[], Standing] | None = None
         self._words: Callable[[], str] | None = None  # state of the virtual clock
         self._marks = marks_for(stream.encoding or "ascii")
         self._above: list[str] = []  # lines to write above the frame
-        self._widths: list[int] = []  # of the frame's lines on the screen
+        self._widths: list[int] = []  # widths of the frame's lines on the screen
         self._is_open = False
         self._next_draw = 0.0
         self._lock = threading.RLock()
@@ -53,7 +53,7 @@ class LiveConsole(Console):
     # --- events of the run -------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Write a line; while there is a frame, above it, together with the next one."""
+        """Write a line; if there is a frame, above it, together with the next frame."""
         if not self._is_open:
             super().say(text)
             return
@@ -72,7 +72,7 @@ class LiveConsole(Console):
         self._round_began = self._clock()
 
     def follow(self, standing: Callable[[], Standing]) -> None:
-        """Show the clients at work."""
+        """Show the clients in training."""
         if standing is not self._standing:  # another exchange
             self._standing = standing
             self._board.leaf_round += standing().kind == TRAIN
@@ -116,7 +116,7 @@ class LiveConsole(Console):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other threads (the watchdog) from writing meanwhile, unless the lock cannot be had in time."""
+        """Keep other threads (the watchdog) from writing, unless the lock is not available in time."""
         got = self._lock.acquire(timeout=_LOCK_S)
         try:
             yield

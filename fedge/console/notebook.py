@@ -1,7 +1,7 @@
 """View of a run in a notebook: a bar below the cell, then the final table.
 
-A notebook's output is kept, so a line per round would fill the page; the bar shows only the newest one. It is
-plain HTML, displayed once and replaced in place, so it needs no widgets and its last state is saved.
+A notebook's output is saved, so a line per round would fill the page; the bar shows only the newest round. It
+is plain HTML, displayed once and replaced in place, so it needs no widgets and its last state is saved.
 """
 
 import html
@@ -80,7 +80,7 @@ class NotebookConsole(Console):
         self.tick()
 
     def close(self, failed: bool = False) -> None:
-        """Leave the last state, without clients at work."""
+        """Leave the last state, without clients in training."""
         self._standing = None
         if self._replace is not None:
             self._draw()

@@ -1,4 +1,4 @@
-"""Size of a terminal, whose window may be changed or gone."""
+"""Size of a terminal, whose window may have changed or be gone."""
 
 import os
 from typing import TextIO

@@ -23,7 +23,7 @@ def open_console(stream: TextIO, num_rounds: int, environment: Mapping[str, str]
 
 
 def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a stream is a terminal with cursor movement, large enough, and not that of a CI."""
+    """Whether a stream is a large enough terminal with cursor movement, and not in CI."""
     if environment.get("TERM", "").lower() in ("", "dumb", "unknown") or environment.get("CI"):
         return False
     try:
