@@ -1,6 +1,6 @@
 """Processes of a run: exit codes, logs, memory, threads and identity; detection of stalls and leaks.
 
-`identity` tells whether a process is alive, `versions` lists the versions behind results, `capture` records
+`identity` checks whether a process is alive, `versions` lists the versions behind results, `capture` records
 with memray, `client_app` reports the memory of a deployment's node, `escape` makes foreign text harmless,
 `collection` keeps imported modules out of garbage collection, `behind` runs background jobs, and `forks`
 refuses forks that would hang. Inner rooms: `endings` has exit codes, signals and the end of a stalled run,

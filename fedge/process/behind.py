@@ -1,4 +1,4 @@
-"""Background jobs on a thread, one at a time and in order, while their owner waits for something else."""
+"""Background jobs on a thread, one at a time and in order, while their owner waits for other things."""
 
 import logging
 import threading
@@ -27,7 +27,7 @@ class Behind:
     def begin(self, job: Callable[[], object]) -> None:
         """Start a job once the previous one is done; raises the previous job's exception."""
         self.finish()
-        # daemon: a hanging disk must not delay the process's end
+        # daemon: a disk that hangs must not delay the process's end
         self._thread = threading.Thread(target=self._carry_out, args=(job,), name="behind", daemon=True)
         self._thread.start()
 

@@ -1,7 +1,7 @@
 """memray in one process of a profiled run, from the import of Fedge to the process's end.
 
-Switched on by an environment variable, because Flower and Ray start the processes. Imports nothing before it
-begins, so later imports are captured.
+Switched on by an environment variable, because Flower and Ray start the processes. Nothing is imported before
+the capture begins, so that later imports are captured.
 """
 
 import atexit
@@ -18,11 +18,11 @@ _tracker: Any = None
 
 
 def role_of_this_process(argv: Sequence[str]) -> str:
-    """Role of a process by its command line: "server", "worker", or "" for one that only waits for others."""
+    """Role of a process, from its command line: "server", "worker", or "" if it only waits for others."""
     program = Path(argv[0]).name if argv else ""
     if program == "default_worker.py":  # Ray's
         return "worker"
-    from fedge.config.registers.engines import named_in  # a small module that imports no libraries
+    from fedge.config.registers.engines import named_in  # a small module without library imports
 
     named = named_in(argv)
     waits = program == "flwr" or (named is not None and named.on_ray)

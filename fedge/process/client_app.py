@@ -1,8 +1,8 @@
 """Processes of a deployment's client, and their memory.
 
-A SuperNode starts a ClientApp for every message, so only the starter (its SuperExec, or `fedge node`) lasts
-from one message to the next. The node measures itself while answering, and sends only numbers: roles, process
-ids, MiB, files, threads. Its machine is identified by a number, as with the client's times
+A SuperNode starts a ClientApp for every message, so only the starter (its SuperExec, or `fedge node`) lives
+from one message to the next. The node measures itself while it handles a message, and sends only numbers:
+roles, process ids, MiB, files, threads. Its machine is identified by a number, as for the client's times
 (`fedge.process.identity`).
 """
 
@@ -21,7 +21,7 @@ from fedge.process.resources.memory import ProcessMemory, measure_these
 _CLIENT_APP = "flwr-clientapp"
 _PROGRAMS = ("flower-superexec", "flower-supernode")
 _ROLES = ("worker", "trainer", "node")
-_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # words before the name of Flower's programs
+_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # words before the name of a program of Flower
 _WIDTH = 5  # numbers of a process: role, pid, MiB, files, threads
 _MOST = 256  # processes of a node
 _LARGEST = 2.0**53
@@ -34,7 +34,7 @@ def is_client_app() -> bool:
 
 @lru_cache(maxsize=4)
 def _stem(program: str) -> str:
-    """Name of a program without folder and suffix; cached, as every call of a client needs it."""
+    """Name of a program without folder and suffix; cached, because every call of a client needs it."""
     return Path(program).stem
 
 
@@ -54,12 +54,12 @@ def measure_node() -> list[ProcessMemory]:
     try:
         trainers = [one for one in measure_these(me.children(recursive=True)) if one.role == "trainer"]
         return [*measure_these([me], "worker"), *trainers, *measure_these(_programs(me), "node")]
-    except psutil.Error:  # a program has just ended: the reply must go out anyway
+    except psutil.Error:  # a program has just ended; the reply must be sent all the same
         return []
 
 
 def _programs(client_app: psutil.Process) -> list[psutil.Process]:
-    """Programs of a ClientApp's node on its machine: its outermost starter and that one's programs."""
+    """Programs of a ClientApp's node on its machine: its outermost starter, and those it started."""
     top = None
     for parent in client_app.parents():
         if not (is_program(_words(parent)) or _is_node(_words(parent))):
@@ -72,7 +72,7 @@ def _programs(client_app: psutil.Process) -> list[psutil.Process]:
 
 
 def is_program(words: Sequence[str]) -> bool:
-    """Whether a command line is that of Flower's SuperNode or SuperExec.
+    """Whether a command line runs Flower's SuperNode or SuperExec.
 
     >>> is_program(["/usr/bin/python3", "/opt/bin/flower-supernode", "--insecure"])
     True
@@ -81,7 +81,7 @@ def is_program(words: Sequence[str]) -> bool:
 
 
 def _is_node(words: Sequence[str]) -> bool:
-    """Whether a command line is that of `fedge node`."""
+    """Whether a command line runs `fedge node`."""
     return _called(words)[:2] in (["fedge", "node"], ["fedge.cli", "node"])
 
 
@@ -118,8 +118,8 @@ def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
 
     Args:
         numbers: result of `as_numbers`, from any sender.
-        worker: number of the client's lasting process, which also identifies the ClientApp, as each message
-            has a new one.
+        worker: number of the client's lasting process, which also identifies the ClientApp, because each
+            message has a new process.
     """
     rows = [tuple(numbers[at : at + _WIDTH]) for at in range(0, len(numbers), _WIDTH)]
     if not 0 < len(rows) <= _MOST or not all(map(_is_row, rows)) or not _is_whole(worker, _LARGEST):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PER_CLIENT = 25  # allocations allowed between collections: a round makes some hundred objects per client
+_PER_CLIENT = 25  # per client: a round creates some hundred objects for each
 
 
 @contextmanager
@@ -14,7 +14,7 @@ def spared_imports() -> Iterator[None]:
 
     PyTorch and Flower create some hundred thousand permanent objects; scanning them again and again takes a
     fifth of a short run's time. Other objects are collected as usual. If nothing was imported, all objects
-    are: a process that carries out several runs must not keep what the last one has left.
+    are collected, so that a process that carries out several runs does not keep objects of the previous run.
     """
     was_on, modules = gc.isenabled(), len(sys.modules)
     gc.disable()
@@ -29,11 +29,11 @@ def spared_imports() -> Iterator[None]:
 
 @contextmanager
 def searched_seldom(clients: int) -> Iterator[None]:
-    """Context with less frequent garbage collection, the more clients a run has.
+    """Context with less frequent garbage collection; the more clients a run has, the less frequent.
 
     Messages and replies of thousands of clients live until the end of an exchange. Scanning all of them every
-    700 objects (2,000 from Python 3.13), Python's default, takes a fifth of the round. With few clients
-    nothing changes.
+    700 objects (2,000 from Python 3.13), which is Python's default, takes a fifth of the round. With few
+    clients, nothing changes.
     """
     usual = gc.get_threshold()
     gc.set_threshold(max(usual[0], _PER_CLIENT * clients) if usual[0] else 0, *usual[1:])

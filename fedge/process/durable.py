@@ -1,7 +1,7 @@
 """Files that are completely on disk when the call returns, even after a power failure.
 
-A file must be on disk before it gets its name, and then its folder's entry, too: write under another name,
-sync, rename, sync the folder.
+A file must be on disk before it is renamed to its final name, and then the folder's entry must be, too: write
+under another name, sync, rename, sync the folder.
 """
 
 import os
@@ -62,7 +62,7 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
     Args:
         path: path of the file.
         content: its bytes.
-        durably: wait for the disk; otherwise, a power failure may leave an empty file.
+        durably: whether to wait for the disk; otherwise, a power failure may leave an empty file.
 
     Raises:
         OSError: the disk is full or gone; `path` is unchanged.
@@ -80,7 +80,7 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that the user has named: atomically, or directly into a device or a pipe.
+    """Write a file named by the user: atomically, or directly into a device or a pipe.
 
     Raises:
         OSError: it cannot be written; an existing file is unchanged.
@@ -91,10 +91,10 @@ def write_output(path: Path, content: bytes) -> None:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    """Context with the path under which to write a file that the user has named; it is renamed at the end.
+    """Context with the path under which to write a file named by the user; it is renamed at the end.
 
-    If the context fails, an existing file is unchanged; otherwise the new one gets its permissions. The
-    content is copied into a device, a pipe or an open file: /dev/null and /dev/stdout must not be replaced.
+    If the context fails, an existing file is unchanged; otherwise the new file gets its permissions. For a
+    device, a pipe or an open file, the content is copied: /dev/null and /dev/stdout must not be replaced.
 
     Raises:
         OSError: it cannot be written.
@@ -118,12 +118,12 @@ def output_file(path: Path) -> Iterator[Path]:
             error.filename = str(path)  # the name that the user knows
         raise
     finally:
-        with suppress(OSError):  # a full disk has been reported before
+        with suppress(OSError):  # a full disk has already been reported
             temporary.unlink(missing_ok=True)
 
 
 def _is_open_elsewhere(path: Path) -> bool:
-    """Whether a path is a device, a pipe, or a name of an open file, as /dev/stdout and /dev/fd/1 are."""
+    """Whether a path is a device, a pipe, or a name of an open file, such as /dev/stdout and /dev/fd/1."""
     if path.exists() and not path.is_file():
         return True
     link = str(path.readlink()) if path.is_symlink() else ""

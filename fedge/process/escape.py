@@ -15,7 +15,7 @@ _FORMULA = re.compile(r"'*[=+\-@]")  # starts a formula in a spreadsheet's cell 
 
 
 def printable(text: str) -> str:
-    r"""Text with escapes in place of characters that a terminal would not display.
+    r"""Text with escapes instead of characters that a terminal would not display.
 
     >>> printable("sensor \x1b[2J lost\n")
     'sensor \\x1b[2J lost\\n'
@@ -71,7 +71,7 @@ def _encodable(value: Any) -> Any:
 
 
 def toml_value(value: str | bool | int | float) -> str:
-    r"""TOML of a value: its JSON, except for the character DEL, which text in TOML must not hold.
+    r"""TOML of a value: its JSON, except for the character DEL, which TOML text must not contain.
 
     >>> print(toml_value('a "b"\x7f'), toml_value(True), toml_value(1e-5))
     "a \"b\"\u007f" true 1e-05
@@ -85,7 +85,7 @@ def harmless(row: Iterable[object]) -> list[object]:
 
 
 def cell(text: str) -> str:
-    """Text for a table cell: printable, and never a formula. `cell_text` gives printable text back.
+    """Text for a table cell: printable, and never a formula. `cell_text` restores the printable text.
 
     >>> cell("=cmd|' /C calc'!A0"), cell("nexus4_1")
     ("'=cmd|' /C calc'!A0", 'nexus4_1')

@@ -4,17 +4,17 @@ import os
 
 from fedge.config.registers.option import ConfigError
 
-_worked_in = 0  # process that has used them; 0 for none
+_worked_in = 0  # id of the process that has used them; 0 for none
 
 
 def refuse_fork(what: str) -> None:
-    """Note that this process uses the libraries.
+    """Record that this process uses the libraries.
 
     Args:
         what: name of the call, for the error.
 
     Raises:
-        ConfigError: this process is a fork of one that has used them.
+        ConfigError: this process is a fork of a process that has used them.
     """
     global _worked_in
     if _worked_in not in (0, os.getpid()):

@@ -1,7 +1,7 @@
-"""Identity of a run's process, from which a later reader can tell whether it is still alive.
+"""Identity of a run's process, by which a later reader can check whether it is still alive.
 
-Process ids are reused, so the start time is recorded as well, together with the boot and the host (or
-container) within which both are valid.
+Process ids are reused, so the start time is recorded as well, and the boot and the host (or container)
+within which both are valid.
 """
 
 import os
@@ -59,12 +59,12 @@ def pid_of(process: int) -> int:
 
 @cache
 def _machine() -> str:
-    """Name of this machine or container, for the present boot."""
+    """Name of this machine or container, for the current boot."""
     return f"{platform.node()}/{_boot()}/{namespace()}"
 
 
 def namespace() -> str:
-    """Name of the namespace of process ids, of which each container has its own; empty outside Linux."""
+    """Name of the namespace of process ids, which differs between containers; empty outside Linux."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -82,7 +82,7 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
 
 
 def _boot() -> str:
-    """Id of this machine's present boot."""
+    """Id of this machine's current boot."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -92,7 +92,7 @@ def _boot() -> str:
 def _start(pid: int) -> int | None:
     """Start time of a process (Linux: clock ticks after boot; else seconds); None if it has ended."""
     try:
-        # the name, in parentheses, may contain anything; state (field 3), …, start (field 22) follow
+        # the name, in parentheses, may contain anything; then come state (field 3), …, start (field 22)
         values = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
         state, *others = values.split()
         return None if state in "ZXx" else int(others[18])
@@ -103,7 +103,7 @@ def _start(pid: int) -> int | None:
 
 
 def _start_by_psutil(pid: int) -> int | None:
-    """Start time where there is no /proc, in seconds; None if the process has ended."""
+    """Start time in seconds, on systems without /proc; None if the process has ended."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time())

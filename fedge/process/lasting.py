@@ -1,9 +1,9 @@
-"""A ClientApp's process that stays for the next message because it has opened a GPU.
+"""A ClientApp's process that stays for the next message because it uses a GPU.
 
 Opening a GPU's context and libraries takes seconds, and forks cannot share them. So `fedge node` lets such a
-process handle further messages; all others end with their message. One that has failed ends as well, because
-an error may leave a GPU unusable for its process. The user's code, imported for one run, is imported again
-for another, as it may have changed.
+process handle further messages; all others end with their message. A process that has failed ends as well,
+because an error may leave the GPU unusable for it. The user's code, imported for one run, is imported again
+for another run, because it may have changed.
 """
 
 import sys
@@ -19,7 +19,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 class _Life:
     """State of this process."""
 
-    may_stay = False  # its starter may send further messages
+    may_stay = False  # whether its starter may send further messages
     failed = False
     run: int | None = None
     before: Collection[str] = frozenset()  # modules imported before the first message
@@ -29,7 +29,7 @@ _life = _Life()
 
 
 def allow_to_stay() -> None:
-    """Note that the starter of this new process may send further messages to it."""
+    """Record that the starter of this new process may send further messages to it."""
     _life.may_stay, _life.failed, _life.before = True, False, frozenset(sys.modules)
 
 
@@ -50,7 +50,7 @@ def note_failure() -> None:
 
 
 def begin_message_of(run: int) -> None:
-    """Forget code imported for another run; call before handling a message."""
+    """Forget code imported for another run; called before a message is handled."""
     if _life.may_stay and _life.run not in (None, run):
         for name in brought(_life.before):
             del sys.modules[name]
@@ -58,7 +58,7 @@ def begin_message_of(run: int) -> None:
 
 
 def brought(before: Collection[str]) -> list[str]:
-    """Modules imported since then from the folders that are searched for the user's code."""
+    """Modules imported since `before` from the folders that are searched for the user's code."""
     folders = [Path(folder) for folder in {*looked_in(), str(Path.cwd())}]
     return [
         name

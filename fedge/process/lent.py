@@ -1,7 +1,7 @@
-"""Standard output and error of this process, lent to a process that another one started for it.
+"""Standard output and error of this process, lent to a process that another program started for it.
 
-A program behind a daemon prints where the daemon's output goes. The descriptors themselves are passed over a
-socket in a folder that only this user may enter, so a terminal remains a terminal.
+The output of a program behind a daemon appears where the daemon's output goes. The descriptors themselves are
+passed over a socket in a folder that only this user may enter, so a terminal remains a terminal.
 """
 
 import os
@@ -40,7 +40,7 @@ def lend_output(path: Path) -> Iterator[None]:
             with suppress(OSError):  # the listener was shut down
                 while True:
                     connection, _ = listener.accept()
-                    with connection, suppress(OSError):  # one that hung up does not affect the next
+                    with connection, suppress(OSError):  # a client that hangs up does not affect the next
                         socket.send_fds(connection, [b"o"], list(_DESCRIPTORS))
 
         thread = threading.Thread(target=serve, name="lend-output", daemon=True)
@@ -56,7 +56,7 @@ def lend_output(path: Path) -> Iterator[None]:
 def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
     """Replace descriptors 1 and 2 by those that another process lends; returns whether one does.
 
-    Both are replaced or none, which is so if the lender sends anything else.
+    Either both are replaced or, if the lender sends anything else, none.
     """
     path = (os.environ if environment is None else environment).get(VARIABLE, "")
     if not path:
@@ -66,7 +66,7 @@ def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
             connection.settimeout(_WAIT_S)
             connection.connect(path)
             _, received, _, _ = socket.recv_fds(connection, 1, len(_DESCRIPTORS))
-    except OSError:  # the lender is gone, and so is any reader
+    except OSError:  # the lender is gone, and so are its readers
         return False
     is_both = len(received) == len(_DESCRIPTORS)
     for mine, lent in zip(_DESCRIPTORS, received, strict=False):

@@ -2,7 +2,7 @@
 
 Flower, Ray and libraries write to the terminal in three ways: through loggers, through ``warnings`` and, from
 native code, directly to file descriptors 1 and 2. All three are redirected to run.log during a run. Records
-of loggers and warnings are made printable and limited in length, and those of a client in total
+of loggers and warnings are made printable and limited in length, and a client's records in total
 (`fedge.process.output`).
 """
 
@@ -23,11 +23,11 @@ from fedge.process.streams import forget_unread, open_missing_streams
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 _LONGEST = 2**16  # characters of a record
 _ON_FAILURES = {("raybackend", "process_message"), ("vce_api", "worker")}  # in Flower's simulation
-_MOST_FAILURES = 20  # reasons of clients' failures whose traceback is kept
+_MOST_FAILURES = 20  # reasons for client failures whose traceback is kept
 
 
 def _is_on_a_client(record: logging.LogRecord) -> bool:
-    """Whether Flower's engine logged it for a client's failure."""
+    """Whether Flower's engine logged a record about a client's failure."""
     return record.name == "flwr" and (record.module, record.funcName) in _ON_FAILURES
 
 
@@ -45,7 +45,7 @@ class _RunLog(logging.FileHandler):
         self._failures: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; keeps Flower's errors, for `first_engine_error`."""
+        """Write a record, and keep Flower's errors for `first_engine_error`."""
         if record.name == "flwr" and record.levelno >= logging.ERROR:
             if _is_on_a_client(record):
                 self.client_error = _first_words(record.getMessage())
@@ -65,7 +65,7 @@ class _RunLog(logging.FileHandler):
             self.handleError(record)
 
     def _is_repetition(self, record: logging.LogRecord) -> bool:
-        """Whether a record of Flower's engine on a client's failure adds nothing new.
+        """Whether a record of Flower's engine about a client's failure adds nothing new.
 
         Each failure comes with three records, the last of which, a traceback, includes the others. Fedge
         reports each failure in one line, so the first traceback for a reason is enough to find the place in
@@ -97,7 +97,7 @@ class _RunLog(logging.FileHandler):
 
 
 def _shortened(text: str) -> str:
-    """A record, or the two ends of one that is too long."""
+    """A record, or its two ends if it is too long."""
     if len(text) <= _LONGEST:
         return text
     half, more = _LONGEST // 2, len(text) - _LONGEST
@@ -112,7 +112,7 @@ def _harmless(text: str) -> str:
 def _first_words(text: str) -> str:
     """Message of an error of Flower's engine in one line, from a sentence or a traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
-    if lines[0].startswith("Traceback"):  # the last line is "ValueError: message"
+    if lines[0].startswith("Traceback"):  # its last line is "ValueError: message"
         lines = [lines[-1].partition(": ")[2] or lines[-1]]
     return " ".join(" ".join(lines).split()).removeprefix("An exception occured!! ")[:300]
 
@@ -181,7 +181,7 @@ def keep_early_engine_errors() -> None:
 def without_flowers_news() -> Iterator[None]:
     """Context, or decorator, in which Flower's logger passes on only warnings and errors.
 
-    For checks before a run's log is open: a strategy on trial would report its samples on the terminal.
+    For checks before a run's log is open: a strategy being tested would print its sampling on the terminal.
     """
     flower = logging.getLogger("flwr")
     level = flower.level
@@ -199,7 +199,7 @@ _said_by_flower: set[str] = set()
 def flowers_words_once() -> Iterator[None]:
     """Context in which Flower's logger repeats no record of an earlier such context with the same log.
 
-    A strategy is constructed for every leaf, and warns of its arguments each time.
+    A strategy is constructed for every leaf, and warns about its arguments each time.
     """
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -220,7 +220,7 @@ def first_engine_error() -> str:
     """First error that Flower logged in this run, in one line; empty without one.
 
     Errors from before the run's log take precedence, because later ones only report a failure. A client's
-    failure ends no engine: the newest is taken only if nothing else was logged.
+    failure does not end the engine, so the newest one is used only if nothing else was logged.
     """
     logs = [handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog)]
     found = [log.engine_error for log in logs] + [log.client_error for log in logs]
@@ -230,7 +230,7 @@ def first_engine_error() -> str:
 def divert_descriptors(path: Path) -> TextIO:
     """Redirect this process's standard output and error to `path`; returns a stream to the old output.
 
-    Called once, in a process that ends with the run (Flower's simulation process). Where the old output is
+    Called once, in a process that ends with the run (Flower's simulation process). If the old output is
     /dev/null and Flower forwards output to the starter of the run (``flwr run --stream``), the stream is
     Python's own, and run.log has its lines as well.
     """

@@ -1,9 +1,9 @@
-"""Limits on clients' output, so their prints, logs and warnings fill neither a log nor a terminal.
+"""Limits on clients' output, so that their prints, logs and warnings cannot fill a log or a terminal.
 
 While a thread works for a client (`spoken_by`), its writes to standard output and error are counted, and so
 are its log lines (`fedge.process.logs` calls `writable_bytes`). A client may write 64 KiB per call and 1 MiB
-per hour; the rest is dropped at once, without being stored. The log reports the amount and the client after
-the first call with dropped output, and each time the amount has doubled.
+per hour; the rest is dropped at once, without being stored. The log names the client and the amount after the
+first call with dropped output, and again each time the amount has doubled.
 
 In a process that serves clients only (a Ray worker, a ClientApp of a SuperNode), threads started by a client
 count as well, and terminal control sequences are escaped, as the output ends in a log. Native code's writes
@@ -26,7 +26,7 @@ from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
-A_CALL = 2**16  # characters, or bytes where bytes are written
+A_CALL = 2**16  # characters, or bytes for byte streams
 AN_HOUR = 2**20
 _HOUR_S = 3600.0
 _RAY_WORKER = "default_worker.py"
@@ -37,7 +37,7 @@ class _Share:
     """One client's share of this process's output.
 
     Attributes:
-        began: start of the present hour, in monotonic seconds.
+        began: start of the current hour, in monotonic seconds.
         hour: bytes left in this hour.
         call: bytes left in this call.
         of_call: bytes dropped in this call.
@@ -60,7 +60,7 @@ class _Share:
         self.call = A_CALL
 
     def take(self, size: int) -> int:
-        """Number of `size` bytes that may be written; they are charged."""
+        """Number of `size` bytes that may be written; they are deducted."""
         with _lock:
             let = max(0, min(size, self.call, self.hour))
             self.call -= let
@@ -84,14 +84,14 @@ class _Share:
 _CONTROL = re.compile(r"([\n\r\t])")
 _lock = threading.Lock()
 _shares: dict[int, _Share] = {}
-_mine = threading.local()  # .share: of this thread's client
-_everybodys: _Share | None = None  # of this process's client
+_mine = threading.local()  # .share: share of this thread's client
+_everybodys: _Share | None = None  # share of this process's client
 _at_work = 0  # calls in progress
 _streams: dict[str, "_Bounded"] = {}  # replacements of sys.stdout and sys.stderr
 
 
 def _is_alone() -> bool:
-    """Whether this process serves one client at a time, and nothing else."""
+    """Whether this process serves one client at a time and does nothing else."""
     return is_client_app() or (bool(sys.argv) and os.path.basename(sys.argv[0]) == _RAY_WORKER)
 
 
@@ -120,7 +120,7 @@ def spoken_by(client: int) -> Iterator[None]:
 
 
 def _let_all_count(share: _Share | None) -> None:
-    """Charge the output of unassigned threads to a client."""
+    """Charge a client with the output of threads that belong to no client."""
     global _everybodys
     _everybodys = share
 
@@ -161,7 +161,7 @@ def _leave() -> None:
 
 
 class _Bounded:
-    """Text or byte stream that drops output beyond the limit, and otherwise passes all to the stream."""
+    """Text or byte stream that drops output beyond the limit, and passes on everything else."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

@@ -1,4 +1,4 @@
-"""Standard streams of a process that must work whether or not they have a reader."""
+"""Standard streams of a process that must work even if its output is not read."""
 
 import codecs
 import os
@@ -6,14 +6,14 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-# ASCII signs: without its minus, a number would be another one
+# ASCII substitutes: a number that lost its minus would be another number
 _IN_ASCII = str.maketrans(
     {"−": "-", "–": "-", "—": "-", "±": "+-", "≥": ">=", "≤": "<=", "×": "x", "✗": "x", "→": "->", "…": "..."}
 )
 
 
 def open_missing_streams() -> None:
-    """Open descriptors 0, 1 and 2 if closed; otherwise a file would get their number, and the output."""
+    """Open descriptors 0, 1 and 2 if closed; otherwise a later file would get the number, and the output."""
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
             os.open(os.devnull, os.O_RDWR)  # gets the smallest free number, i.e. this one
@@ -23,9 +23,9 @@ def open_missing_streams() -> None:
 
 
 def silence_grpc() -> None:
-    """Leave gRPC's native lines off the terminal: a peer with a wrong certificate makes one at each attempt.
+    """Keep gRPC's native lines off the terminal, such as one per attempt of a peer with a bad certificate.
 
-    Before gRPC is loaded; GRPC_VERBOSITY in the environment takes precedence.
+    Called before gRPC is loaded; GRPC_VERBOSITY in the environment takes precedence.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
@@ -39,14 +39,14 @@ def _is_open(descriptor: int) -> bool:
 
 
 def replace_unprintable() -> None:
-    """Print signs missing from the terminal's encoding in ASCII, as - for −, and ? for other characters."""
+    """Print characters missing from the terminal's encoding in ASCII: - for −, ? without a substitute."""
     codecs.register_error("fedge.in_ascii", _in_ascii)
     with suppress(AttributeError, OSError, ValueError):  # not a text stream, or closed
         sys.stdout.reconfigure(errors="fedge.in_ascii")  # type: ignore[union-attr]
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replacement for characters that an encoding lacks, and where they end."""
+    """Replacement for characters that an encoding lacks, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end].translate(_IN_ASCII)
@@ -54,7 +54,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def forget_unread() -> None:
-    """Discard output that standard output and error cannot take, so the exit code is unaffected."""
+    """Discard output that standard output and error cannot take, so that the exit code is unaffected."""
     _forget_unread(sys.stdout)
     _forget_unread(sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Versions that results depend on besides configuration and data: packages and Fedge's own code."""
+"""Versions on which results depend besides configuration and data: packages and Fedge's own code."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ def _at_first_sight() -> dict[str, str]:
 
 
 def _code_version() -> str:
-    """First digits of a sha256 over Fedge's source, as one version number covers many edits."""
+    """First digits of a SHA-256 over Fedge's source, because one version number covers many edits."""
     digest = hashlib.sha256()
     package = os.path.dirname(os.path.dirname(__file__))  # strings: `Path` is slower than hashing
     files = (os.path.join(at, name) for at, _, names in os.walk(package) for name in names)

@@ -120,7 +120,7 @@ class Recorder:
 
     @property
     def refitted(self) -> bool:
-        """Whether a table was converted to this version's columns, so no checkpoint fits until the next one."""
+        """Whether a table was converted to this version's columns; no checkpoint then fits until the next."""
         return any(file.refitted for file in self._files.values())
 
     def offsets(self) -> dict[str, int]:

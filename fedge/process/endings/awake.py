@@ -1,7 +1,7 @@
 """Monotonic clock that excludes time in which the process was stopped.
 
 Ctrl-Z and SIGSTOP can stop a process for any length of time. A wait with a limit in seconds must not count
-that as silence, because nothing could have arrived.
+that time as silence, because nothing could have arrived.
 """
 
 import threading
@@ -9,16 +9,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STOPPED_S = 2.5  # a longer gap between readings means a stopped process
+STOPPED_S = 2.5  # a longer gap between readings means that the process was stopped
 
 _lock = threading.Lock()
 _keepers = 0
 _looked = 0.0  # monotonic seconds
-_stopped = 0.0  # seconds, since the process began
+_stopped = 0.0  # seconds since the process began
 
 
 def awake() -> float:
-    """Seconds from an arbitrary origin, like time.monotonic, without time in which the process was stopped.
+    """Seconds from an arbitrary origin, like time.monotonic, excluding time in which the process was stopped.
 
     Stops are detected only while a thread keeps the clock (`keeping`).
     """

@@ -1,4 +1,4 @@
-"""End of a process: exit codes, signals as exceptions, and exits that nothing can delay."""
+"""End of a process: exit codes, signals as exceptions, and exits that cannot be delayed."""
 
 import faulthandler
 import math
@@ -16,9 +16,9 @@ COMPLETED, RUNNING, PARTIAL, FAILED, STALLED = 0, 1, 3, 4, 5
 UNREAD = 141  # 128 + SIGPIPE (13): the output's reader is gone
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
 LEAVE_S = 15.0  # for the clean-up of a finished run
-LEAVE_STALLED_S = 3.0  # the same after a stall
+LEAVE_STALLED_S = 3.0  # for the clean-up after a stall
 REPORT_S = 600.0  # for the report: seconds of CPU, minutes on a busy machine
-_SAME_S = 0.5  # two signals within them are one: of a terminal and a parent, of a scheduler
+_SAME_S = 0.5  # two signals within this time are one, e.g. from a terminal and a parent
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # SIGHUP: the terminal was closed
 
@@ -48,10 +48,10 @@ def interruption(signum: int) -> str:
 
 
 def interrupted_by(error: BaseException) -> Interrupted | None:
-    """Interruption that an exception is or results from; None for others.
+    """The interruption that an exception is or results from; None for others.
 
-    A plain KeyboardInterrupt counts as SIGINT. A signal within a library's clean-up becomes another error:
-    while `threading.Condition.wait` takes its lock again, a RuntimeError for a lock that is not held.
+    A plain KeyboardInterrupt counts as SIGINT. A signal during a library's clean-up becomes another error:
+    while `threading.Condition.wait` reacquires its lock, a RuntimeError about a lock that is not held.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -76,11 +76,11 @@ def interruptions() -> Iterator[None]:
 
 
 class _Signals:
-    """Signals of this process so far, where they are raised as exceptions."""
+    """Signals received by this process so far, if they are raised as exceptions."""
 
-    first = 0  # the number of the first; 0 for none
+    first = 0  # number of the first signal; 0 for none
     at_s = -math.inf  # when the last one was raised
-    are_over = False  # the process ends by one: those that follow change nothing
+    are_over = False  # whether the process is already ending because of a signal; later ones change nothing
     leave_s: float | None = None  # seconds that the process then has to end; None: not raised here
 
 
@@ -88,13 +88,14 @@ class _Signals:
 def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) -> Iterator[None]:
     """Raise Interrupted in the main thread on SIGINT, SIGTERM and SIGHUP.
 
-    The first signal also gives the process `leave_s` seconds to end, after which it is forced. It counts: a
-    later one of another kind raises the same exception, and one that follows at once is the same request,
-    sent twice. Signals ignored from outside (nohup) stay ignored. Has no effect outside the main thread.
+    The first signal also gives the process `leave_s` seconds to end, after which it is forced. Only the first
+    one counts: a later signal of another kind raises the same exception, and one that follows at once is the
+    same request, sent twice. Signals ignored from outside (nohup) stay ignored. No effect outside the main
+    thread.
 
     Args:
-        leave_s: seconds.
-        to_the_end: the process ends after the context; if by a signal, later ones are ignored.
+        leave_s: seconds until the process is forced to end.
+        to_the_end: whether the process ends after the context; if by a signal, later ones are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -126,12 +127,12 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
 
 
 def _numbers() -> list[int]:
-    """Numbers of the signals that ask the process to end, as far as this system has them."""
+    """Numbers of the signals that ask the process to end, if this system has them."""
     return [number for name in _ENDING if (number := getattr(signal, name, None)) is not None]
 
 
 def _noted(signum: int) -> int:
-    """The signal that counts, this one or an earlier one; from now on the process has a limit to end."""
+    """The signal that counts, this one or an earlier one; from then on, the time to end is limited."""
     if _Signals.leave_s is not None:
         _Signals.first = _Signals.first or signum
         leave_within(_Signals.leave_s, 128 + _Signals.first)
@@ -140,9 +141,9 @@ def _noted(signum: int) -> int:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Context whose signals take effect at its end: a folder, a manifest or an end is not left half made.
+    """Context that defers signals to its end, so no folder, manifest or end is left half written.
 
-    For moments only. A signal that would end the process without an exception still does. Has no effect
+    Only for brief work. A signal that would end the process without an exception still does. No effect
     outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -167,10 +168,10 @@ def uninterrupted() -> Iterator[None]:
 
 
 def refuse_interrupted() -> None:
-    """Raise Interrupted in the main thread if a signal was raised before, and lost.
+    """Raise Interrupted in the main thread if a signal was raised earlier but lost.
 
-    A library's or a user's `except:` drops it, and Python itself, in a finaliser. Without this, the run would
-    go on until it is forced to end in the middle of a step.
+    A bare `except:` of a library or the user drops it, and so does Python in a finaliser. Without this check,
+    the run would continue until it is forced to end in the middle of a step.
     """
     if _Signals.first and threading.current_thread() is threading.main_thread():
         raise Interrupted(_Signals.first)
@@ -183,7 +184,7 @@ _write_end: Callable[[int], None] | None = None
 def ending_on_signal(write_end: Callable[[int], None]) -> Iterator[None]:
     """Context in which `end_on_signal` calls `write_end` with the signal's number.
 
-    For processes whose signals are handled by another program, which may kill this one moments later.
+    For processes whose signals are handled by another program, which may kill them moments later.
     """
     global _write_end
     _write_end = write_end
@@ -194,7 +195,7 @@ def ending_on_signal(write_end: Callable[[int], None]) -> Iterator[None]:
 
 
 def end_on_signal(signum: int) -> None:
-    """Write the end of the run in progress, if any, by a signal."""
+    """Record the end of the run in progress, if any, by a signal."""
     if _write_end is not None:
         _write_end(signum)
 
@@ -209,7 +210,7 @@ _unfinished = ""
 
 @contextmanager
 def finishing(otherwise: str) -> Iterator[None]:
-    """Context for which a patient `leave_within` waits up to `REPORT_S` seconds.
+    """Context that a patient `leave_within` waits for, up to `REPORT_S` seconds.
 
     If the process is forced to leave before the body is done, `otherwise` is its last line on stderr.
     """
@@ -225,9 +226,9 @@ def finishing(otherwise: str) -> Iterator[None]:
 def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
     """Force the end of this process after `seconds` seconds, with `exit_code`, unless it ends by itself.
 
-    Only the first call counts. For processes that belong to a run: hanging threads (a client's, Flower's wait
-    for a worker) would keep them alive. If `patient`, work in progress (`finishing`) is waited for, plus
-    `seconds` seconds.
+    Only the first call counts. For processes that belong to a run: hanging threads (a client's, or Flower's,
+    waiting for a worker) would keep them alive. If `patient`, work in progress (`finishing`) is waited for,
+    plus `seconds` seconds.
     """
 
     def leave() -> None:
@@ -249,7 +250,7 @@ def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
 def leaving_if_stuck(seconds: float) -> Iterator[None]:
     """End this process with exit code 1 and all tracebacks if the body takes more than `seconds` seconds.
 
-    For library calls that hold the interpreter lock while waiting, which no Python thread could end.
+    For library calls that hold the interpreter lock while waiting, which no Python thread can end.
     """
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:

@@ -1,7 +1,7 @@
-"""Ctrl-C while the command line is being loaded: the process ends at once, without a traceback.
+"""Ctrl-C while the command line is loading: the process ends at once, without a traceback.
 
-It takes effect on import of this module, because nothing else can precede the imports of `fedge.cli`.
-Nothing has been started or written by then.
+The handler is installed when this module is imported, because nothing else can precede the imports of
+`fedge.cli`. Nothing has been started or written by then.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Owner of a folder: the process that made it. If that was killed, the next process removes the folder.
+"""Owner of a folder: the process that created it. If it was killed, the next process removes the folder.
 
 For folders outside any run folder. Only folders of this account are removed, and only after their owner has
 certainly ended.
@@ -19,7 +19,7 @@ _OWNER = "process.json"
 
 
 def note_owner(folder: Path) -> None:
-    """Write into a folder that this process owns it.
+    """Record in a folder that this process owns it.
 
     Raises:
         OSError: the file cannot be written.
@@ -28,7 +28,7 @@ def note_owner(folder: Path) -> None:
 
 
 def remove_ownerless(folders: Iterable[Path]) -> None:
-    """Remove folders of this account whose owner has ended; all others, without an owner's name too, stay."""
+    """Remove folders of this account whose owner has ended; others, and those without an owner, stay."""
     if sys.platform == "win32":
         return
     for folder in folders:

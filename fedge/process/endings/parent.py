@@ -3,7 +3,7 @@
 A killed process (SIGKILL, out of memory) cannot end those it started, and a simulation would run to its last
 round. Only a parent that requests it is followed, because a user who starts a run may log out.
 
-This file is also run by itself, as a program (`ending_with_parent`), and imports nothing of Fedge.
+This file also runs as a program (`ending_with_parent`), and imports nothing from Fedge.
 """
 
 import ctypes
@@ -22,13 +22,13 @@ _NOT_FOUND = 127  # the shells' exit code for a command not found
 
 
 def be_followed(environment: MutableMapping[str, str] | None = None) -> None:
-    """Make processes started with `environment` (None: this process's) end with this one."""
+    """Make processes started with `environment` (None: this process's environment) end with this one."""
     variables = os.environ if environment is None else environment
     variables[_VARIABLE] = str(os.getpid())
 
 
 def follow_parent(end: Callable[[], None]) -> bool:
-    """Call `end` when the parent ends, if the parent requests it; returns whether it does.
+    """Call `end` when the parent ends, if the parent requested it; returns whether it did.
 
     Args:
         end: called from a thread once the parent is gone; must not rely on a responsive main thread.
@@ -47,7 +47,7 @@ def follow_parent(end: Callable[[], None]) -> bool:
 
 
 def follow_at_once() -> bool:
-    """Arrange to be killed with the parent, if it requests so; for processes without clean-up.
+    """Arrange to be killed with the parent, if it requested so; for processes without clean-up.
 
     On Linux the kernel does this, even if the interpreter is busy. Returns whether the parent is followed.
     """
@@ -75,7 +75,7 @@ def ending_with_parent(words: Sequence[str], signum: int = signal.SIGTERM) -> li
 
     Args:
         words: the command and its arguments.
-        signum: of the signal.
+        signum: number of the signal.
     """
     if not sys.platform.startswith("linux"):
         return list(words)
@@ -94,7 +94,7 @@ def _to_follow() -> int | None:
 def main(parent: str, signum: str, *words: str) -> int:
     """Become a command that ends with its parent; the shells' exit code if that is impossible."""
     end_with_parent(int(signum))
-    if os.getppid() != int(parent):  # it ended before the kernel was told
+    if os.getppid() != int(parent):  # it ended before the kernel knew of the request
         return 128 + int(signum)
     try:
         os.execvp(words[0], words)

@@ -1,10 +1,10 @@
 """Reaper: a small process that outlives a run, ends its processes and removes its leftovers.
 
 A killed run cannot clean up, and Ray's helper processes take up to half a minute to notice. The reaper holds
-the reading end of a pipe, which closes with the run's process however that ends. Processes to end are
+the reading end of a pipe, which closes when the run's process ends, however it ends. Processes to end are
 identified by a mark in their environment, at any depth and under any parent.
 
-This file runs as a program of its own, and imports nothing from Fedge.
+This file runs as a separate program, and imports nothing from Fedge.
 """
 
 import os
@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 MARK = "FEDGE_RUN"
-_BY_THEMSELVES_S = 5.0  # for marked processes to end by themselves after the run
+_BY_THEMSELVES_S = 5.0  # time for marked processes to end by themselves after the run
 _AFTER_KILL_S = 10.0
 _POLL_S = 0.2
 
@@ -47,7 +47,7 @@ class Reaper:
         return self._process.pid
 
     def remove_at_end(self, path: Path) -> None:
-        """Register a file or folder for removal, with its content, when this process has ended."""
+        """Register a file or folder, with its contents, for removal when this process has ended."""
         assert self._process.stdin is not None
         with suppress(OSError):  # the reaper was killed
             self._process.stdin.write(f"{path.absolute()}\n".encode())

@@ -20,12 +20,12 @@ from fedge.process.endings.exits import refuse_interrupted
 
 logger = logging.getLogger(__name__)
 
-LEAST_S = 600.0  # of the computed limit: phases without clients, e.g. loading data, may take long
-GRACE_S = 5.0  # after the limit, for a run that ends by itself
+LEAST_S = 600.0  # lower bound of the computed limit: phases without clients, e.g. loading data, may take long
+GRACE_S = 5.0  # after the limit, for a run to end by itself
 
 
 class StallError(RuntimeError):
-    """Run without progress for too long. One line for the user."""
+    """Error: no progress for too long. One line for the user."""
 
 
 def stall_limit_s(guard: GuardConfig) -> float:
@@ -39,21 +39,21 @@ _is_watching = False
 
 
 def note_progress() -> None:
-    """Record progress of the run; Interrupted if a signal that asks it to end was lost before."""
+    """Record progress of the run; raises Interrupted if a signal that asks it to end was lost before."""
     global _last
     _refuse_lost_signal()
     _last = awake()
 
 
 def refuse_stalled() -> None:
-    """Raise StallError if the watchdog has found the run stalled; Interrupted as `note_progress`."""
+    """Raise StallError if the watchdog has found the run stalled; Interrupted as in `note_progress`."""
     _refuse_lost_signal()
     if _stalled:
         raise StallError(_stalled)
 
 
 def _refuse_lost_signal() -> None:
-    """Raise Interrupted for a signal lost during the run; after it, trackers and report take their time."""
+    """Raise Interrupted for a signal lost during the run; afterwards, trackers and report may finish."""
     if _is_watching:
         refuse_interrupted()
 
@@ -74,8 +74,8 @@ def watching(
 
     Args:
         limit_s: seconds without progress after which the run has stalled.
-        log: file for all threads' stacks on a stall. Its modification time is updated after progress, for
-            other processes to see.
+        log: file for the stacks of all threads if the run stalls. Its modification time is updated after
+            progress, so that other processes see it.
         give_up: called with the reason, from the watching thread, if the run does not end by itself within a
             few seconds.
         start_s: additional seconds allowed before the first progress.

@@ -1,10 +1,10 @@
 """Detection of steady growth: leaks of memory or file descriptors, found during the run.
 
 Growth is steady if the Theil–Sen slope (Sen 1968: the median slope over all pairs of points, robust to
-outliers) exceeds a limit in each half of a window of rounds, and still does twenty rounds later: a process
-fills its caches for some sixty rounds, at times as evenly as a leak does. A single step, a start-up phase
-that levels off, and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a
-run's windows.
+outliers) exceeds a limit in each half of a window of rounds, and still does so twenty rounds later: a process
+fills its caches for some sixty rounds, sometimes as evenly as a leak. A single step, a start-up phase that
+levels off, and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a run's
+windows.
 """
 
 from collections import deque
@@ -14,10 +14,10 @@ import numpy as np
 
 from fedge.process.resources.memory import ProcessMemory
 
-WINDOW = 100  # examined rounds
+WINDOW = 100  # number of rounds examined
 FIRST_ROUNDS = 20  # first rounds of a process, not examined: caches fill
 KIB_PER_ROUND = 50.0
-SHARE_PER_ROUND = 1e-4  # of the process's memory: large processes fluctuate more
+SHARE_PER_ROUND = 1e-4  # share of the process's memory, because large processes fluctuate more
 FDS_PER_ROUND = 0.5
 _ENOUGH = 40  # rounds before the first evaluation
 _EVERY = 10  # rounds between evaluations
@@ -40,17 +40,17 @@ def grows(rounds: Sequence[int], values: Sequence[float], limit: float) -> bool:
 
 
 class GrowthWatch:
-    """Watch of all processes of a run, which reports each process and kind of growth once."""
+    """Watch over all processes of a run; reports each process and kind of growth once."""
 
     def __init__(self) -> None:
         """Watch before the first round."""
-        self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the present processes
+        self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the current processes
         self._seen: dict[int, int] = {}
-        self._in_a_row: dict[int, dict[str, int]] = {}  # process → kind → evaluations that found it
+        self._in_a_row: dict[int, dict[str, int]] = {}  # process → kind → evaluations in a row that found it
         self._said: set[tuple[int, str]] = set()
 
     def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
-        """Take in one round; returns a line for every process newly found to grow."""
+        """Add one round; returns a line for every process newly found to grow."""
         there = {process.known_as for process in processes}
         self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
         self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}
@@ -66,7 +66,7 @@ class GrowthWatch:
         return lines
 
     def _evaluate(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
-        """Lines on one process: growth that was found `_TIMES` times in a row, for the first time."""
+        """Lines about one process: growth that was found `_TIMES` times in a row, for the first time."""
         found, known = _found(kept), process.known_as
         self._in_a_row[known] = {what: self._in_a_row.get(known, {}).get(what, 0) + 1 for what in found}
         where = f" on {process.machine}" if process.machine else ""
@@ -80,7 +80,7 @@ class GrowthWatch:
 
 
 def _found(kept: Sequence[tuple[int, float, int | None]]) -> dict[str, str]:
-    """Growing kinds, "memory" and "files", and by how much; of rounds, MiB of memory and open files."""
+    """Growing kinds, "memory" and "files", and by how much, from rounds, MiB of memory and open files."""
     rounds = [round_ for round_, _, _ in kept]
     memory = [mib * 1024 for _, mib, _ in kept]
     fds = [float(count) for _, _, count in kept if count is not None]

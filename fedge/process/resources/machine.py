@@ -1,4 +1,4 @@
-"""Cores, memory and limits of this machine that a container or batch system grants to this process."""
+"""Cores, memory and limits of this machine, as granted to this process by a container or batch system."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from fedge.process.resources.threads import available_cores
 from hhar.quantity import quantity
 
 _MIB = 2**20
-_NO_LIMIT = 2**60  # bytes; version 1 cgroups without a limit report about this number
+_NO_LIMIT = 2**60  # bytes; cgroups of version 1 report about this number without a limit
 CGROUPS = Path("/sys/fs/cgroup")
 _SHM = Path("/dev/shm")
 _TIMES = (
@@ -30,8 +30,8 @@ class Machine:
         usable_cores: cores that this process may use, by its affinity and its cgroup's quota; may be
             fractional.
         memory_mib: MiB of memory, or the cgroup's limit if lower.
-        available_mib: MiB available now, including what caches of files would give back.
-        cgroup: limits of this process below the machine's, in words; empty without any.
+        available_mib: MiB available now, including those that file caches would release.
+        cgroup: limits of this process below the machine's, in words; empty if there are none.
         shm_mib: MiB free in /dev/shm, through which Ray passes arrays; None if there is none.
         open_files: limit of open file descriptors of this process; None if unknown.
     """
@@ -72,20 +72,20 @@ def share_memory(runs: int) -> None:
 
 
 def fits_in_memory(num_bytes: float) -> bool:
-    """Whether this process's share of the free memory holds `num_bytes` bytes two and a half times.
+    """Whether this process's share of the free memory is at least 2.5 times `num_bytes` bytes.
 
-    A limit of its address space counts, too.
+    A limit of the address space counts, too.
     """
     free_mib = min(this_machine().available_mib, limit_mib())
     return num_bytes * _TIMES * _Beside.runs <= free_mib * _MIB
 
 
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
-    """Limits from this process's cgroups: cores, MiB of memory, and MiB left of it; None without a limit.
+    """Limits from this process's cgroups: cores, MiB of memory, and MiB still free; None without a limit.
 
-    The lowest limit of the cgroup and its ancestors applies, and the least memory left in any of them,
+    The lowest limit of the cgroup and its ancestors applies, and the least free memory in any of them,
     because others may share an ancestor. The kernel counts pages of files as used, but frees them before it
-    refuses memory, so they count as left here, as in the machine's own MemAvailable.
+    refuses memory, so they count as free here, as in the machine's own MemAvailable.
     """
     cores: list[float] = []
     most: list[float] = []
@@ -130,7 +130,7 @@ def _given_back(folder: Path) -> int:
     found: dict[str, str] = {}
     with suppress(OSError, ValueError):
         found = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
-    first = "total_" if "total_cache" in found else ""  # version 1 has them without descendants beside these
+    first = "total_" if "total_cache" in found else ""  # version 1 also has values without descendants
     sizes = [found.get(f"{first}{kind}_file", "") for kind in ("active", "inactive")]
     return sum(int(size) for size in sizes if size.isdecimal())
 

@@ -20,14 +20,14 @@ class ProcessMemory:
             SuperNode), "ray" (Ray's own) or "other" (any other descendant: the reaper, a user's own
             processes, a newer Flower's SuperLink).
         rss_mib: resident set size in MiB; shared pages count in each process.
-        fds: open file descriptors; None where the system does not count them (Windows).
-        uss_mib: unique set size in MiB, pages of this process only; None where not measured this time.
+        fds: open file descriptors; None if the system does not count them (Windows).
+        uss_mib: unique set size in MiB, pages of this process only; None if not measured this time.
         threads: number of threads.
         cuda_allocated_mib, cuda_reserved_mib: peak MiB of tensors on its GPU, and of PyTorch's cache for
             them, since the last measurement; None without use of a GPU.
         machine: name of its machine; empty for the server's.
-        number: process number (`fedge.process.identity`) on another machine; for a ClientApp, that of its
-            starter, as each message has a new process; 0 otherwise.
+        number: process number (`fedge.process.identity`) on another machine; for a ClientApp, its starter's,
+            because each message has a new process; 0 otherwise.
     """
 
     role: str
@@ -43,12 +43,12 @@ class ProcessMemory:
 
     @property
     def known_as(self) -> int:
-        """Number unique within the run: the process id on the server's machine, else `number`."""
+        """Number unique within the run: the process id on the server's machine, `number` on others."""
         return self.number or self.pid
 
 
 class MemoryWatch:
-    """Repeated measurement; USS is read first, then no more often than takes `USS_SHARE` of the time."""
+    """Repeated measurement; USS is read first, and then only as often as `USS_SHARE` of the time allows."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """Watch before its first measurement; `now` returns seconds."""
@@ -109,7 +109,7 @@ def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[Pr
 _RAYLET = "raylet"
 _ROLES = ("server", "worker", "trainer", "node", "ray", "other")
 _RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of Ray's processes and programs
-TRAINER = "fedge.parallel.member"  # the program's module in its command line
+TRAINER = "fedge.parallel.member"  # module of the program in its command line
 
 
 def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | None:

@@ -2,7 +2,7 @@
 
 A limit on the address space (`ulimit -v`, RLIMIT_AS) needs care: SciPy's OpenBLAS allocates 32 MiB per thread
 at import. If that fails, it retries forever while holding the interpreter lock, and neither signals nor
-Python threads can end the process. So under a limit it is imported first, after a check of the available
+Python threads can end the process. So under a limit, SciPy is imported first, after a check of the available
 room.
 """
 
@@ -80,7 +80,7 @@ def _refuse_few_files() -> None:
 
 
 def _fits(size: int) -> bool:
-    """Whether so many bytes of address space are available now; they are reserved and released, untouched."""
+    """Whether `size` bytes of address space are available now; they are reserved and released, untouched."""
     try:
         mmap.mmap(-1, size).close()
     except (OSError, MemoryError):
