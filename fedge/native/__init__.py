@@ -1,8 +1,8 @@
 """Native step: training and evaluation of common networks in C++, faster than in PyTorch (docs/native.md).
 
-`trace` records an `nn.Module`'s operations, with the handlers of `operations`; `program` encodes them, `plan`
-compares the result with PyTorch, and `training` runs it through `library`. The C++ is in ``src``, compiled by
-`build`. Unsupported operations are reported in words, and PyTorch computes them.
+`trace` records the operations of an `nn.Module`, with the handlers of `operations`; `program` encodes them,
+`plan` compares the result with PyTorch, and `training` runs it through `library`. The C++ is in ``src``,
+compiled by `build`. Operations that are not supported are reported in words, and PyTorch computes them.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them; it needs neither.
 """

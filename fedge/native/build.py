@@ -2,9 +2,9 @@
 
     python -m fedge.native.build
 
-The command builds it in a checkout whose sources have changed, and installing Fedge builds it as well
+The command builds it in a checkout whose sources have changed; installing Fedge builds it as well
 (hatch_build.py). This needs a C++17 compiler with GCC's vector extensions: g++, clang++, or the one named in
-CXX. Only the standard library is imported, because nothing of Fedge may be installed yet.
+CXX. Only the standard library is imported, because Fedge may not be installed yet.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def sources_digest() -> str:
 
 
 def is_built(library: Path = LIBRARY) -> bool:
-    """Whether a library was built from the present sources, and is unchanged."""
+    """Whether a library was built from the current sources, and is unchanged."""
     if not library.is_file() or not digest_file(library).is_file():
         return False
     content = library.read_bytes()
@@ -101,7 +101,7 @@ def compiler() -> list[str]:
 
 
 def machine() -> str:
-    """Processor family: x86_64, aarch64, or another without kernels of its own."""
+    """Processor family: x86_64, aarch64, or another family without its own kernels."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
@@ -117,10 +117,10 @@ def build(
 
     Args:
         library: path of the result.
-        words: compiler command; () for the one found.
+        words: compiler command; () for the one that `compiler` finds.
         flags: further flags, e.g. sanitizers, which come last.
         family: processor family; "" for this machine's.
-        main: source with a main function, to build a program instead.
+        main: source with a main function, to build a program instead of the library.
 
     Raises:
         BuildError: there is no compiler, or it fails.
@@ -156,7 +156,7 @@ def build(
 
 
 def _put(made: Path, place: Path) -> None:
-    """Replace a file atomically by one that only its owner can write."""
+    """Replace a file atomically by one that only its owner can write to."""
     partial = place.with_name(f"{place.name}.{os.getpid()}")
     shutil.copy(made, partial)
     partial.chmod(partial.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
@@ -164,7 +164,7 @@ def _put(made: Path, place: Path) -> None:
 
 
 def _compile(call: Sequence[str], compiled: Path, source: Path, options: Sequence[str]) -> None:
-    """Compile one source; AMX's without its instructions, and hence empty, where the compiler lacks them."""
+    """Compile one source; AMX's without its instructions, and hence empty, if the compiler lacks them."""
     words = [*call, *FLAGS, *options, "-c", str(source), "-o", str(compiled)]
     try:
         _call(words)

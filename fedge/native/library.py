@@ -1,7 +1,7 @@
 """The native step's library: is it built, which kernels can this processor run, and how is it called?
 
 The library is built when Fedge is installed, if there is a C++ compiler (`fedge.native.build`). It is not
-used if the installed sources are others than those it was built from. The environment variable `FEDGE_KERNEL`
+used if the installed sources differ from those it was built from. The environment variable `FEDGE_KERNEL`
 selects a kernel other than the best, e.g. to reproduce another machine's bits.
 """
 
@@ -39,12 +39,12 @@ _ROOM = 256
 
 
 class UnavailableError(RuntimeError):
-    """Reason for which the native step is unavailable, and the next step. Part of a line."""
+    """Error: reason why the native step is unavailable, and the next step. Part of a line."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """Functions of src/interface.cpp, and the kernels available to them, best first.
+    """Functions of src/interface.cpp, and the available kernels, best first.
 
     Each kernel has a variant NAME_bf16, which rounds the factors of convolutions to bf16.
     """
@@ -56,7 +56,7 @@ class Library:
         """Number of a kernel.
 
         Raises:
-            UnavailableError: this processor or this build lacks it.
+            UnavailableError: this processor or this build lacks the kernel.
         """
         name = kernel.removesuffix(BF16)
         if name not in self.kernels:
@@ -92,7 +92,7 @@ def library_at(path: Path) -> Library:
 
 
 def _to_build_it() -> str:
-    """The next step, on this machine, towards a library."""
+    """The next step towards a library on this machine."""
     try:
         compiler()
     except BuildError:
@@ -103,7 +103,7 @@ def _to_build_it() -> str:
 def _refuse_what_was_not_built(path: Path) -> None:
     """Raise UnavailableError for a file that others can change, or that has changed since it was built.
 
-    Loading executes the file: a truncated one crashes Python, and another account's may do anything.
+    Loading the file executes it: a truncated one crashes Python, and another account's may do anything.
     """
     try:
         about, content = path.stat(), path.read_bytes()
@@ -156,7 +156,7 @@ def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
 
 
 def best_kernel() -> str:
-    """Name of the kernel to use: that of `FEDGE_KERNEL`, or the best.
+    """Name of the kernel to use: the one in `FEDGE_KERNEL`, or the best.
 
     Raises:
         UnavailableError: there is none, or `FEDGE_KERNEL` is "torch".
@@ -185,7 +185,7 @@ def usable_kernels() -> tuple[str, ...]:
 
 @functools.cache
 def _usable(named: str, _: int) -> tuple[str, ...]:
-    """See `usable_kernels`; cached per library, because thousands of clients ask."""
+    """Same as `usable_kernels`; cached per library, because thousands of clients call it."""
     try:
         best = best_kernel()
     except UnavailableError:
@@ -196,8 +196,8 @@ def _usable(named: str, _: int) -> tuple[str, ...]:
 def peak_gflops(library: Library, trials: int = 20) -> float:
     """Peak float32 speed of one core with its widest vectors, GFLOP/s.
 
-    Multiplications and additions in registers, timed by the thread's CPU time; the best of some trials of a
-    few milliseconds each, because other processes share the core.
+    Multiplications and additions in registers, timed by the thread's CPU time; the best of several trials of
+    a few milliseconds each, because other processes share the core.
     """
     best = 0.0
     for _ in range(trials):

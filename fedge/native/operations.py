@@ -1,12 +1,12 @@
-"""Operations of the native step, and how each is recorded (`fedge.native.trace`).
+"""Operations of the native step, and handlers that record them (`fedge.native.trace`).
 
 A handler is called with the arguments of an operation and its result. Names are those of PyTorch's functions
-and methods, without the underscore of in-place ones; `relu_max_pool2` is Fedge's own
+and methods, without the trailing underscore of in-place ones; `relu_max_pool2` is Fedge's own
 (`fedge.training.networks.layout`).
 
 Shape letters: N windows, C channels, T samples, H × W pixels. Series are (N, C, T), or (N, C, 1, T) as in
-`fedge.training.networks.layout`; images are (N, C, H, W), features (N, F). An image of one line is a series
-unless taps reach across lines.
+`fedge.training.networks.layout`; images are (N, C, H, W), features (N, F). An image with a single line is a
+series unless taps reach across lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
 
 def _over_time(value: Any, what: str, across: int) -> int:
-    """Argument along time, given for one or two axes; across the other axis it must be `across`."""
+    """Argument along time, given for one or two axes; along the other axis it must be `across`."""
     if isinstance(value, (tuple, list)):
         if len(value) == 2 and value[0] != across:
             raise UnknownError(f"{what} {value}")
@@ -95,7 +95,7 @@ def _linear(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str
     axes = recorder.axes(a["input"])
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     if len(axes) == 2:
-        rows = axes == ("N", "TC")  # step by step, not channel by channel
+        rows = axes == ("N", "TC")  # by step, not by channel
         require(rows or axes in (("N", "C"), ("N", "CT")), "a linear layer over time")
         recorder.nodes.append(Node("linear", (value,), recorder.new_value(out), *names, size=int(rows)))
         return
@@ -137,7 +137,7 @@ def _same_size(kind: str) -> Handler:
 
 
 def _drawn_in(tensor: Tensor, axes: tuple[str, ...]) -> str:
-    """Axes in the order in which PyTorch draws a tensor's dropout, which is that of memory."""
+    """Axes in the order in which PyTorch draws a tensor's dropout, i.e. in memory order."""
     strides = tensor.stride()
     order = sorted(range(len(axes)), key=lambda axis: -strides[axis])
     return "".join(axes[axis] for axis in order)
@@ -274,7 +274,7 @@ def _adaptive_taps(given: Tensor, out: Tensor) -> Taps:
 
 
 def _reduce(mean: bool) -> Handler:
-    """Handler of a mean or sum over all time, or all pixels."""
+    """Handler of a mean or sum over all steps or all pixels."""
 
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
@@ -304,7 +304,7 @@ def _reduce(mean: bool) -> Handler:
 
 
 def _pooled(recorder: OperationRecorder, value: int, out: Tensor) -> int:
-    """Number of a new value with one step."""
+    """Number of a new value with a single step."""
     number = recorder.same_value(out, value)
     recorder.values[number] = (recorder.values[value][0], 1)
     return number
@@ -358,7 +358,7 @@ def _shape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _same(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Record an operation that changes no number: a copy, or another memory order."""
+    """Record an operation that changes no values: a copy, or another memory order."""
     require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
     recorder.alias(out, args[0])
 

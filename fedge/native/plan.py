@@ -1,7 +1,7 @@
 """Plan of the native step for one model and window shape, made once and compared with PyTorch.
 
 A plan is used only if loss, gradients and statistics agree with PyTorch on a generated batch. This detects
-what a trace cannot show, e.g. a stopped gradient or a layer that rounds.
+differences that a trace cannot show, e.g. a stopped gradient or a layer that rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, answer
 
 _CHECK_WINDOWS = 5
 _PART = 2**18  # numbers handled at a time
-_TOLERANCE = 0.02  # of a gradient's norm: rounding may move an activation across the kink of a ReLU
+_TOLERANCE = 0.02  # share of a gradient's norm: rounding may move an activation across the kink of a ReLU
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Plan:
         drops: dropouts, in the order in which PyTorch draws them.
         inputs: shape of a window.
         classes: number of logits.
-        smallest_batch: least windows of a training batch: 2 where a norm would otherwise see a single number.
+        smallest_batch: least windows of a training batch: 2 if a norm would otherwise see a single value.
         unrounded: layers whose factors are never rounded, in words: "images", "recurrent layers" or empty.
-        tokens: number of distinct tokens where windows are tokens; else 0.
+        tokens: number of distinct tokens if windows are tokens; else 0.
     """
 
     kernel: str
@@ -75,7 +75,7 @@ def plan_of(
 
     Args:
         model: model on the CPU; unchanged.
-        input_shape: (C, T) or (C, H, W); (C,) of features, (T,) of tokens.
+        input_shape: (C, T) or (C, H, W); (C,) for features, (T,) for tokens.
         tokens: whether windows are int64 tokens.
         kernel: name of an available kernel; "" for the best one.
     """
@@ -135,7 +135,7 @@ def _unrounded(network: Network) -> str:
 
 
 def _tokens(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Rows of the embedding of a network's input; the fewest where there are several embeddings."""
+    """Rows of the embedding of a network's input; the smallest number if there are several embeddings."""
     rows = [shapes[node.weight][0] for node in network.nodes if node.kind == "embed"]
     if not rows or any(0 in node.inputs for node in network.nodes if node.kind != "embed"):
         raise UnknownError("tokens that are not embedded")
@@ -166,7 +166,7 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
 
 
 def _smallest_batch(network: Network) -> int:
-    """Least number of windows of a batch, so that no norm sees a single number."""
+    """Least number of windows in a batch, so that no norm sees a single value."""
     for node in network.nodes:
         channels, steps = network.values[node.inputs[0]]
         if node.kind == "norm" and steps == 1:
@@ -180,7 +180,7 @@ def _smallest_batch(network: Network) -> int:
 
 
 class _KeepAll(TorchFunctionMode):
-    """Dropout that keeps all numbers, scaled as usual."""
+    """Dropout that keeps all values, scaled as usual."""
 
     def __torch_function__(
         self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
@@ -196,7 +196,7 @@ class _KeepAll(TorchFunctionMode):
 
 
 def _kept_between(func: object, args: tuple) -> object:
-    """Recurrent layers called one by one, with a dropout between them that keeps all, scaled as usual."""
+    """Recurrent layers called one by one, with dropout between them that keeps all, scaled as usual."""
     x, start, weights, biased, layers, rate, training, both, batch_first = args
     of_one, states = len(weights) // layers, 2 if both else 1
     for layer in range(layers):
@@ -213,7 +213,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     """Raise UnknownError unless one step and one evaluation agree with PyTorch's."""
     was_training = model.training
     try:
-        with torch.inference_mode(False), torch.enable_grad():  # also if the first call is an evaluation
+        with torch.inference_mode(False), torch.enable_grad():  # the first call may be an evaluation
             generator = torch.Generator().manual_seed(0)
             numbers = _made_up(model, generator)
             x = _made_up_windows(plan, generator)
@@ -299,7 +299,7 @@ def _require_close(what: str, got: np.ndarray, expected: np.ndarray, slack: floa
 
 
 def _length(flat: np.ndarray, start: np.ndarray | None = None) -> float:
-    """Euclidean length of a flat array, or of its difference from another, in float64, part by part."""
+    """Euclidean length of a flat array, or of its difference from another, in float64, computed in parts."""
     total = 0.0
     for at in range(0, len(flat), _PART):
         part = flat[at : at + _PART].astype(np.float64)

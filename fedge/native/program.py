@@ -1,4 +1,4 @@
-"""A network in the native step's encoding: operations fused where that saves work, as whole numbers.
+"""A network in the native step's encoding: whole numbers, with operations fused if that saves work.
 
 The order of the numbers is that of `Program::read` in src/program.cpp; src/program.h defines their meaning.
 """
@@ -29,7 +29,7 @@ _TAKE_RELU = (
     "fixed_norm",
     "image_conv",
     "group_norm",
-)  # layers fused with a following ReLU
+)  # layers that can be fused with a following ReLU
 _TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # fused with a preceding ReLU
 
 
@@ -86,7 +86,7 @@ def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tupl
 
 
 def fuse_relus(network: Network) -> list[Node]:
-    """Operations with each ReLU fused into the preceding layer or the following maximum, where possible."""
+    """Operations with each ReLU fused into the preceding layer or the following maximum, if possible."""
     nodes = list(network.nodes)
     uses = Counter(value for node in nodes for value in node.inputs)
     uses[network.logits] += 1
@@ -123,7 +123,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
         network: its operations.
         weights: its parameters.
         buffers: its running means and variances; a layer's variance follows its mean.
-        training: whether it is to be trained.
+        training: whether the network is to be trained.
 
     Raises:
         UnknownError: a parameter is used twice.
@@ -149,7 +149,7 @@ def _parameters(nodes: Sequence[Node], network: Network) -> dict[str, int]:
     for node in nodes:
         matrix, bias = _MATRICES.get(node.kind, _VECTOR), _VECTOR
         if node.kind == "row_norm" and node.size > network.values[node.inputs[0]][0]:
-            matrix = bias = _LINEAR  # of each number of a window
+            matrix = bias = _LINEAR  # applied to each number of a window
         for name, kind in (
             (node.weight, matrix), (node.bias, bias), (node.state[0], _CONV), (node.state[1], _VECTOR),
         ):  # fmt: skip

@@ -85,7 +85,7 @@ def _recurrent(kind: str) -> Handler:
 def _direction(
     recorder: OperationRecorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
 ) -> int:
-    """Value of one direction of one layer; names: weights of input and state, then their biases."""
+    """Value of one direction of one layer; `names` are the weights of input and state, then their biases."""
     weight, of_state, bias, state_bias = [*names, "", ""][:4]
     made = recorder.add_value(hidden, recorder.values[value][1])
     recorder.nodes.append(
@@ -248,7 +248,7 @@ def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _moved(two: bool) -> Handler:
-    """Handler of permuted axes, two of them or all: the same value with other axis names."""
+    """Handler of permuted axes, two or all of them: the same value with other axis names."""
 
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor

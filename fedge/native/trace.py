@@ -1,10 +1,10 @@
 """Operations of a network, recorded while it is called.
 
 A model is called in training or evaluation mode, with copies of its buffers, under a `TorchFunctionMode`.
-This mode sees every operation, whether called by a layer, its subclass, or a line of `forward`. Meanwhile
-dropout draws nothing, and the model is unchanged. Operations that depend on values, and those missing from
-`fedge.native.operations`, are refused with the name of their layer. (PyTorch's meta device would avoid the
-computation, but takes seconds to load.)
+This mode sees every operation, whether called by a layer, its subclass, or a line of `forward`. During the
+call, dropout draws nothing, and the model is unchanged. Operations that depend on values, and operations
+missing from `fedge.native.operations`, are refused with the name of their layer. (PyTorch's meta device would
+avoid the computation, but takes seconds to load.)
 
 The model is called with two batch sizes, and both traces must be equal; this detects networks that depend on
 the number of windows.
@@ -38,7 +38,7 @@ _USUAL = {2: ("N", "C"), 3: ("N", "C", "T"), 4: ("N", "C", "H", "W")}  # axes of
 
 
 class UnknownError(Exception):
-    """Unsupported operation of a network. Part of a line: layer and operation."""
+    """Error: unsupported operation of a network. Part of a line: layer and operation."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Node:
     weight: str = ""  # names of entries of the state dict
     bias: str = ""
     buffers: tuple[str, ...] = ()  # running mean and variance
-    size: int = 0  # taps over time, like the next two
+    size: int = 0  # taps over time, as for the next two fields
     stride: int = 1
     padding: int = 0  # steps of zeros in front
-    lines: tuple[int, ...] = ()  # of an image: their number; size, stride and padding of taps over them
+    lines: tuple[int, ...] = ()  # of an image: number of lines; size, stride and padding of taps over them
     flag: bool = False
     numbers: tuple[float, ...] = ()
     state: tuple[str, str] = ("", "")  # weight and bias of a recurrent layer's state
-    order: str = "NCT"  # of a dropout: the axes in which PyTorch draws
+    order: str = "NCT"  # of a dropout: axes in the order of PyTorch's draws
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class OperationRecorder:
     counters: list[str] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # id of a tensor → its value
     _kept: list[Tensor] = field(default_factory=list)  # keeps ids unique
-    _axes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of tensors in another order
+    _axes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # axes of tensors in another order
     _zeros: set[int] = field(default_factory=set)  # ids of zero tensors
     _states: dict[int, list[tuple[int, int] | None]] = field(default_factory=dict)
 
@@ -138,11 +138,11 @@ class OperationRecorder:
         self._zeros.add(id(tensor))
 
     def is_zeros(self, tensor: Any) -> bool:
-        """Whether a tensor is known to hold zeros, whatever the windows."""
+        """Whether a tensor is known to be all zeros for any windows."""
         return id(tensor) in self._zeros
 
     def bind_states(self, tensor: Tensor, states: list[tuple[int, int] | None]) -> None:
-        """Record a tensor (states, N, C) whose rows are each a step of a value; None for unknown ones."""
+        """Record a tensor (states, N, C) whose rows are each a step of a value; None for unknown rows."""
         self._kept.append(tensor)
         self._states[id(tensor)] = states
 
@@ -163,7 +163,7 @@ class OperationRecorder:
         return self.names[id(tensor)]
 
     def alias(self, tensor: Tensor, same_as: Tensor) -> None:
-        """Record a tensor as another one in another shape, (N, …)."""
+        """Record a tensor as another one in a different shape, (N, …)."""
         self._kept.append(tensor)
         if id(same_as) in self.names:
             self.names[id(tensor)] = self.names[id(same_as)]
@@ -250,7 +250,7 @@ def trace_operations(
 
     Args:
         model: any model; its mode is restored.
-        input_shape: (C, T) or (C, H, W); (T,) of tokens, (C,) of features.
+        input_shape: (C, T) or (C, H, W); (T,) for tokens, (C,) for features.
         training: whether to call it in training mode.
         handlers: name of a PyTorch operation → its handler.
         tokens: whether windows are int64 tokens.
@@ -292,7 +292,7 @@ def _trace_batch(
                 raise UnknownError(f"it returns a tensor of shape {tuple(logits.shape)}")
         except UnknownError as unknown:
             raise UnknownError(_place(where, model, str(unknown))) from None
-        except (Exception, SystemExit) as error:  # of the user's forward
+        except (Exception, SystemExit) as error:  # from the user's forward
             what = f"{type(error).__name__} while it is watched"
             raise UnknownError(_place(where, model, what)) from error
     return Network(tuple(recorder.values), tuple(recorder.nodes), number, tuple(recorder.counters))
@@ -301,9 +301,8 @@ def _trace_batch(
 def answer_with(model: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tensor:
     """Output of a model with other parameters and buffers for x (N, …); the model is unchanged.
 
-    Every layer is changed and restored once, whatever number of names it has: `torch.func.functional_call`
-    leaves
-        tensors of the call in layers with a second name.
+    Every layer is changed and restored once, even if it has several names: `torch.func.functional_call`
+    leaves tensors of the call in layers with a second name.
 
     Args:
         model: any model.
@@ -327,7 +326,7 @@ def answer_with(model: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tens
 
 
 def _place(where: list[str], model: nn.Module, what: str) -> str:
-    """The layer in which a call ended, and its operation, in words."""
+    """The layer in which a call failed, and its operation, in words."""
     name = where[-1] if where else ""
     kind = type(model.get_submodule(name)).__name__
     return f"layer {name} ({kind}: {what})" if name else f"the network itself ({kind}: {what})"

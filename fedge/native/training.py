@@ -1,7 +1,7 @@
 """Training and evaluation of one model by the native step, from a plan (`fedge.native.plan`).
 
-The step is that of `fedge.training.sgd`, term by term. Windows come in the order drawn there, and dropout
-masks are drawn as in PyTorch, so both kernels see the same ones.
+The step is the same as in `fedge.training.sgd`, term by term. Windows come in the order drawn there, and
+dropout masks are drawn as in PyTorch, so both kernels use the same masks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedge.native.library import Session
 from fedge.native.plan import Plan, flat_array
 from fedge.native.program import Drop, Entries
 
-_MASK_BYTES = 16 * 2**20  # of masks drawn at a time
+_MASK_BYTES = 16 * 2**20  # bytes of masks drawn at a time
 _EVALUATED = 64  # windows per batch without gradients; results do not depend on this
 
 
@@ -113,7 +113,7 @@ def training(
     Args:
         plan: the model's plan.
         model: model on the CPU.
-        x: float32 (N, C, T), or int64 (N, T) of tokens.
+        x: float32 (N, C, T), or int64 (N, T) for tokens.
         y: int64 (N).
         descent: terms of a step.
         correction: SCAFFOLD's c − c_i, float32, by name; None without SCAFFOLD.
