@@ -2,7 +2,7 @@
 
 `inprocess` is Flower's Grid without Ray, on `workers`; `flower_engine` adapts Flower's own. `ray_workers`,
 `worker_pool`, `dispatch` and `flower_process` are Fedge's changes to it, `other_machines` measures workers
-elsewhere, `federation` has a run's demands on the machine, and `capture` ends the captures of a profile.
+elsewhere, `federation` has a run's requirements on the machine, and `capture` ends the captures of a profile.
 
 Imports only from below: `records` and rooms below it.
 """

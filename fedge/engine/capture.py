@@ -1,7 +1,7 @@
-"""End of a run's memray captures, which workers receive as a message.
+"""End of a run's memray captures; workers receive it as a message.
 
 memray aggregates in memory and writes a capture only at its end. Ray kills its workers without warning, so
-their captures would be empty.
+without this their captures would be empty.
 """
 
 import logging
@@ -41,7 +41,7 @@ def end_captures(grid: Grid) -> None:
 
 
 def _ended_at(reply: Message) -> int:
-    """Process id of a worker that has ended its capture; 0 where a reply tells of none."""
+    """Process id of a worker that has ended its capture; 0 if the reply reports none."""
     try:
         return read_end_capture(reply)
     except Exception as error:  # a client can put anything into a message
@@ -52,7 +52,7 @@ def _ended_at(reply: Message) -> int:
 def end_capture_here() -> int:
     """End the capture of this worker; returns its process id.
 
-    It always takes a moment, so the next message goes to another worker.
+    It always takes a moment, so that the next message goes to another worker.
     """
     capture.end()
     time.sleep(_PAUSE_S)

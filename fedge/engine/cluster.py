@@ -21,13 +21,13 @@ print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
 
 
 def address_of(init_args: Mapping[str, Any]) -> str:
-    """Address of the cluster that a federation, or RAY_ADDRESS, names."""
+    """Address of the cluster named by a federation or by RAY_ADDRESS."""
     named = init_args.get("address")
     return str(named) if named not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
 
 
 def words_of_cluster(init_args: Mapping[str, Any]) -> str:
-    """Command-line argument that names a run's cluster; empty for a Ray of its own.
+    """Command-line argument that names a run's cluster; empty if the run starts its own Ray.
 
     >>> words_of_cluster({"address": "10.0.0.1:6379"})
     ' --address 10.0.0.1:6379'
@@ -44,7 +44,7 @@ def refuse_missing_on_cluster(federation: Federation) -> None:
 
 
 def refuse_what_fits_nowhere(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
-    """Raise ConfigError if no machine, in the form of `machines`, has a client's resources."""
+    """Raise ConfigError if no machine, in the form of `machines`, has the resources of a client."""
     wanted = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
     if not any(all(node.get(kind, 0) >= much for kind, much in wanted.items()) for node in nodes):
         has = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)

@@ -1,8 +1,8 @@
-"""Wake-up of Flower's simulation engine at each push, in place of polling every 0.1 s.
+"""Wake-up of Flower's simulation engine at each push, instead of polling every 0.1 s.
 
-Flower's ServerApp and the thread that hands messages to workers are in one process, but do not communicate.
-That thread sleeps on the event that ends it; Fedge passes one whose sleep a push ends, too. The function is
-private to Flower; where a version lacks it, an exchange takes 0.05 s longer on average.
+Flower's ServerApp and the thread that passes messages to workers are in one process, but do not communicate.
+That thread sleeps on the event that ends it; Fedge passes an event whose sleep also ends at a push. The
+function is private to Flower; if a version lacks it, an exchange takes 0.05 s longer on average.
 """
 
 import sys
@@ -16,7 +16,7 @@ _pushed = threading.Event()
 
 
 class _Pause:
-    """The event that ends Flower's thread, with a sleep that a push ends."""
+    """The event that ends Flower's thread; a push ends its sleep as well."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -35,7 +35,7 @@ class _Pause:
 def look_when_pushed() -> bool:
     """Wake Flower's engine at each push; returns whether this version permits it.
 
-    Called where the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
+    Called when the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
     """
     module = sys.modules.get(_ENGINE)
     takes = getattr(module, _TAKES, None)

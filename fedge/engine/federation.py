@@ -1,4 +1,4 @@
-"""Demands of a federation of pyproject.toml on the machine, and checks of the machine against them."""
+"""Requirements of a federation of pyproject.toml on the machine, and checks of the machine against them."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.process.resources.machine import CGROUPS, limits
 
 AUTO = "auto"  # value of client-resources: choose for this machine (`fedge doctor`)
-TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.as_told`, where Flower does not pass it on
+TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.as_told`, if Flower does not pass it on
 _SIMULATION = "flwr-simulation"  # Flower's program for a simulation behind a SuperLink
 
 
@@ -29,7 +29,7 @@ class Federation:
         num_gpus: GPU share per client.
         engine_cpus: number of CPUs configured for Ray; 0 for Ray's own count.
         init_args: all start arguments of Ray, keys with dashes.
-        is_default: whether nobody chose it, so that the number of clients may differ (`Config.clients`).
+        is_default: whether it was not chosen, so that the number of clients may differ (`Config.clients`).
         is_auto: whether clients' resources are still to be determined (``client-resources = "auto"``).
     """
 
@@ -42,7 +42,7 @@ class Federation:
     is_auto: bool = field(default=False, compare=False)
 
     def describe(self) -> dict[str, Any]:
-        """Fields for the manifest."""
+        """Fields recorded in the manifest."""
         return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
 
     def as_told(self) -> str:
@@ -124,7 +124,7 @@ def _federation_on_a_stack() -> Federation:
 
 
 def refuse_missing_resources(federation: Federation, on_ray: bool) -> None:
-    """Raise ConfigError if the machine lacks a client's resources, on which Flower fails."""
+    """Raise ConfigError if the machine lacks the resources of a client, with which Flower fails."""
     refuse_missing_gpu(federation)
     refuse_missing_cpus(federation, on_ray)
 
@@ -151,7 +151,7 @@ def refuse_hidden_gpu(device: str, federation: Federation) -> None:
 
 
 def refuse_missing_cpus(federation: Federation, on_ray: bool) -> None:
-    """Raise ConfigError if a client needs more CPUs than the machine has, or than Ray counts there.
+    """Raise ConfigError if a client needs more CPUs than the machine has, or than Ray counts on it.
 
     Flower itself would wait forever, or end without a reason.
     """
@@ -168,7 +168,7 @@ def refuse_missing_cpus(federation: Federation, on_ray: bool) -> None:
 def cpus_of_ray(cgroups: Path = CGROUPS) -> int:
     """Number of CPUs that Ray counts on this machine on its own.
 
-    A container's quota counts in whole CPUs, so half a CPU is none; affinity does not count.
+    Only whole CPUs of a container's quota count, so half a CPU is none; affinity is ignored.
     """
     cores = os.cpu_count() or 1
     if os.environ.get("RAY_USE_MULTIPROCESSING_CPU_COUNT"):

@@ -1,4 +1,4 @@
-"""Flower as an engine: messages over its Grid, and the reason why a node or one of Ray's workers failed."""
+"""Flower as an engine: messages over its Grid, and reasons why a node or one of Ray's workers failed."""
 
 import math
 import re
@@ -42,7 +42,7 @@ from fedge.process.logs import first_engine_error
 from fedge.states.records import arrays_in, forget_sent
 
 _POLL_S = 0.01
-_AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages: do not ask more often
+_AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages, so do not ask more often
 _LARGE_BYTES = 32e6  # bytes sent at once; smaller batches need no care
 _DEPLOYED_POLL_S = 0.1  # each poll is a call to the SuperLink, and every exchange takes seconds
 _WRAPPED = "Exception ClientAppException occurred. Message: "  # Flower's words, on Ray
@@ -63,7 +63,7 @@ _OF_NODES = {
 _OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # a SuperNode's text of an exception
 _OVER_TIME = re.compile(rf"^{re.escape(str(OverTimeError))}:<'([\d.e+]+)'>$")
 _T = TypeVar("_T")
-_LINK_DOWN = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second where it ends during a call
+_LINK_DOWN = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second if it goes down during a call
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
@@ -75,7 +75,7 @@ def _in_place(code: int, words: str, message: Message, sent_as: str) -> Message:
 
 
 class FlowerEngine:
-    """Flower's Grid as `fedge.exchange.engine.Engine`; where Flower has no answer, Ray behind it is asked."""
+    """Flower's Grid as `fedge.exchange.engine.Engine`; if Flower has no answer, Ray is asked."""
 
     in_order = False  # clients of messages pushed at once start in any order
 
@@ -92,12 +92,12 @@ class FlowerEngine:
         self.nodes_come_back = nodes_come_back
         self.if_none_starts = _START_NODES if nodes_come_back else _START_RAY
         self._bound = BoundNodes()
-        self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
-        self._unusable: dict[str, Message] = {}  # id → the error in place of an unreadable reply
+        self._unsent: dict[str, Message] = {}  # id → error in place of its reply
+        self._unusable: dict[str, Message] = {}  # id → error in place of an unreadable reply
         self._given: dict[str, tuple[float, float]] = {}  # id → time of sending, allowed seconds
         self._grid = grid
         self._stopped = stopped or threading.Event()
-        self._failed_at = -_AFTER_FAILURE_S  # when a client last failed
+        self._failed_at = -_AFTER_FAILURE_S  # time of the last failure of a client
         self._ray_was_up = False
         self._core: list[psutil.Process] | None = None  # Ray's processes without which no reply will come
         if nodes_come_back:
@@ -118,7 +118,7 @@ class FlowerEngine:
         """Do nothing: replies stay where Flower keeps them."""
 
     def num_workers(self) -> int:
-        """Clients at work at a time: Ray's workers, once started; in a deployment, its nodes."""
+        """Clients in training at a time: Ray's workers, once started; in a deployment, its nodes."""
         return len(list(self.get_node_ids())) if self.nodes_come_back else num_workers()
 
     def push_due(self, message: Message, due: int) -> str:
@@ -159,10 +159,10 @@ class FlowerEngine:
         return ids
 
     def _sent(self, messages: Sequence[Message]) -> list[str]:
-        """Push messages; returns their ids, empty for those not taken.
+        """Push messages; returns their ids, empty for those that were not accepted.
 
-        Large ones one by one: Flower has all bytes of what it sends at once in memory, twice, and one copy
-        for as long as the arrays live.
+        Large messages are sent one by one: Flower holds all bytes that it sends at once in memory twice, and
+        one copy for as long as the arrays live.
         """
         if not self.nodes_come_back or total_payload_bytes(messages) <= _LARGE_BYTES:
             return list(self._asking(self._grid.push_messages, messages))
@@ -194,7 +194,7 @@ class FlowerEngine:
     def _pulled(self, message_id: str) -> list[Message]:
         """Reply to one message if it has arrived, pulled alone so that its content cannot affect others.
 
-        Pulled together, all replies would be lost if Flower failed to decode one of them.
+        If they were pulled together, all replies would be lost if Flower failed to decode one of them.
         """
         try:
             replies = list(self._asking(self._grid.pull_messages, {message_id}))
@@ -213,7 +213,7 @@ class FlowerEngine:
         """Call Flower; RunError if the run was stopped from outside, or its SuperLink is gone."""
         try:
             return call(*arguments)
-        except BaseException as error:  # Flower's is a BaseException
+        except BaseException as error:  # Flower's exception is a BaseException
             if type(error).__name__ == "RunNotRunningException":
                 raise RunError("the run was stopped from outside, e.g. by flwr stop") from None
             if isinstance(error, RpcError) and error.code() in _LINK_DOWN:
@@ -231,7 +231,7 @@ class FlowerEngine:
         """Do nothing: workers end themselves after `limit_s` seconds (`fedge.client.guarded_app`)."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Reason of a client's failure; Flower passes Ray's exceptions as text, after their class."""
+        """Reason for a client's failure; Flower passes Ray's exceptions as text, after their class."""
         self._failed_at = time.monotonic()
         sent, may_take_s = self._given.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
         reason = reason_of(reply)
@@ -270,7 +270,7 @@ class FlowerEngine:
             self._refuse_dead_core()
 
     def _refuse_dead_core(self) -> None:
-        """Raise RunError if one of Ray's own processes is gone, which Ray itself notices after a minute."""
+        """Raise RunError if one of Ray's own processes has ended, which Ray notices only after a minute."""
         if self._core is None:
             self._core = [p for p in psutil.Process().children() if p.name() in _CORE]
         for process in self._core:
@@ -280,7 +280,7 @@ class FlowerEngine:
             raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
 
     def look_elsewhere(self) -> Elsewhere:
-        """Measurements of a cluster's workers; empty for a Ray of the run's own, below this process."""
+        """Measurements of a cluster's workers; empty for the run's own Ray, below this process."""
         ray = sys.modules.get("ray")
         is_cluster = ray is not None and ray.is_initialized() and not self._core
         return look_elsewhere() if is_cluster else Elsewhere()

@@ -2,7 +2,7 @@
 
 Flower reports neither to its ServerApp. The engine (main thread) may crash while the ServerApp (another
 thread) waits forever for replies. On Ctrl-C, `flwr run` of Flower 1.25 kills this process after 0.25 s, so
-the signal handler must write the manifest's last entries. Private names of Flower are used if present;
+the signal handler must write the last entries of the manifest. Private names of Flower are used if present;
 without them, a run still ends at its time limits.
 """
 
@@ -34,7 +34,7 @@ def stop_event() -> threading.Event | None:
 def catch_interrupts() -> None:
     """Handle SIGINT in Flower's simulation process; no effect in others or outside the main thread.
 
-    Called where the ClientApp is loaded, the only moment at which Flower's main thread runs Fedge's code.
+    Called when the ClientApp is loaded, the only moment at which Flower's main thread runs Fedge's code.
     """
     main_thread = threading.current_thread() is threading.main_thread()
     if not main_thread or federation_of_this_process().num_supernodes == 0:
@@ -54,7 +54,7 @@ def catch_interrupts() -> None:
 def leave_nothing_behind() -> None:
     """Ensure that Flower's simulation process and all its descendants end with `flwr run`.
 
-    No effect in other processes or when repeated. Called where ServerApp and ClientApp are loaded, whichever
+    No effect in other processes or when repeated. Called when ServerApp and ClientApp are loaded, whichever
     comes first: Ray starts after both, so its processes can be identified.
     """
     if federation_of_this_process().num_supernodes > 0 and start_reaper():
@@ -64,6 +64,6 @@ def leave_nothing_behind() -> None:
 
 
 def _end_as_orphan() -> None:
-    """Write that the run has lost its starter, as after a hang-up, and end this process."""
+    """Record that the run has lost its starter, as after a hang-up, and end this process."""
     end_on_signal(signal.SIGHUP)
     leave_now(128 + signal.SIGHUP)

@@ -2,7 +2,7 @@
 
 PyTorch releases the interpreter lock in its kernels, so threads scale with cores, and nothing is serialised.
 Client and server get copies of each other's arrays, so neither can modify the other's, as on other engines.
-Results have the same bits as there (contract C3).
+Results have the same bits as on other engines (contract C3).
 """
 
 import threading
@@ -28,13 +28,13 @@ _RAISED, _GIVEN_UP = (
     2,
     200,
 )  # codes of error replies: Flower's for an exception in a ClientApp, and Fedge's own
-_LEAVE_S = 10.0  # for clients at work when the grid is closed
+_LEAVE_S = 10.0  # wait for working clients when the grid is closed
 
 
 class InProcessGrid(Grid):
     """Grid that delivers messages to one ClientApp, once per node, on `workers` threads.
 
-    As a context manager, it waits a few seconds on exit for clients at work.
+    As a context manager, it waits a few seconds on exit for working clients.
     """
 
     in_order = True
@@ -51,7 +51,7 @@ class InProcessGrid(Grid):
     ) -> None:
         """Grid with nodes for the partitions 0, 1, … of `num_supernodes`, or only for `partitions`."""
         identify_task()
-        is_guarded = isinstance(client_app, GuardedApp)  # once is enough
+        is_guarded = isinstance(client_app, GuardedApp)  # one guard is enough
         self._answer = client_app if is_guarded else partial(answered, client_app)
         self._contexts = {
             partition + 1: Context(
@@ -65,9 +65,9 @@ class InProcessGrid(Grid):
         }
         self._numbers = count(1)
         self._replies: dict[str, Message] = {}
-        self._at_work = 0  # messages without a reply
-        self._failed = False  # whether one has failed since the last wait
-        self._wanted = ""  # the message of `wait_for`
+        self._at_work = 0  # number of messages without a reply
+        self._failed = False  # whether a message has failed since the last wait
+        self._wanted = ""  # id of the message that `wait_for` waits for
         self._wants_any = False  # whether `there_of` waits
         self._put_aside: Callable[[Message], Message] = lambda reply: reply
         self._arrived = threading.Condition()
@@ -104,7 +104,7 @@ class InProcessGrid(Grid):
         self._put_aside = keep
 
     def num_workers(self) -> int:
-        """Clients at work at a time."""
+        """Number of clients in training at a time."""
         return len(self._workers.ids)
 
     def get_node_ids(self) -> Iterable[int]:
@@ -136,12 +136,12 @@ class InProcessGrid(Grid):
             return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:
-        """Give up clients at work for more than `limit_s` seconds; they get error replies."""
+        """Give up clients that work for more than `limit_s` seconds; they get error replies."""
         for message in self._workers.give_up_late(limit_s):
             self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 
     def failure_of(self, reply: Message) -> Failure:
-        """Reason of a client's failure."""
+        """Reason for a client's failure."""
         reason = reason_of(reply)
         limit_s = limit_in(reason) if reply.error.code == _GIVEN_UP else None
         return raised(reason) if limit_s is None else no_reply_within(limit_s)
@@ -186,7 +186,7 @@ class InProcessGrid(Grid):
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """Reply to one message; None if it does not arrive within `timeout_s` seconds.
 
-        Other replies do not wake the waiting thread: while the server works ahead, most are needed later.
+        Other replies do not wake the waiting thread: if the server works ahead, most are needed only later.
         """
         with self._arrived:
             self._wanted = message_id

@@ -26,7 +26,7 @@ from fedge.process.endings.reaper import has_reaper, remove_at_end
 LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # if set, Ray's session folder is kept
 START_S = 900.0  # longer than Ray waits for its own processes, or for a cluster
-_OWN = ("", "local")  # addresses for a Ray of the run's own
+_OWN = ("", "local")  # addresses for a Ray that the run starts
 _TABLE = "options.backend.init-args"
 _SIMULATION = "flwr-simulation"  # program whose process starts Ray in newer Flower versions
 _ENGINE = "flwr.server.superlink.fleet.vce.backend.raybackend"
@@ -50,7 +50,7 @@ def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None
 def refuse_listening_elsewhere(
     init_args: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> None:
-    """Raise ConfigError if a federation's own Ray would be reachable by others, or have a dashboard.
+    """Raise ConfigError if the federation's own Ray would be reachable from outside, or have a dashboard.
 
     Args:
         init_args: as for `attaches`.
@@ -84,7 +84,7 @@ def is_loopback(address: Any) -> bool:
 
 
 def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Start arguments of a Ray of the run's own: `init_args`, on loopback, without dashboard.
+    """Start arguments for the run's own Ray: `init_args`, on loopback, without dashboard.
 
     Raises:
         ConfigError: `init_args` contradict this.
@@ -98,9 +98,9 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
 def session_folder() -> dict[str, str]:
     """Start arguments for a private folder of a Ray's logs and sockets, removed with the run.
 
-    Ray's own folder is open to all accounts; this one's parent is not. Those of runs that were killed with
-    their reapers go first. Empty, for Ray's default, if there is no reaper to remove the folder or the user
-    wants to keep it (`KEEP`).
+    Ray's own folder is open to all accounts; the parent of this one is not. Folders of runs that were killed
+    with their reapers are removed first. Empty, for Ray's default, if there is no reaper to remove the folder
+    or the user wants to keep it (`KEEP`).
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
@@ -128,7 +128,7 @@ def _make_private(parent: Path, name: str) -> Path:
 
 
 def init_args_told() -> dict[str, Any]:
-    """Start arguments of Ray, where Flower passes on fewer than the federation has."""
+    """Start arguments of Ray, if Flower passes on fewer than the federation has."""
     if TOLD not in os.environ:
         return {}
     told = federation_of_this_process().init_args
@@ -141,15 +141,15 @@ def load_ray_engine() -> None:
     Newer Flower versions load it after the apps, too late to change how Ray is started.
     """
     if Path(sys.argv[0] if sys.argv else "").name == _SIMULATION:
-        with suppress(ImportError):  # moved in another Flower, or no Ray: Flower will report it
+        with suppress(ImportError):  # moved in another Flower, or no Ray: Flower reports it
             import_module(_ENGINE)
 
 
 def keep_ray_on_loopback() -> bool:
     """Make every later start of Ray in this process use `own_arguments`; returns whether that holds.
 
-    Flower starts Ray with a federation's arguments only, so this one place covers every federation, however
-    started. False if Ray is not loaded, or already running and thus started by others.
+    Flower starts Ray only with a federation's arguments, so this one place covers every federation, however
+    it is started. False if Ray is not loaded, or already running and thus started by others.
     """
     load_ray_engine()
     ray = sys.modules.get("ray")

@@ -1,6 +1,6 @@
 """Memory, clocks and kernels of a Ray cluster's other machines, queried from idle workers between rounds.
 
-Workers of a Ray of the run's own are descendants of this process and share its clock; they are not queried.
+Workers of the run's own Ray are descendants of this process and share its clock; they are not queried.
 """
 
 import sys
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def look_elsewhere() -> Elsewhere:
-    """Query all idle workers; those without an answer within two seconds are left out."""
+    """Query all idle workers; workers that do not answer within two seconds are left out."""
     workers = free_workers()
     answers = _answers(workers, _measured)
     kernels = Counter(said[2] for said in answers if said)
@@ -75,7 +75,7 @@ def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | Non
 
 
 def _answer(there: Any) -> Any:
-    """A worker's answer; None if it died meanwhile."""
+    """A worker's answer; None if it has died."""
     ray = sys.modules["ray"]
     try:
         return ray.get(there)

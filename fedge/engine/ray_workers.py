@@ -1,8 +1,8 @@
 """Fedge's changes to Flower's Ray workers: dead ones are restarted, and no call history is kept.
 
-Flower 1.25 returns a dead worker to the free ones, where it fails every message. Ray can restart it, but
-Flower does not request that, and the only way to request it is a private attribute of Ray. Its absence in
-another version is reported.
+Flower 1.25 returns a dead worker to the idle ones, where it fails every message. Ray can restart it, but
+Flower does not request that, and the only way to request it is a private attribute of Ray. If another
+version lacks the attribute, that is reported.
 """
 
 import logging
@@ -35,8 +35,8 @@ def keep_no_task_history() -> None:
 def notice_lost_connections() -> None:
     """Make a later Ray check connections to workers that have been silent for 30 s.
 
-    A reply lost while a machine is cut off is noticed only by this check, and Ray's default is five minutes
-    (ray-project/ray, pull request 44612). Set the variables for other times.
+    A reply lost while a machine is disconnected is noticed only by this check, and Ray's default is five
+    minutes (ray-project/ray, pull request 44612). Set the variables for other times.
     """
     for name, milliseconds in _PINGS_MS.items():
         os.environ.setdefault(name, str(milliseconds))

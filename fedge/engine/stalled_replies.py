@@ -1,8 +1,8 @@
 """Replies without content: a node has announced a reply, but sends no part of it.
 
 Flower 1.25 pulls a reply object by object and retries each missing one for up to two hours, serving no other
-node meanwhile. Here a reply is given up after a limited time without any of its parts; other replies are
-delayed by no more than that.
+node meanwhile. Here a reply is given up after a limited time in which no part of it arrives; other replies
+are delayed by no more than that.
 """
 
 import time
@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-STALLED_S = 30.0  # without any part of a reply
+STALLED_S = 30.0  # seconds without any part of a reply
 # modules of Flower's grid and of its object puller, in 1.25 and in 1.41
 _PLACES = (
     ("flwr.server.grid.grpc_grid", "flwr.common.inflatable_utils"),
@@ -22,7 +22,7 @@ _WRAPPED = "_fedge_gives_up"
 
 
 class _StalledError(Exception):
-    """No part of a reply for too long."""
+    """Error: no part of a reply arrived for too long."""
 
 
 def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:

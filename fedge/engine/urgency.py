@@ -1,7 +1,7 @@
-"""Messages by urgency, for a server ahead of a virtual clock on an engine without priorities.
+"""Queue of messages by urgency, for a server ahead of a virtual clock on an engine without priorities.
 
-Flower processes messages in order of arrival. So it gets only as many as keep its workers busy, the earliest
-due first; the others wait here.
+Flower processes messages in order of arrival. So it gets only as many as keep its workers busy, those due
+first; the others wait here.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from typing import Protocol
 
 from flwr.app import Message
 
-_AHEAD = 2  # messages sent per worker: one in work, one waiting
+_AHEAD = 2  # messages sent per worker: one being processed, one waiting
 
 
 class Polled(Protocol):
@@ -39,7 +39,7 @@ class Urgency:
 
         Args:
             engine: engine to send messages to.
-            workers: function that gives the number of clients at work at a time, as currently known.
+            workers: function that returns the number of clients in training at a time, as currently known.
         """
         self._engine = engine
         self._workers = workers

@@ -5,8 +5,8 @@ has restarted it; on a cluster that has lost a machine, there may never be room 
 worker's death, it and every idle worker must answer before getting work; Ray restarts it where and when there
 is room (`fedge.engine.ray_workers`).
 
-Flower counts workers once, when a run begins. Here a grown cluster adds workers: a machine that joins a
-running job gets work as soon as its workers answer, each through a thread of its own.
+Flower counts workers only once, when a run begins. Here a growing cluster adds workers: a machine that joins
+a running job gets work as soon as its workers answer, each through its own thread.
 
 A client over its time limit ends its worker (`fedge.client.guarded_app`). The reason stays on the worker's
 machine; here it is inferred from the elapsed time.
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _BACKEND = "flwr.server.superlink.fleet.vce.backend.raybackend"
 _POOL = "BasicActorPool"
 _LOOK_S = 0.2
-_PATIENCE_S = 60.0  # for the first worker to return when all are gone
+_PATIENCE_S = 60.0  # wait for the first worker to return if all are gone
 _GROW_S = 5.0  # between checks of the cluster's size
 _ENGINE, _WORKER, _EXECUTOR = "flwr.server.superlink.fleet.vce.vce_api", "worker", "ThreadPoolExecutor"
 _MOST_THREADS = 2**16  # limit for the engine, which starts one per worker
@@ -41,10 +41,10 @@ _ACTORS, _SIZE = "flwr.simulation.ray_transport.ray_actor", "pool_size_from_reso
 
 
 class OverTimeError(Exception):
-    """Death of a worker after its client's time limit; as text, the limit in seconds."""
+    """Error: a worker died after its client's time limit; as text, the limit in seconds."""
 
 
-_newest: "weakref.ref[PatientPool] | None" = None  # of this process, which has at most one
+_newest: "weakref.ref[PatientPool] | None" = None  # pool of this process, which has at most one
 
 
 def free_workers() -> list[Any]:
@@ -168,7 +168,7 @@ class PatientPool:
             self._changed.wait(_LOOK_S)
 
     def _look(self) -> None:
-        """Responding workers go back to the pool; the others are asked again."""
+        """Return responding workers to the pool; the others are asked again."""
         ray, aside = _ray(), self._aside
         self._looked, self._aside = time.monotonic(), []
         for actor, answer in aside:
@@ -193,7 +193,7 @@ class _Threads:
         self._work: Callable[[], None] | None = None
 
     def seen(self, work: Callable[[], None]) -> None:
-        """Record the function that such a thread runs."""
+        """Record the function that the engine's threads run."""
         self._work = work
 
     def add(self, count: int) -> None:
@@ -212,9 +212,9 @@ def workers_with_room(client_resources: dict[str, float]) -> int:
 
 
 def use_joining_machines() -> bool:
-    """Let Flower's engine in this process accept workers in mid-run; returns whether this version can.
+    """Make Flower's engine in this process accept workers during a run; returns whether this version can.
 
-    Called where the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
+    Called when the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
     Uses private names of Flower; without them, a joining machine gets no work until a worker dies.
     """
     module = sys.modules.get(_ENGINE)
@@ -232,7 +232,7 @@ def use_joining_machines() -> bool:
 
 
 def use_every_worker() -> bool:
-    """Let Flower's engine in this process have a thread for each worker; returns whether this version can.
+    """Make Flower's engine in this process have a thread per worker; returns whether this version can.
 
     Flower leaves their number to Python: this machine's cores plus four, at most 32. Further workers of a
     cluster, or of a small machine, would get no work. Called before the engine starts its threads; further

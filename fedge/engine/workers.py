@@ -1,4 +1,4 @@
-"""Daemon threads that carry out jobs, the most urgent first, and that replace threads which hang.
+"""Daemon threads that carry out jobs, the most urgent first; threads that hang are replaced.
 
 Python cannot end a thread. A thread whose job takes too long is abandoned and replaced; its later result is
 dropped. As daemons, such threads do not keep the process alive, unlike those of `concurrent.futures`.
@@ -50,7 +50,7 @@ class Workers(Generic[_Job, _Result]):
 
     @property
     def ids(self) -> list[int]:
-        """Native ids of the threads, as of `threading.get_native_id`."""
+        """Native ids of the threads, as from `threading.get_native_id`."""
         return [thread.native_id for thread in self._threads if thread.native_id is not None]
 
     def submit(self, job: _Job, due: int = 0) -> None:
@@ -72,7 +72,7 @@ class Workers(Generic[_Job, _Result]):
             del job, result  # a waiting thread must not hold references
 
     def give_up_late(self, limit_s: float) -> list[_Job]:
-        """Abandon and return the jobs in work for more than `limit_s` seconds."""
+        """Abandon and return the jobs that have been running for more than `limit_s` seconds."""
         late_since = awake() - limit_s
         with self._lock:
             late = {thread: job for thread, (job, began) in self._at_work.items() if began < late_since}
@@ -84,7 +84,7 @@ class Workers(Generic[_Job, _Result]):
         return list(late.values())
 
     def close(self, wait_s: float) -> bool:
-        """Drop the queue, and wait up to `wait_s` seconds for jobs in work; returns whether all ended."""
+        """Drop the queue, and wait up to `wait_s` seconds for running jobs; returns whether all ended."""
         try:
             while True:
                 self._jobs.get_nowait()
