@@ -2,7 +2,7 @@
 
 `run` sets up console, log and tracker. `build` constructs the parts, `carry_out` executes the steps, and
 `announce` prints and records events. `snapshot` writes checkpoints; `ending` ends the run, with the closing
-notes of `remarks`. Inner room: `preparation` reads the configuration, loads the data and opens the run
+notes from `remarks`. Inner room: `preparation` reads the configuration, loads the data and opens the run
 folder, or finds the run to resume and checks it.
 
 Imports only from below: `callbacks`, `trackers`, `report` and rooms below them.

@@ -46,7 +46,7 @@ from hhar.quantity import quantity
 logger = logging.getLogger(__name__)
 
 _MUCH_OF_A_LEAF = 0.4  # total variation; users with all activities reach .05, renamed classes .4
-_LONGEST = 200  # characters of a note on the data that owners tell
+_LONGEST = 200  # characters of a note about the data, as reported by their owners
 _SYNTHETIC = "synthetic data: scores say nothing about people; set data.path to a window file for real ones"
 
 
@@ -54,8 +54,8 @@ class Announcer:
     """Printer and recorder of one run, from its start to its final table.
 
     Attributes:
-        remarks: repeated at the end of the run.
-        table: function that gives the lines of the final table, as of the newest round.
+        remarks: remarks printed again at the end of the run.
+        table: function that returns the lines of the final table, up to the newest round.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Announcer:
         """Announcer of a run.
 
         Args:
-            grid: the engine; it may know the workers that clients run on.
-            plan: the run's plan; its clock is charged "record" and "report".
+            grid: the engine, which may know the workers that clients run on.
+            plan: the run's plan; its clock is charged with "record" and "report".
             recorder, console, tracking: outputs.
         """
         self._grid = grid
@@ -83,7 +83,7 @@ class Announcer:
         self.table: Callable[[], Sequence[str]] = list
 
     def resumed(self, found: Resumption) -> None:
-        """Print and log where the run resumes."""
+        """Print and log the point at which the run resumes."""
         for note in found.notes:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)
@@ -147,7 +147,7 @@ class Announcer:
 
         Args:
             devices: "cpu" or a GPU's name → number of clients.
-            chosen: "name" of the device that train.device auto has taken, and "why"; empty for no choice.
+            chosen: "name" of the device chosen by train.device auto, and "why"; empty if there was no choice.
         """
         if chosen:
             self._recorder.update_manifest(device=dict(chosen))
@@ -190,7 +190,7 @@ class Announcer:
         return max(1, torch.cuda.device_count()) if torch is not None else 1
 
     def kernel(self, kernel: Kernel) -> None:
-        """Record the kernel of CPU steps; print why PyTorch replaces the native step where it does.
+        """Record the kernel of CPU steps; if PyTorch replaces the native step, print the reason.
 
         With train.kernel auto, the default, the reason is printed once and not repeated at the end.
         """
@@ -221,7 +221,7 @@ class Announcer:
         config = self._plan.config
         known = known_per_leaf(sizes, config.partition.unseen_clients)
         self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
-        afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # others: count all clients
+        afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # others count all clients
         drawn = [
             (num_training(config, count, leaf=leaf) if afresh else count, count)
             for leaf, count in enumerate(known)
@@ -241,17 +241,17 @@ class Announcer:
         self._account = account
 
     def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
-        """Print the groups too small to detect with leaves of these sizes, where clustering tests deals."""
+        """Print the groups too small to detect with leaves of these sizes, if clustering tests deals."""
         config, cluster = self._plan.config, self._plan.config.cluster
         of = config.hierarchy.leaves_said
-        if config.asynchrony.is_on:  # on the virtual clock the cloud compares its children of any tier
+        if config.asynchrony.is_on:  # on the virtual clock, the cloud compares its children of any tier
             sizes, of = sizes_of_branches(config.hierarchy, sizes), config.hierarchy.children_said(0)
         line = out_of_reach(cluster.level, sizes, of) if cluster.deals else None
         if line is not None:
             self._note([line])
 
     def _say_that_classes_differ(self, gap: float) -> None:
-        """Print a warning if class shares differ much between leaves, where clustering tests deals."""
+        """Print a warning if class shares differ much between leaves, and clustering tests deals."""
         if self._plan.config.cluster.deals and gap > _MUCH_OF_A_LEAF:
             self._note([
                 f"leaves hold other shares of the classes (total variation up to {gap:.2f}): the test of "
@@ -264,7 +264,7 @@ class Announcer:
         self._tracking.start(self._recorder.manifest)
 
     def accounted(self, result: RoundResult) -> RoundResult:
-        """A global round with the privacy spent so far, if it is counted."""
+        """A global round with the privacy spent so far, if privacy is accounted for."""
         if self._account is None:
             return result
         result = replace(result, epsilon_spent=self._account.spent(result.releases))
@@ -277,8 +277,8 @@ class Announcer:
         """Record and print one global round; the time spent here is charged to the next round.
 
         Args:
-            result: as of `accounted`.
-            laps: its seconds, phase by phase.
+            result: result from `accounted`.
+            laps: phase → its seconds.
         """
         elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
         clocks = {machine: MachineClock(name=name) for machine, name in self._nodes.names.items()}

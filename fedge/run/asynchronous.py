@@ -92,7 +92,7 @@ class AsynchronousSteps(Steps):
     _running: tuple[Procedure, Population]
     _owners: np.ndarray
     _shares: np.ndarray
-    _expected: int | None = None  # jobs, if known
+    _expected: int | None = None  # number of jobs, if known
     _memories: MemoryKeeper | MemoriesElsewhere | None = None
 
     def _take_told(
@@ -101,7 +101,7 @@ class AsynchronousSteps(Steps):
         """Use the owners' descriptions of their windows; each owner is one device and one user.
 
         Raises:
-            ConfigError: a rule needs class shares, which owners do not tell.
+            ConfigError: a rule needs class shares, which owners do not report.
         """
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
@@ -236,7 +236,7 @@ class AsynchronousSteps(Steps):
         ]  # fmt: skip
 
     def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
-        """Store of large models in files; used only where server and clients are one process."""
+        """Store of large models in files; used only if server and clients are one process."""
         plan, config = self._plan, self._plan.config
         aside = Aside(plan.shared)
         if plan.shared.in_one_process:
@@ -280,7 +280,7 @@ class AsynchronousSteps(Steps):
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
 
     def _say(self, who: Population) -> None:
-        """Print the clock's settings, and note any facts that rules learn about clients beside models."""
+        """Print the clock's settings, and note facts that rules learn about clients besides models."""
         config = self._plan.config
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
@@ -363,7 +363,7 @@ class AsynchronousSteps(Steps):
     def _on_evaluation(
         self, procedure: Procedure, result: RoundResult, row: VersionRow, laps: dict[str, float]
     ) -> bool:
-        """Announce and checkpoint an evaluation; True to end the run after it."""
+        """Announce and checkpoint an evaluation; returns True to end the run after it."""
         note_progress()
         callbacks = self._callbacks
         assert isinstance(self._recorder, DeviceRecorder)
@@ -388,7 +388,7 @@ class AsynchronousSteps(Steps):
         return is_last
 
     def _traced(self, who: Population) -> frozenset[int]:
-        """Devices whose jobs are listed in a table."""
+        """Devices whose jobs are written to a table."""
         return traced(sorted(who.windows), self._plan.config.devices.traced)
 
     def _write_job(self, who: Population, row: JobRow) -> None:
@@ -414,10 +414,10 @@ def algorithms_of(
     """State of the clients' algorithm at each leaf; None if the options are the whole algorithm.
 
     Args:
-        plan: of the run.
-        who: its devices.
-        model: of the run's kind.
-        trainable: its entries that train.
+        plan: plan of the run.
+        who: devices of the run.
+        model: any model of the run.
+        trainable: trainable entries of the model.
     """
     make, train = algorithm_maker(plan), plan.config.train
     made = [make(model, trainable) for _ in range(who.leaves)]
@@ -440,7 +440,7 @@ def sweep_memories(
 ) -> None:
     """Remove versions of memories that neither a checkpoint nor a running job needs.
 
-    When the run is over, nobody takes in what jobs under way make.
+    When the run is over, results of running jobs are not used.
     """
     if keeper is not None and procedure.algorithms is not None:
         read, made = versions_in_use(procedure.under_way)
@@ -468,9 +468,9 @@ def owners_of(deal: Deal) -> np.ndarray:
 
 
 def shared_windows(deal: Deal) -> str | None:
-    """Remark on training windows that several devices share; None if all differ.
+    """Remark on training windows shared by several devices; None if all differ.
 
-    Devices take windows of their neighbours where users have fewer than `devices.least-windows`.
+    Devices take windows of their neighbours if users have fewer than `devices.least-windows`.
     """
     parts = [train for train, _, _ in deal.partition.clients if len(train)]
     held, different = sum(map(len, parts)), len(np.unique(np.concatenate(parts))) if parts else 0

@@ -75,25 +75,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Inputs from which the parts of a run are constructed.
+    """Inputs for constructing the parts of a run.
 
     Attributes:
         config: the run's configuration.
-        seed: the seed in force.
+        seed: the run's seed.
         folder: the run folder.
         data_folder: folder of the clients' windows.
         shared: store of large states in files.
-        clock: charged throughout a round.
-        handed_out: location of the windows for clients on other machines; empty where they read
+        clock: clock charged throughout a round.
+        handed_out: location of the windows for clients on other machines; empty if they read
             `data_folder`.
-        owners_scale: scale of windows that clients own; None where the server has them.
+        owners_scale: scale of windows that clients own; None if the server has the windows.
         options: the run's options as JSON, for clients started with others; empty otherwise.
-        behind: writes checkpoints while clients are at work.
-        form: form of the algorithm's messages; None where the options determine it.
-        memories: memories of clients on other machines; None where the run folder has them.
-        local_steps: steps of every client in a leaf round, in place of epochs; 0 for epochs.
-        kernel: kernel of all clients' steps, as sent to them; empty where the options determine it.
-        taught: (clients, C) training windows of each class; None where they were not counted.
+        behind: writes checkpoints while clients are training.
+        form: form of the algorithm's messages; None if the options determine it.
+        memories: memories of clients on other machines; None if they are in the run folder.
+        local_steps: steps of every client in a leaf round, instead of epochs; 0 for epochs.
+        kernel: kernel of all clients' steps, as sent to them; empty if the options determine it.
+        taught: (clients, C) training windows of each class; None if they were not counted.
     """
 
     config: Config
@@ -130,7 +130,7 @@ def build_strategy(
         clients: the run's clients.
         dealt: windows of each client.
         clients_per_leaf: number of clients of each leaf, in order.
-        shape: sizes that the model is built from.
+        shape: sizes from which the model is built.
         on_round: called with every round's result and laps.
         hooks: receive events of a round.
         make_port: factory of the port to the leaf servers.
@@ -143,7 +143,7 @@ def build_strategy(
     state, frozen = start_of(plan, model)
     trainable, variances = parameter_names(model), variance_names(model, shape.input_shape, shape.tokens)
     leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variances, algorithm_maker(plan))
-    at_clients = len(clients) if make_port is RoutedLeaves else 0  # others' models stay at their leaf servers
+    at_clients = len(clients) if make_port is RoutedLeaves else 0  # other models stay at their leaf servers
     prepare_sharing(plan, clients, leaves, config.transfer.spills_by_memory, at_clients)
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
     branches = servers_over(config, leaves, own_layers)
@@ -208,7 +208,7 @@ def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
     """Speeds of clients as devices; None if rounds are not timed by devices."""
     if not config.devices.time_rounds:
         return None
-    from fedge.devices.pace import pace_of  # slow import, needed by few runs
+    from fedge.devices.pace import pace_of  # slow import, rarely needed
 
     known = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
     everybody = sorted({*known, *(client for leaf in leaves for client in leaf.unseen_clients)})
@@ -220,7 +220,7 @@ def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State
 
     Args:
         plan: the run's plan.
-        shape: sizes that the model is built from.
+        shape: sizes from which the model is built.
         dealt: windows of each client.
         frozen: frozen entries, which exchanged models lack.
     """
@@ -236,10 +236,10 @@ def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State
 
 
 def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Sequence[Leaf]) -> Truth | None:
-    """Function: round of a server → true group of each of its leaves; None where groups are unknown.
+    """Function: round of a server → true group of each of its leaves; None if groups are unknown.
 
     Args:
-        config: its section `hierarchy` is read.
+        config: configuration, of which the section `hierarchy` is read.
         truth: global round → true group of each leaf of the run.
         path: path of the server.
         leaves: leaves below the server, in order.
@@ -261,7 +261,7 @@ def cloud_rule(
     """Factory of the rule that combines models at a tier of servers; None for their weighted mean.
 
     Args:
-        config: its section `cloud` is read.
+        config: configuration, of which the section `cloud` is read.
         trainable: trainable entries of a model.
         variances: its non-negative entries.
         tier: 0 for the root.
@@ -330,7 +330,7 @@ def make_leaves(
 
 
 def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
-    """Factory of the clients' algorithm's state at a leaf; None for algorithms without any."""
+    """Factory of the state of the clients' algorithm at a leaf; gives None for algorithms without state."""
     form = plan.form
     if form is None:
         return lambda state, trainable: None
@@ -347,16 +347,16 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
 
 
 def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: Sequence[int]) -> list[str]:
-    """Notes on scores and groups that go by entries of the model that clients keep; none where none do.
+    """Notes on scores and groups that depend on entries of the model kept by clients; empty if none do.
 
     Args:
         plan: the run's plan, with the form of clients' messages.
-        state: a model of the run.
-        names: its trainable entries, in layer order.
+        state: any model of the run.
+        names: trainable entries of the model, in layer order.
         clients: training clients per leaf.
     """
     form = plan.form
-    if form is None or form.plain or leaf_part_of(plan.config.train).combines():  # a leaf may make them
+    if form is None or form.plain or leaf_part_of(plan.config.train).combines():  # a leaf may create them
         return []
     notes = [compares_what_stays(plan.config, state, names, clients, form.entries)]
     if form.own:
@@ -376,7 +376,7 @@ def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: 
 def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
     """Whether all clients must send updates for comparing leaves, and on how many windows each.
 
-    They need not where all train in the first leaf round, on about equally many windows.
+    They need not if all train in the first leaf round, on about equally many windows.
     """
     even = even_windows([count for leaf in leaves for count in leaf.train_samples.values()])
     some = CLIENT_SELECTIONS.is_own(config.hierarchy.selection) or any(
@@ -386,14 +386,14 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
 
 
 def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, even: int) -> None:
-    """Raise ConfigError where a method asks all clients for a further update, which their noise protects.
+    """Raise ConfigError if a method asks all clients for a second update, which noise must protect.
 
-    It would have the noise of the first one, so the difference of both would have none.
+    It would have the same noise as the first one, so the difference of both would have none.
 
     Args:
-        kind: of privacy.
-        cluster: the cloud's, or a region's.
-        even: as of `evidence_asked`.
+        kind: kind of privacy.
+        cluster: options of the cloud, or of a region.
+        even: number of windows, from `evidence_asked`.
     """
     is_noised = any(sent.mark(kind) is Mark.NOISED for sent in NEEDS["updates"].sent.values())
     if is_noised and cluster.enabled and "updates" in method_named(cluster).needs(cluster):
@@ -445,19 +445,19 @@ def prepare_sharing(
     by_memory: bool = False,
     at_clients: int | None = None,
 ) -> None:
-    """Decide whether large states go through files.
+    """Decide whether large states are stored in files.
 
     There are two control variates per leaf and one per client, plus one that replaces another. SCAFFOLD on
-    two levels adds its correction, and twice the sum of control and correction. Controls last as long as the
-    run, so they always go through files.
+    two levels adds its correction, and twice the sum of control and correction. Control variates live as
+    long as the run, so they are always stored in files.
 
-    Where no client sees a file of the server, as on other machines, the server keeps its own in them.
+    Clients on other machines see no file of the server; the server then uses files only for its own states.
 
     Args:
         plan: the run's plan.
         clients: the run's clients.
         leaves: leaves at this server.
-        by_memory: whether models may stay in free memory, where this process alone uses the files.
+        by_memory: whether models may stay in free memory, if only this process uses the files.
         at_clients: clients whose models are stored here; all by default.
     """
     if not clients.any_shares:
@@ -482,11 +482,11 @@ def prepare_sharing(
 
 
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:
-    """Largest number of models that the files of a round hold at once.
+    """Largest number of models in the files of a round at one time.
 
-    Counted are every client's model and, per leaf, its start, its own, the offered and the other served ones.
-    A trial of new groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The
-    cloud's own models count twice while they follow the leaves.
+    Counted are every client's model and, per leaf, its starting model, its own, the offered and the other
+    served models. A trial of new groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of
+    its drift. The cloud's own models count twice while they follow the leaves.
     """
     cluster = config.cluster
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)

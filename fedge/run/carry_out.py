@@ -61,7 +61,7 @@ from fedge.training.kernels import TORCH
 from fedge.training.schedule import local_steps
 from hhar.quantity import quantity
 
-_MOST_NAMED = 10  # clients named in a line
+_MOST_NAMED = 10  # clients named in one line
 
 
 class Steps:
@@ -82,8 +82,8 @@ class Steps:
         Args:
             grid: the engine, connected to the clients.
             plan: plan of the run's parts.
-            prepared: prepared inputs, with the data where they are loaded.
-            opened: the run folder, with the run to resume if there is one.
+            prepared: prepared inputs, with the data if they are loaded.
+            opened: the run folder, with the run to resume, if any.
             recorder: recorder of the run.
             console: shows the step in progress.
             announcer: prints and records events.
@@ -99,16 +99,16 @@ class Steps:
         self._strategy: HierarchicalStrategy | None = None
         self._kept: KeptModels
         self._callbacks: Callbacks | None = None
-        self._fingerprint = ""  # of the data
-        self._card: Card | None = None  # the models' description of themselves
+        self._fingerprint = ""  # fingerprint of the data
+        self._card: Card | None = None  # description stored with the models
         self._frozen: Mapping[str, np.ndarray] = {}  # frozen entries of all models
         self._told: Mapping[int, WindowsReport] | None = (
             None  # descriptions by clients with their own windows
         )
-        self._global_round = 0  # the last finished one
+        self._global_round = 0  # last finished global round
 
     def carry_out(self) -> None:
-        """Find clients, deal data, train all global rounds, and write the final models."""
+        """Find clients, partition the data, train all global rounds, and write the final models."""
         try:
             self._carry_out()
         except BaseException as error:
@@ -117,7 +117,7 @@ class Steps:
             raise
 
     def _carry_out(self) -> None:
-        """Clean up after an earlier attempt, find the clients, deal their windows, and train."""
+        """Clean up after an earlier attempt, find the clients, partition the data, and train."""
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
@@ -186,7 +186,7 @@ class Steps:
         return last
 
     def _finish(self, callbacks: Callbacks) -> None:
-        """Announce how the run has ended."""
+        """Announce how the run ended."""
         if callbacks.stop:
             self._announcer.stopped(callbacks.stop)
         status = "partial" if self._announcer.remarks.any_failed else "completed"
@@ -244,7 +244,7 @@ class Steps:
             self._callbacks.end_run(EndedRun(status, self._global_round, reason))
 
     def _clear_away(self) -> None:
-        """Print the round from which a run resumes, and remove unfinished files of its last attempt."""
+        """Print the round from which a run resumes, and remove unfinished files of the last attempt."""
         found = self._opened.resumption
         if found is None:
             return
@@ -277,7 +277,7 @@ class Steps:
         return clients
 
     def _go_without(self, clients: Clients) -> None:
-        """Note which clients are missing, if the run begins without some."""
+        """Note the missing clients, if the run begins without some."""
         if not clients.away:
             return
         if isinstance(self._grid, LeafEngine):
@@ -331,7 +331,7 @@ class Steps:
     def _take_told(
         self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
-        """Use the owners' descriptions of their windows, by partition id; the result is as of `_deal`."""
+        """Use the owners' descriptions of their windows, by partition id; returns the same as `_deal`."""
         plan = self._plan
         data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
@@ -354,7 +354,7 @@ class Steps:
         return MemoriesElsewhere(name, self._plan.config.checkpoint.keep)
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep facts of the windows that are needed after they are freed."""
+        """Keep facts about the windows that are needed after they are freed."""
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
         """Restore the checkpoint to resume, or write the first; returns the number of global rounds done."""
@@ -397,7 +397,7 @@ class Steps:
             Whether the run is to end after it.
         """
         note_progress()
-        self._plan.behind.finish()  # a round without an exchange has not waited for it yet
+        self._plan.behind.finish()  # a round without an exchange has not yet waited for it
         self._plan.clock.lap("checkpoint")
         assert self._snapshots is not None
         assert self._callbacks is not None
@@ -415,7 +415,7 @@ class Steps:
         for name in self._kept.after(result):
             self._write_models(name)
         self._snapshots.after(result.global_round, self._announcer.table, is_last)
-        if isinstance(self._grid, LeafEngine):  # leaf servers forget older models with the next order
+        if isinstance(self._grid, LeafEngine):  # leaf servers forget older models at the next order
             self._plan.behind.finish()
         self._plan.clock.lap("checkpoint")
         return is_last
@@ -428,14 +428,14 @@ def decided(
     result: RoundResult,
     laps: dict[str, float],
 ) -> tuple[RoundResult, dict[str, float]]:
-    """A round's result and laps after its callbacks' decision, with all steps of a last one if it is.
+    """A round's result and laps after its callbacks' decision, including the extra steps of a last round.
 
     Args:
-        strategy: has carried it out.
-        callbacks: to be called.
-        accounted: enters the privacy spent.
-        result: without the steps that only a last round has.
-        laps: seconds, phase by phase.
+        strategy: strategy that carried it out.
+        callbacks: callbacks to call.
+        accounted: function that adds the privacy spent.
+        result: result without the steps that only a last round has.
+        laps: phase → its seconds.
     """
     callbacks.end_round(result, sum(laps.values()))
     if not callbacks.is_ending:
@@ -461,7 +461,7 @@ def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
 
 
 def _number_of_clients(config: Config, found: Resumption | None, manifest: Mapping[str, Any]) -> int:
-    """Number of clients by options, federation, or the run to resume; 0 to use what most nodes report."""
+    """Number of clients from options, federation, or the run to resume; 0 to use what most nodes report."""
     if isinstance(config.clients, int):
         return config.clients
     if simulated := int(manifest["federation"].get("num-supernodes", 0)):

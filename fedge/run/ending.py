@@ -43,7 +43,7 @@ class Outcome:
     exit_code: int = exits.COMPLETED
 
     def last_line(self, host: str) -> str:
-        """Last line of a deployment's server, from which `fedge run` reads the exit code."""
+        """Last line printed by a deployment's server, from which `fedge run` reads the exit code."""
         place = self.folder or "(no run folder)"
         return f"fedge: run {self.status}, exit code {self.exit_code}: {host}:{place}"
 
@@ -62,7 +62,7 @@ class Ending:
     ) -> None:
         self._recorder = recorder
         self._resume_words = resume_words  # further arguments of the command that resumes the run
-        self._of_script = of_script  # whether a part of the run is code of a script, which no command has
+        self._of_script = of_script  # whether a part of the run is code from a script, which no command has
         self._console = console
         self._clean_up = clean_up
         self._owns_process = owns_process
@@ -74,7 +74,7 @@ class Ending:
             work()
             return self.succeed(remarks)
         except BaseException as error:
-            with exits.uninterrupted():  # a second Ctrl-C waits until that is written and said
+            with exits.uninterrupted():  # a second Ctrl-C waits until the end is written and printed
                 reason = _reason(error)
                 if _says_all(error):
                     logger.error("the run failed: %s", reason)
@@ -89,14 +89,14 @@ class Ending:
         """End the run as failed."""
         try:
             outcome = self._write("failed", exit_code, reason=reason)
-        except RecordError:  # disk full: removing temporary files makes room
+        except RecordError:  # disk full: removing temporary files frees space
             self._clean_up()
             try:
                 outcome = self._write("failed", exit_code, reason=reason)
             except RecordError as error:
                 self._say(f"fedge: {error}")
                 outcome = Outcome("failed", self._recorder.folder, reason, exit_code)
-        if outcome.status == "failed":  # else all is done, and only its last lines were interrupted
+        if outcome.status == "failed":  # otherwise all is done, and only the last lines were interrupted
             self._tell(outcome)
         return outcome
 
@@ -110,7 +110,7 @@ class Ending:
             self._say(line)
 
     def _failure(self, reason: str, exit_code: int) -> list[str]:
-        """Lines on the run as a failed one."""
+        """Lines about the run as a failed one."""
         folder = self._recorder.folder
         return failure_lines(folder, reason, exit_code, self._resume_words, self._of_script)
 
@@ -158,7 +158,7 @@ class Ending:
 def failure_lines(
     folder: Path, reason: str, exit_code: int, resume_words: str = "", of_script: bool = False
 ) -> list[str]:
-    """Lines on a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
+    """Lines about a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
     lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
     if "fedge resume" not in reason and checkpoints(folder / FOLDER):
         when = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
@@ -180,7 +180,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Reason of a failure, in one line."""
+    """Reason for a failure, in one line."""
     interrupted = exits.interrupted_by(error)
     if interrupted:
         return interrupted.reason
@@ -192,4 +192,4 @@ def _reason(error: BaseException) -> str:
             f"the run folder could not be written ({where}{error.strerror or error}); {remedy(error)}, "
             f"or choose another runs-dir"
         ).replace("\n", " ")
-    return own_error(error)  # with its place, where that is in the user's code
+    return own_error(error)  # with its place, if that is in the user's code

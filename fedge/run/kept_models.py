@@ -1,7 +1,7 @@
 """Models kept beside the final ones: of chosen rounds, and the best by validation score.
 
 Files are written before their round's checkpoint. A run resumed from an older checkpoint writes them again
-with the same bytes, and never lacks the model that its tables show as best.
+with the same bytes, and always has the model that its tables show as best.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ class KeptModels:
         self._table = folder / GLOBAL.path
         self._score = score
         self._best: float | None = None  # merit; None before the first
-        self._is_new = True  # nothing was read yet
+        self._is_new = True  # nothing has been read yet
 
     def after(self, result: RoundResult) -> list[str]:
         """Names under which to keep the models of a round; empty for most rounds.
 
-        The best round has the best mean validation score over clients; test windows are never used. The
-        earliest of equal rounds is kept.
+        The best round has the best mean validation score over clients; test windows are never used. Of equal
+        rounds, the earliest is kept.
         """
         names = [str(result.global_round)] * (result.global_round in self._config.rounds)
         if self._config.keeps_best:

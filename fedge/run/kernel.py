@@ -1,8 +1,8 @@
-"""Kernel of a run's steps: one for all training processes, so bits agree wherever a client runs.
+"""Kernel of a run's steps: one for all training processes, so that bits agree wherever a client runs.
 
-Kernels differ in last bits (docs/native.md). Every client lists the kernels of its process at its first call;
-on a Ray cluster every worker does. The best kernel common to all is chosen and sent to clients with their
-messages.
+Kernels differ in the last bits (docs/native.md). Every client lists the kernels of its process in its first
+reply; on a Ray cluster, every worker does. The best kernel common to all is chosen and sent to clients with
+their messages.
 """
 
 import os
@@ -56,7 +56,7 @@ def kernel_of_run(
     Args:
         plan: the run's plan.
         shape: sizes that the model is built from.
-        devices: devices of clients, "cpu" or names of GPUs; empty where unknown.
+        devices: devices of clients, "cpu" or names of GPUs; empty if unknown.
         offers: kernels of the training processes, without this one.
         before: kernel of a resumed run, kept if all can use it.
 
@@ -83,7 +83,7 @@ def kernel_of_run(
 
 
 def shared(offers: Iterable[KernelOffer], wanted: str) -> list[str]:
-    """Kernels common to all offers, best first; "auto" leaves out the slow plain kernel unless it is named.
+    """Kernels common to all offers, best first; "auto" excludes the slow plain kernel unless it is named.
 
     >>> shared([KernelOffer(("amx", "avx512", "plain"), "a"), KernelOffer(("avx512", "plain"), "b")], "auto")
     ['avx512']

@@ -1,4 +1,4 @@
-"""A remark on networks of a user's that return probabilities to a loss that expects logits."""
+"""Remark on a user's network that returns probabilities to a loss that expects logits."""
 
 from fedge.config.registers.parts import MODELS, OF_THE_TASK
 from fedge.data.prepared import DataShape
@@ -10,9 +10,9 @@ _APPLIED = {"class": "softmax", "classes": "a sigmoid"}  # kind of answer → fu
 
 
 def logits_remark(plan: RunPlan, shape: DataShape) -> str:
-    """One line if an own network ends with softmax or a sigmoid, although its loss applies one; else empty.
+    """One line if a user's network ends with softmax or a sigmoid, although its loss applies one; else empty.
 
-    Such a network trains, but slowly and to lower scores, so it is easily taken for a weak method.
+    Such a network trains, but slowly and to lower scores, so it is easily mistaken for a weak method.
     """
     train = plan.config.train
     if not MODELS.is_own(train.model) or train.loss != OF_THE_TASK:

@@ -1,4 +1,4 @@
-"""Site of a leaf server for a run whose clients are SuperNodes with windows of their own.
+"""Site of a leaf server for a run whose clients are SuperNodes that own their windows.
 
 The leaf server never sees a window: it asks its clients for descriptions, sends these to the cloud, and
 receives the common scale. Clients receive a run's options in messages, because all runs of a cloud are a
@@ -43,7 +43,7 @@ class NodeSites:
             folder: the leaf server's folder; each run has a folder in it.
             leaf: number of the leaf.
             engine: connection to the leaf's clients.
-            trust_code: trust the code that a run's options name.
+            trust_code: whether to trust the code that a run's options name.
         """
         self._trust_code = trust_code
         self._folder = folder
@@ -54,7 +54,7 @@ class NodeSites:
     def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
         """Partition id → description of the client's windows, as text; and the kernels common to all clients.
 
-        With `guard.start-clients`, of those alone that come in time: the cloud knows how many are enough.
+        With `guard.start-clients`, only clients that reply in time: the cloud knows how many are enough.
 
         Args:
             facts: the run's facts, sent by the cloud.
@@ -112,11 +112,11 @@ class NodeSites:
         refuse_code_of_cloud(config, self._folder, self._trust_code, facts.get("parts", {}))
 
     def _clients(self, facts: Mapping[str, Any], told: Mapping[int, WindowsReport]) -> Clients:
-        """The clients found by `tell`.
+        """Clients found by `tell`.
 
-        A restarted leaf server finds them again, and so does a server with a client of which the cloud's
-        information differs: absent ones are known by its checkpoint, and clients without which the run began
-        are unknown.
+        A restarted leaf server finds them again. So does one whose information about a client differs from
+        the cloud's: the cloud's checkpoint knows absent clients, and clients without which the run began are
+        unknown.
         """
         found, self._found = self._found, None
         if found is not None and found[0] == _question(facts) and told.keys() == (found[1].told or {}).keys():
@@ -133,6 +133,6 @@ class NodeSites:
 
 
 def _question(facts: Mapping[str, Any]) -> Question:
-    """Question to nodes at their first call in a run."""
+    """Question to nodes in their first message of a run."""
     options = json.dumps(facts["config"], sort_keys=True)
     return Question("", int(facts["seed"]), options, parts=facts.get("parts", {}))

@@ -1,8 +1,8 @@
-"""Window files that a leaf server reads for a cloud: only the one that its own user names.
+"""Window files that a leaf server reads for a cloud: only the file named by its own user.
 
 Options come from the cloud. A path among them would let the cloud probe which files this machine has and
-their content, so none is opened. `fedge leaf --data` names the file, and its fingerprint must be that of the
-cloud's data. Data generated in the process (the synthetic set, digits, trusted code) need no file.
+what they contain, so none is opened. `fedge leaf --data` names the file, and its fingerprint must match that
+of the cloud's data. Data generated in the process (the synthetic set, digits, trusted code) need no file.
 """
 
 from dataclasses import replace
@@ -15,11 +15,11 @@ from fedge.config.registers.traits import FILES
 
 
 def with_own_files(config: Config, own: str) -> Config:
-    """A cloud's configuration with this machine's window file in place of the cloud's.
+    """A cloud's configuration with this machine's window file instead of the cloud's.
 
     Args:
         config: configuration sent by the cloud.
-        own: this machine's `data.path`, in the same form; empty where none is named.
+        own: this machine's `data.path`, in the same form; empty if none is given.
 
     Raises:
         ConfigError: the cloud names a file, and `own` is empty.

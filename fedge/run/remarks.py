@@ -13,7 +13,7 @@ from fedge.records.tables.server_table import path_text
 from fedge.rounds.measurements.results import RoundResult
 from hhar.quantity import quantity
 
-_MOST_CHANGES = 6  # of reported clusters
+_MOST_CHANGES = 6  # number of reported cluster changes
 _WHOLE, _NUMBER, _LINE = (int,), (int, float), (str,)
 _FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # types: own, keys', values'
     "_cluster_counts": (list, (), _NUMBER), "_similarities": (list, (), _NUMBER),
@@ -38,17 +38,17 @@ class Remarks:
         self._cluster_counts: list[float] = []  # smallest and largest
         self._similarities: list[float] = []  # smallest and largest
         self._num_leaves = 0  # children of the cloud
-        self._num_above_leaves = 0  # of them as far as they are no leaves
+        self._num_above_leaves = 0  # of these, servers other than leaves
         self._accepted = self._rejected = 0
         self._failed: dict[int, str] = {}
         self._notes: list[str] = []
         self._kept_model: dict[int, int] = {}
         self._empty: dict[int, int] = {}  # leaf → global rounds without clients
-        self._changes: list[str] = []  # of clusters
+        self._changes: list[str] = []  # changes of clusters
         self._skipped: dict[str, int] = {}  # reason for an unchanged grouping → number of cloud steps
-        self._lowest_p: list[float] = []  # of all tests for groups
+        self._lowest_p: list[float] = []  # smallest p-value of all tests for groups
         self._failed_trials = 0
-        self._best_failed: list[float] = []  # largest gain of a failed trial, in a list
+        self._best_failed: list[float] = []  # largest gain of a failed trial, as a list
         self._rule_failed: list[int] = []  # first global round in which cloud.rule failed, and their number
         self.on_privacy = ""
 
@@ -87,7 +87,7 @@ class Remarks:
             self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
 
     def note(self, line: str) -> None:
-        """Add a remark verbatim."""
+        """Add a remark unchanged."""
         self._notes.append(line)
 
     def facts(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Remarks:
         return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore a state of `facts`.
+        """Restore the state from `facts`.
 
         Raises:
             ValueError: `facts` has another form.
@@ -139,7 +139,7 @@ class Remarks:
         return found + [self.on_privacy] * bool(self.on_privacy) + self._notes
 
     def _on_clusters(self) -> list[str]:
-        """Remarks on the effect of clustering, or its absence."""
+        """Remarks on the effect of clustering, or on its absence."""
         found = self._changes
         if len(found) > _MOST_CHANGES:
             found = [
@@ -209,7 +209,7 @@ def changes_of(result: RoundResult) -> list[str]:
 
 
 def _worth_of_split(event: GroupEvent, tests: Sequence[Mapping[str, Any]]) -> str:
-    """The p-value of the cut that split a cluster, in words; empty unless the deal test made the cut."""
+    """The p-value of the cut that split a cluster, in words; empty unless a deal test made the cut."""
     first, *rest = (set(cluster) for cluster in event["after"])
     cuts = [
         test

@@ -59,7 +59,7 @@ def run(
 ) -> Outcome:
     """Carry out a run and leave its run folder behind.
 
-    A user's error ends in one line on the terminal, never in a traceback; run.log has the details.
+    A user error ends in one line on the terminal, never in a traceback; run.log has the details.
 
     Args:
         grid: the engine, connected to the clients.
@@ -71,7 +71,7 @@ def run(
         prepared: inputs already prepared from `run_config` in this process; None to prepare them here.
 
     Raises:
-        ConfigError: the run is refused, for a caller that prepared it, who says so as of its own refusals.
+        ConfigError: the run is refused, if the caller prepared it and so reports refusals itself.
     """
     is_told_by_caller = prepared is not None
     with ExitStack() as beginning:
@@ -104,7 +104,7 @@ def run(
 
 
 def refuse_other_clock(config: Config, grid: Engine) -> None:
-    """Raise ConfigError for a run on a clock with leaf servers as processes, which work in rounds only."""
+    """Raise ConfigError for a run on a clock with separate leaf servers, which work only in rounds."""
     if config.asynchrony.is_on and not isinstance(grid, LookAheadEngine):
         raise ConfigError(
             f"asynchrony.rule {config.asynchrony.rule} needs clients in this process, on Ray or on "
@@ -162,12 +162,12 @@ class _Surroundings:
             if self.config.report:
                 self._report()
         finally:
-            with exits.uninterrupted():  # in a notebook, the next run would be refused by the lock
+            with exits.uninterrupted():  # in a notebook, the lock would block the next run
                 stop_logging_to(self._handler)
                 self.opened.lock.close()
 
     def _report(self) -> None:
-        """Write the report, and say where it is; a signal ends this, and says what is missing."""
+        """Write the report, and print where it is; a signal ends this, and prints what is missing."""
         command = f"fedge report {short(self.folder)}"
         not_yet = f"note: the run's report is not written yet; write it with {command}"
         try:
@@ -192,7 +192,7 @@ def _carry_out(
 ) -> Outcome:
     """Carry out the run under the stall watchdog, unless it is complete.
 
-    Arguments as for `run`, and `has_begun`, called once signals end the run like any other error.
+    Arguments as for `run`; `has_begun` is called once signals end the run like any other error.
     """
     config, opened, prepared = around.config, around.opened, around.prepared
     if opened.resumption is not None and opened.resumption.is_complete(config):
@@ -224,7 +224,7 @@ def _carry_out(
 
 
 def _recorder(around: _Surroundings, manifest: dict[str, Any]) -> Recorder:
-    """Recorder of the run, with devices' tables on a clock."""
+    """Recorder of the run, with the tables of devices if it is on a clock."""
     given = around.folder, around.opened.offsets, manifest
     more, learned = _further_tables(around.config), task_of(around.config.train)
     clock = around.config.asynchrony
@@ -240,7 +240,7 @@ def _cluster_of(engine: str, federation: Mapping[str, Any]) -> str:
 
 
 def _further_tables(config: Config) -> tuple[Table, ...]:
-    """Optional tables that this run has."""
+    """Optional tables of this run."""
     needed = (
         (CLIENT_MODELS, not is_default_algorithm(config)),
         (MEMBERSHIPS, may_mix(config.cluster) and not config.asynchrony.is_on),
@@ -250,7 +250,7 @@ def _further_tables(config: Config) -> tuple[Table, ...]:
 
 
 def _steps_of(config: Config) -> type[Steps]:
-    """Steps class of the run; runs in rounds do not import the virtual clock."""
+    """Class of the run's steps; runs in rounds do not import the virtual clock."""
     if not config.asynchrony.is_on:
         return Steps
     from fedge.run.asynchronous import AsynchronousSteps

@@ -17,7 +17,7 @@ _ABOUT = ("rate_hz", "units", "window_s")  # needed to record windows of the sam
 
 
 def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:
-    """Card of the models, as far as known before training.
+    """Card of the models, as far as it is known before training.
 
     Args:
         config: the run's configuration.
@@ -65,7 +65,7 @@ def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection
     Args:
         card: the run's card.
         leaves: all leaves, in order.
-        others: leaves that serve their unseen clients another model.
+        others: leaves that serve another model to their unseen clients.
     """
     served = {}
     for leaf in leaves:

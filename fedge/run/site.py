@@ -1,6 +1,6 @@
 """Site of a leaf server for one run: clients in this process, their windows, and the leaf to train.
 
-It deals its own copy of the data set exactly as the cloud does, and keeps its clients' parts.
+It partitions its own copy of the data set exactly as the cloud does, and keeps its clients' parts.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class SiteDeal:
         partition: windows of all clients.
         clients_per_leaf: number of clients of each leaf, in order.
         shape: sizes of the windows.
-        form: form of the algorithm's messages; None where the options determine it.
+        form: form of the algorithm's messages; None if the options determine it.
         folder: folder of the written windows.
     """
 
@@ -79,11 +79,11 @@ class SiteDeal:
 
 
 class Dealing:
-    """One deal of the data for all leaves of a process, removed when the last leaf releases it."""
+    """One partition of the data for all leaves of a process, removed when the last leaf releases it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[str, tuple[SiteDeal, int]] = {}  # run → its deal, and number of holders
+        self._made: dict[str, tuple[SiteDeal, int]] = {}  # run → its partition, and its holders
 
     def take(self, run: str, make: Callable[[], SiteDeal]) -> SiteDeal:
         """The deal of a run, made at the first call; concurrent callers wait for it."""
@@ -119,13 +119,13 @@ def open_site(
         leaf: number of the leaf.
         make_engine: factory of the engine that drives the leaf's clients.
         facts: the run's facts, sent by the cloud.
-        trust_code: trust the code that the run's options name.
-        data: window file to read where the options name one; empty to read none.
-        dealing: deal shared by the leaves of a process; None for one of this leaf's own.
+        trust_code: whether to trust the code that the run's options name.
+        data: window file to read if the options name one; empty to read none.
+        dealing: partition shared by the leaves of a process; None for one of this leaf only.
 
     Raises:
-        ConfigError: the run does not fit this leaf server: other data, another leaf, or code or a file not
-            allowed here.
+        ConfigError: the run does not fit this leaf server: other data, another leaf, or code or a file that
+            is not allowed here.
     """
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)
@@ -157,7 +157,7 @@ def open_site(
 
 
 def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a run needs a file of the cloud's, or clients with their own windows."""
+    """Raise ConfigError if a run needs a file of the cloud, or clients with their own windows."""
     if "delays" in config.hierarchy.arguments("association"):
         raise ConfigError(
             "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
@@ -168,10 +168,10 @@ def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
 
 
 def _dealt(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> SiteDeal:
-    """Deal the data as the cloud does, and write the windows of all clients.
+    """Partition the data as the cloud does, and write the windows of all clients.
 
     Raises:
-        ConfigError: the data are not the cloud's.
+        ConfigError: the data differ from the cloud's.
     """
     deal = deal_data(with_own_files(config, data), int(facts["seed"]), int(facts["clients"]), None)
     if deal.source.fingerprint != facts["fingerprint"]:
@@ -210,7 +210,7 @@ def without_start(config: Config) -> Config:
 
 
 def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
-    """Partition ids of a leaf's clients, where leaves have `sizes` clients in order."""
+    """Partition ids of a leaf's clients, if leaves have `sizes` clients in order."""
     return [client for client, of in enumerate(leaf_of_clients(sizes)) if of == leaf]
 
 

@@ -1,9 +1,9 @@
 """Checkpoints of a run: its state after a global round, written and restored.
 
-Kept are all states that the next round starts from (leaf models, control variates of leaves and clients,
-states of server optimisers), cluster labels, state of the remarks and the final table, and the sizes of the
-tables. Not kept are random streams, which follow from seed and round, and the clients' optimisers, which
-start anew with every leaf round.
+A checkpoint contains all states from which the next round starts (leaf models, control variates of leaves and
+clients, states of server optimisers), cluster labels, the state of the remarks and the final table, and the
+sizes of the tables. It does not contain random streams, which follow from seed and round, or the clients'
+optimisers, which are new in every leaf round.
 
 A checkpoint is written while the clients work on the next exchange, and is on disk before the next row.
 States are replaced, never modified, so older ones stay intact. The files of a round change in the same order
@@ -29,7 +29,7 @@ from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, Checkpoint, Groups, odd_content, prune, write_checkpoint
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 
-_LEAVES, _CLIENTS = "leaves", "clients"  # groups
+_LEAVES, _CLIENTS = "leaves", "clients"  # groups of states
 
 
 class Snapshots:
@@ -54,8 +54,8 @@ class Snapshots:
             num_rounds: last global round, which always has a checkpoint unless checkpoints are off.
             recorder, strategy, remarks: parts of the run.
             callbacks: the run's callbacks.
-            memories: files of clients' memories; None where clients keep none.
-            told: partition id → the owner's description of its windows; None where the server dealt them.
+            memories: files of clients' memories; None if clients keep none.
+            told: partition id → the owner's description of its windows; None if the server dealt the windows.
             behind: background writer; its errors become a CheckpointError (disk full or gone).
         """
         self._config = config
@@ -74,7 +74,7 @@ class Snapshots:
 
         Args:
             global_round: 0 before the first.
-            table: function that gives the lines of the final table, should this be the last round.
+            table: function that returns the lines of the final table, in case this is the last round.
             is_last: whether this round is the last, although others were planned.
         """
         if self._memories is not None:

@@ -12,7 +12,7 @@ from fedge.data.prepared import DataShape
 from fedge.run.preparation.examples import examples_of
 from hhar.windows.window_file import Windows
 
-if TYPE_CHECKING:  # torch, which most runs need not wait for here
+if TYPE_CHECKING:  # torch, which most runs need not load here
     from fedge.algorithm.leaf_part import LeafPart
     from fedge.exchange.algorithm import ReplyForm
 
@@ -54,7 +54,7 @@ def refuse_algorithm(config: Config) -> None:
 
 
 def _refuse_on_the_clock(config: Config, what: str, part: "LeafPart") -> None:
-    """Raise ConfigError when an algorithm has no meaning on the virtual clock."""
+    """Raise ConfigError if an algorithm has no meaning on the virtual clock."""
     rule = config.asynchrony.rule
     if part.combines() and part.reads_replies and not SERVER_RULES.has(rule, ROUNDS):
         in_rounds = " or ".join(SERVER_RULES.having(ROUNDS))
@@ -83,7 +83,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
     Args:
         config: the run's configuration.
         shape: sizes of the data.
-        windows: the run's windows; None where clients own them.
+        windows: the run's windows; None if clients own them.
 
     Raises:
         ConfigError: the algorithm fails, or sends arrays that a run cannot accept.
@@ -123,7 +123,7 @@ def _form_of_uplink(config: Config) -> "ReplyForm | None":
 
 
 def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:
-    """Raise ConfigError if clients send anything beside the model that privacy does not cover."""
+    """Raise ConfigError if clients send anything besides the model that privacy does not cover."""
     from fedge.algorithm.making import leaf_part_of
     from fedge.exchange.content import ARRAYS
     from fedge.privacy.coverage import refuse

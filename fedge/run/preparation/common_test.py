@@ -39,7 +39,7 @@ def refuse_other_common_test(config: Config, shape: DataShape, *, owners: bool =
 
 
 def examples_of_file(config: Config, shape: DataShape) -> "Examples":
-    """x (N, …) and y (N, …) of the window file that `evaluate.common` names, scaled like clients' windows.
+    """x (N, …) and y (N, …) of the window file named by `evaluate.common`, scaled like clients' windows.
 
     Args:
         config: the run's configuration.
@@ -86,7 +86,7 @@ def parts_of_file(config: Config, shape: DataShape) -> "Callable[[int], Iterator
 def parts_of_clients(
     folder: Path, clients: int, unseen: Collection[int]
 ) -> "Callable[[int], Iterator[Examples]]":
-    """Function: global round → test windows of all clients in training, in order, a few clients at a time.
+    """Function: global round → test windows of all training clients, in order, a few clients at a time.
 
     Args:
         folder: folder of the clients' windows.

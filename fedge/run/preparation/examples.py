@@ -15,12 +15,12 @@ EXAMPLES = 10
 def examples_of(
     shape: DataShape, windows: Windows | None, train: TrainConfig
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x (10, …) and y (10, …): evenly spaced windows of the run, or generated ones where clients own theirs.
+    """x (10, …) and y (10, …): evenly spaced windows of the run, or generated ones if clients own theirs.
 
     Args:
         shape: sizes of the data.
-        windows: the run's windows, scaled by the mean and spread of these ten; None where clients own them.
-        train: of the run, whose task takes generated y.
+        windows: the run's windows, scaled by the mean and spread of these ten; None if clients own them.
+        train: options of the run's training, whose task accepts generated y.
     """
     if windows is None:
         return _made_up_x(shape), _made_up_y(shape, train)
@@ -42,7 +42,7 @@ def _made_up_x(shape: DataShape) -> np.ndarray:
 
 
 def _made_up_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
-    """y (10, …), the first that the task takes: its targets may be counts, or numbers above 0."""
+    """y (10, …), the first that the task accepts: its targets may be counts, or numbers above 0."""
     size = (EXAMPLES, *shape.y_shape)
     numbers = np.arange(np.prod(size)).reshape(size)
     even = numbers / numbers.size
@@ -54,9 +54,9 @@ def _made_up_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
 
 
 def _takes(task: Task, y: np.ndarray, outputs: int) -> bool:
-    """Whether a task takes targets (10, …)."""
+    """Whether a task accepts targets (10, …)."""
     try:
         task.refuse(y, outputs)
-    except OWN_ERRORS:  # a user's task may say so by any
+    except OWN_ERRORS:  # a user's task may raise any of them
         return False
     return True

@@ -1,7 +1,7 @@
 """Facts of a run's data, from the windows dealt here or from the owners' descriptions of theirs.
 
-Where clients own their data, the server never sees a window. It receives counts, names and sums, from which
-it derives the same facts: client weights, the common scale, model sizes.
+If clients own their data, the server never sees a window. It receives counts, names and sums, and derives the
+same facts from them: client weights, the common scale, model sizes.
 """
 
 import hashlib
@@ -43,14 +43,14 @@ class DataFacts:
     Attributes:
         source: origin of the data.
         windows: number of windows.
-        classes, channels: their names.
+        classes, channels: names of the classes and of the channels.
         dtype: dtype of the windows as recorded.
         about: the data's own description.
-        order: whether windows are in order of time; None where it does not matter or is unknown.
+        order: whether windows are in order of time; None if it does not matter or is unknown.
         partition: windows by client and split.
         clients_per_leaf: number of clients of each leaf, in order.
         holdings: rows of partition.csv.
-        remarks: on clients that are not users, and on names that are easily the same.
+        remarks: remarks on clients that are not users, and on names that are easily confused.
         left_out: client → reason for leaving its statistics out of the common scale.
     """
 
@@ -69,7 +69,7 @@ class DataFacts:
 
     @property
     def taught(self) -> np.ndarray:
-        """Training windows of each class, (clients, C); C is 0 where windows have no classes."""
+        """Training windows of each class, (clients, C); C is 0 if windows have no classes."""
         return class_counts(self.holdings, self.classes, len(self.partition.clients))
 
     def describe(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class OwnersData:
     """Data of a run whose clients own them.
 
     Attributes:
-        facts: their facts.
+        facts: facts of the data.
         shape: sizes and scale of clients' windows.
         scale: common scale of all clients.
     """
@@ -124,9 +124,9 @@ def data_of_owners(
 
     Args:
         config: the run's configuration.
-        seed: the seed in force.
-        told: partition id → the client's description, of all clients that the run begins with.
-        resumption: the run to resume, whose data these must be; None for a new run.
+        seed: the run's seed.
+        told: partition id → the client's description, for all clients with which the run begins.
+        resumption: the run to resume, which must have the same data; None for a new run.
         clients: number of clients of the run.
 
     Raises:
@@ -170,9 +170,9 @@ def part_of_owners(
 
     Args:
         config: the run's configuration.
-        seed: the seed in force.
+        seed: the run's seed.
         clients: number of clients of the run.
-        told: partition id → the client's description, of this leaf's clients.
+        told: partition id → the client's description, for this leaf's clients.
         scale: common scale of all clients of the run.
     """
     first, sizes = told[min(told)], clients_per_leaf(config.hierarchy, clients)
@@ -191,7 +191,7 @@ def _shape(first: WindowsReport, scale: Scale) -> DataShape:
 
 
 def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
-    """Description of the first client; ConfigError if another client's windows are of another kind."""
+    """Description of the first client; ConfigError if another client's windows are of a different kind."""
     at = min(told)
     first = told[at]
     for client, one in told.items():
@@ -206,9 +206,9 @@ def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
 
 
 def _about(told: Mapping[int, WindowsReport]) -> dict[str, str]:
-    """Entries of the data's own description that more than half of the clients give, in most clients' order.
+    """Entries of the data's own description given by more than half of the clients, in most clients' order.
 
-    A model's card has them for all: no single owner writes it.
+    They go on the card of a model for all clients, so no single owner determines them.
     """
     said = Counter(entry for one in told.values() for entry in one.about.items())
     common = {key: text for (key, text), count in said.items() if 2 * count > len(told)}
@@ -273,7 +273,7 @@ def _refuse_leaf_without_clients(
 def _counted(
     told: Mapping[int, WindowsReport], clients: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Per client and split, an array with the right number of windows and no memory of its own."""
+    """Per client and split, an array of the right number of windows that takes no memory."""
     at, found = 0, []
     for client in range(clients):
         parts = []

@@ -13,14 +13,14 @@ from fedge.run.preparation.parts import own_parts
 
 
 def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mapping[str, str]) -> None:
-    """Raise ConfigError for code named in a cloud's options that this leaf server's user has not trusted.
+    """Raise ConfigError for code in a cloud's options that this leaf server's user has not trusted.
 
-    Or that is other code than the cloud's: the run would have other results, and nobody would know.
+    Also for code that differs from the cloud's: results would differ without notice.
 
     Args:
         config: configuration sent by the cloud.
         folder: the leaf server's folder, from which no code is loaded.
-        trust: trust all of this code, now and later.
+        trust: whether to trust all of this code, now and later.
         parts: option → SHA-256 of the cloud's code.
     """
     for option, (register, name) in own_parts(config).items():
@@ -45,7 +45,7 @@ def refuse_code_of_others(named: Mapping[str, Any], run_config: Mapping[str, Any
     Args:
         named: options in the run folder, with the folder as `resume`.
         run_config: options with which the run is resumed.
-        trust: trust all of this code, now and later.
+        trust: whether to trust all of this code, now and later.
     """
     folder = Path(str(named["resume"]))
     before = {option: name for option, (_, name) in own_parts(from_run_config(named)).items()}

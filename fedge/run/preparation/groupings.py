@@ -1,6 +1,6 @@
 """Trials of groupings and signals on generated models of leaves, before the run starts.
 
-A user's part that fails is refused; a signal that depends on nothing that clients send gets a note.
+A user's part that fails is refused; a signal that depends on nothing sent by clients gets a note.
 Shape letter: S leaf servers, or other children of a server with groups.
 """
 
@@ -26,12 +26,12 @@ from fedge.states.named import Memory, packed, unpacked
 
 _MADE_UP = frozenset({"starts", "one-start", "cluster-start", "cross-losses", "dispersion"})
 """Evidence that can be made up; the rest depends on what clients have trained on."""
-_MOST_CLIENTS = 20  # who answer at each leaf
-_CLASSES = 2  # if nobody says how many
+_MOST_CLIENTS = 20  # clients that reply at each leaf
+_CLASSES = 2  # number of classes, unless given
 
 
 def tries_grouping(config: Config) -> bool:
-    """Whether a run has a user's grouping or signal that can be tried on made-up evidence."""
+    """Whether a run has a user's grouping or signal that can be tried on generated evidence."""
     cluster = config.cluster
     if not cluster.enabled:
         return False
@@ -53,14 +53,14 @@ def refuse_grouping_that_fails(
 ) -> None:
     """Raise ConfigError if the user's grouping or signal fails in two steps on generated models.
 
-    In a deeper tree, for each number of children of the servers with groups.
+    In a deeper tree, it is tried for each number of children of the servers with groups.
 
     Args:
-        config: of the run; `tries_grouping` is true of it.
-        state: a model of the run's kind.
-        names: its trainable entries, in layer order.
+        config: configuration for which `tries_grouping` is true.
+        state: any model of the run.
+        names: trainable entries of the model, in layer order.
         clients: training clients per leaf.
-        classes: of the data.
+        classes: number of classes in the data.
     """
     cluster = config.cluster
     for weights in _children(config, clients):
@@ -75,16 +75,16 @@ def refuse_grouping_that_fails(
 def compares_what_stays(
     config: Config, state: State, names: Sequence[str], clients: Sequence[int], sent: Collection[str]
 ) -> str:
-    """Note on a signal that depends on nothing that clients send, so that it never changes; else empty.
+    """Note on a signal that depends on nothing sent by clients, so that it never changes; else empty.
 
-    Known by what the signal answers, a user's as well as Fedge's: the same in two rounds between which
-    what clients send has changed, and something else if all of the model has. Entries that clients keep,
-    as heads of their own, stay as they began at every leaf.
+    Detected by the signal's results, for the user's as well as Fedge's: they are equal in two rounds between
+    which only the entries sent by clients have changed, and differ if the whole model has changed. Entries
+    that clients keep, such as their own heads, stay at their initial values at every leaf.
 
     Args:
-        config: of the run, in which leaves take means of what clients send.
-        state: a model of the run's kind.
-        names: its trainable entries, in layer order.
+        config: configuration of a run in which leaves take means of what clients send.
+        state: any model of the run.
+        names: trainable entries of the model, in layer order.
         clients: training clients per leaf.
         sent: entries of the model that clients send.
     """
@@ -97,7 +97,7 @@ def compares_what_stays(
         for children in _children(config, clients):
             if len(children) < 2:
                 continue
-            each = children if own else children[:2]  # Fedge's compare pairs, each by itself
+            each = children if own else children[:2]  # Fedge's signals compare each pair separately
             made = _Made(config, state, tuple(names), each, _CLASSES, {*state} - {*kept})
             if _is_unmoved(config, made) and not _is_unmoved(config, replace(made, moving=None)):
                 named = ", ".join(kept[:2]) + ", …" * (len(kept) > 2)
@@ -110,7 +110,7 @@ def compares_what_stays(
 
 
 def _is_unmoved(config: Config, made: "_Made") -> bool:
-    """Whether the signal says the same of two rounds' models."""
+    """Whether the signal has the same result for two rounds' models."""
     arguments = config.cluster.arguments("signal")
     first, second = (similarity_of(config.cluster.signal, made.evidence(turn), arguments) for turn in (1, 2))
     return np.array_equal(first, second)
@@ -127,13 +127,13 @@ def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
 
 
 def _try_part(config: Config, made: "_Made") -> None:
-    """Group in two steps; for a class, again with a new object in between, as after a restart.
+    """Group in two steps; a class is tried again with a new object in between, as after a restart.
 
     Raises:
-        ConfigError: the method fails, or its answers follow from more than what it is given and keeps.
+        ConfigError: the method fails, or its results depend on more than its arguments and its memory.
     """
     name = config.cluster.method
-    if not inspect.isclass(GROUPINGS.load(name)):  # a function is asked twice in every step
+    if not inspect.isclass(GROUPINGS.load(name)):  # a function is called twice in every step
         _two_steps(config, made)
         return
     found = asked_twice(GROUPINGS, name, lambda: _two_steps(config, made))
@@ -169,10 +169,10 @@ def _two_steps(config: Config, made: "_Made", made_anew: bool = False) -> list[t
 
 
 def _asked(name: str, asked: Any, children: int) -> set[str]:
-    """The roles that a method's questions name.
+    """Roles named in a method's questions.
 
     Raises:
-        ConfigError: they are not of models by role, for each child.
+        ConfigError: the questions are not models by role, for each child.
     """
     if asked is None:
         return set()
@@ -189,14 +189,14 @@ def _asked(name: str, asked: Any, children: int) -> set[str]:
 
 @dataclass(frozen=True)
 class _Made:
-    """Evidence made up for servers of a tier.
+    """Generated evidence for servers of a tier.
 
     Attributes:
         config: configuration of the run.
-        state: a model of the run's kind.
-        names: its trainable entries, in layer order.
-        clients: below each child (S).
-        classes: of the data.
+        state: any model of the run.
+        names: trainable entries of the model, in layer order.
+        clients: clients below each child (S).
+        classes: number of classes in the data.
         moving: entries that differ from leaf to leaf; None for all.
     """
 
@@ -229,7 +229,7 @@ class _Made:
         )
 
     def answered(self, evidence: Evidence, roles: Collection[str] = ()) -> Evidence:
-        """Evidence with the answers of a few clients of each child, for the models in the questions."""
+        """Evidence with replies of a few clients of each child, for the models in the questions."""
         count = len(self.clients)
         if "cross-losses" in _needs(self.config):
             roles = {*roles, *map(leaf_role, range(count))}

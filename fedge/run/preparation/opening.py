@@ -1,4 +1,4 @@
-"""Folder of a run, opened and locked: a new one, or that of the run to resume."""
+"""Folder of a run, opened and locked: a new one, or the folder of the run to resume."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Opened:
 
     @property
     def offsets(self) -> Mapping[str, int] | None:
-        """Table → bytes to keep, of a run to resume; None for a new run."""
+        """Table → bytes to keep, for a run to resume; None for a new run."""
         return None if self.resumption is None else self.resumption.offsets
 
     def take_resumption(self) -> Resumption | None:

@@ -149,7 +149,7 @@ def _refuse_grouping_that_cannot_be(cluster: ClusterConfig) -> None:
 
 
 def _refuse_gate_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for a gate with wrong arguments, or one of the user's that fails in a trial."""
+    """Raise ConfigError for a gate with wrong arguments, or for a user's gate that fails in a trial."""
     gate = config.gate
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
     if gate.enabled and GATES.is_own(gate.rule) and not TASKS.is_own(config.train.task):
@@ -159,7 +159,7 @@ def _refuse_gate_that_cannot_be(config: Config) -> None:
 
 
 def _refuse_timing_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for a preset or for tiers by which rounds cannot be timed."""
+    """Raise ConfigError for a preset, or for tiers, by which rounds cannot be timed."""
     from fedge.devices.trying import try_preset
 
     preset = config.devices.arguments("preset")
@@ -172,7 +172,7 @@ def _refuse_leaf_strategy_that_cannot_be(config: Config) -> None:
     """Raise ConfigError for a leaf strategy that cannot be made, or that sends keys clients do not read."""
     is_own = RULES.is_own(config.leaf.strategy)
     if is_own or config.leaf.strategy_args:
-        # slow import of Flower, deferred past cheap checks
+        # slow import of Flower, after the cheap checks
         from fedge.leaf.strategies.rules import make_strategy
 
         make_strategy(config, 1)
@@ -228,7 +228,7 @@ def _refuse_steps_that_cannot_be(config: Config) -> None:
 
         refuse_schedule(train, config.num_server_rounds)
     if train.optimizer != SGD or train.optimizer_args:
-        from fedge.training.optimizers import refuse_optimizer  # slow import of PyTorch, needed by few runs
+        from fedge.training.optimizers import refuse_optimizer  # slow import of PyTorch, rarely needed
 
         refuse_optimizer(train)
 
@@ -370,7 +370,7 @@ def refuse_model_that_does_not_fit(
     Args:
         config: the run's configuration.
         shape: sizes of the data.
-        windows: the run's windows, a few of which are used for the trial; None where clients own them.
+        windows: the run's windows, a few of which are used for the trial; None if clients own them.
     """
     refuse_input_shape(config.train.model, shape.input_shape)
     _refuse_task_of_other_data(config, shape, windows)
@@ -396,7 +396,7 @@ def _refuse_task_of_other_data(config: Config, shape: DataShape, windows: "Windo
 
 
 def _fits_any_data(train: TrainConfig, shape: DataShape) -> bool:
-    """Whether a network needs no trial: a built-in one with defaults, for classes, drawn and sent whole."""
+    """Whether a network needs no trial: a built-in one with defaults, for classes, drawn, and sent whole."""
     is_built_in = not MODELS.is_own(train.model) and not train.model_args
     is_drawn = not train.start and train.exchange == "all"
     return is_built_in and is_drawn and is_default_task(train) and not shape.tokens
@@ -404,7 +404,7 @@ def _fits_any_data(train: TrainConfig, shape: DataShape) -> bool:
 
 def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None") -> None:
     """Raise ConfigError if the network cannot be made, trained, or kept and sent as the options say."""
-    from torch import Generator, from_numpy  # slow import of PyTorch, needed by few runs
+    from torch import Generator, from_numpy  # slow import of PyTorch, rarely needed
 
     from fedge.run.preparation.starts import refuse_start
     from fedge.training.networks.fitting import fit_of
@@ -451,7 +451,7 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
 def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:
     """Raise ConfigError if a client's last batch is one window, and the model cannot train on it.
 
-    BatchNorm with a single value per channel cannot, nor can code that drops the axis of windows.
+    BatchNorm with a single value per channel cannot, nor can code that drops the window axis.
 
     Args:
         config: the run's configuration.

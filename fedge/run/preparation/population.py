@@ -1,4 +1,4 @@
-"""Number of clients of a run, and a remark where clients and users do not correspond."""
+"""Number of clients of a run, and a remark if clients and users do not correspond."""
 
 import unicodedata
 from collections import Counter
@@ -20,14 +20,15 @@ _ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'opt
 def clients_for(config: Config, windows: Windows, there: int) -> int:
     """Number of clients of a run whose options leave it open.
 
-    One per user, where `partition.kind` deals users and the data name several; else as many as the federation
-    has. With its argument `split-users`, users may be cut, so at least as many as the federation has. Sizes
-    in `hierarchy.clients-per-server` must add up to the number of users, or the federation's number stays.
+    One per user, if `partition.kind` deals users and the data name several; else the federation's number.
+    With its argument `split-users`, users may be cut, so there are at least as many as in the federation.
+    Sizes in `hierarchy.clients-per-server` must add up to the number of users; otherwise the federation's
+    number stays.
 
     Args:
         config: the run's configuration.
         windows: all windows of the run.
-        there: clients of the federation, a number that nobody has chosen.
+        there: number of clients of the federation, if only a default.
     """
     users = np.unique(windows.user).size
     sizes = config.hierarchy.clients_per_server
@@ -44,7 +45,7 @@ def _sum(sizes: str) -> int:
 
 
 def refuse_other_number(config: Config, there: int) -> None:
-    """Raise ConfigError if the federation's number of clients is not that of `clients`."""
+    """Raise ConfigError if the federation's number of clients differs from the option `clients`."""
     if config.clients not in (AUTO, there):
         raise ConfigError(
             f"clients must be the number of SuperNodes, {there}, but is {config.clients}; use "
@@ -56,7 +57,7 @@ def refuse_other_number(config: Config, there: int) -> None:
 def user_count_remark(
     config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH
 ) -> str | None:
-    """Remark where users are dealt but clients are not one user each; None where they are.
+    """Remark if users are dealt but a client is not exactly one user; None otherwise.
 
     `one_each` is the advice for one client per user; "{users}" in it is replaced by their number.
     """
@@ -73,10 +74,10 @@ def user_count_remark(
 
 
 def alike_remarks(windows: Windows) -> list[str]:
-    """Remarks on users, and on classes, whose names differ in case, spaces or coding alone.
+    """Remarks on users and on classes whose names differ only in case, spaces or encoding.
 
-    Each counts as one of its own, which the author of a table that spells a name in two ways does not want.
-    Users are counted, not named: people's names do not belong into a log.
+    Each such name counts separately, which an author who spells a name in two ways does not want. Users are
+    counted, not named: people's names do not belong in a log.
     """
     users, classes = np.unique(windows.user).tolist(), windows.classes
     return [

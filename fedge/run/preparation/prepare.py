@@ -1,4 +1,4 @@
-"""Preparation of a run: configuration, seed, the run to resume, and the deal of the data.
+"""Preparation of a run: configuration, seed, the run to resume, and the partition of the data.
 
 Loads no torch: most user errors are found here and reported at once.
 """
@@ -58,7 +58,7 @@ class Deal:
         source: their origin.
         partition: windows of each client.
         clients_per_leaf: number of clients of each leaf.
-        form: form of the algorithm's messages; None where the options determine it.
+        form: form of the algorithm's messages; None if the options determine it.
     """
 
     windows: Windows
@@ -74,14 +74,14 @@ class Prepared:
 
     Attributes:
         config: the run's configuration, checked.
-        seed: the seed in force.
-        seed_source: where it was given.
-        resumption: the run to resume, as found; None for a new run, or if not looked for yet.
-        deal: the data; None where the number of clients is not known yet.
-        num_clients: number of clients; 0 where it is not known yet.
-        shape: sizes of the data; None where they are not loaded.
+        seed: the run's seed.
+        seed_source: where the seed was given.
+        resumption: the run to resume, as found; None for a new run, or if not looked up yet.
+        deal: the data; None if the number of clients is not known yet.
+        num_clients: number of clients; 0 if it is not known yet.
+        shape: sizes of the data; None if they are not loaded.
         computed_on: devices of the run to resume → clients on each; empty for a new run.
-        device: "name" of the device chosen for train.device auto and "why"; empty where there was no choice.
+        device: "name" of the device chosen for train.device auto, and "why"; empty if there was no choice.
     """
 
     config: Config
@@ -118,9 +118,9 @@ def deal_data(
 
     Args:
         config: the run's configuration.
-        seed: the seed in force.
+        seed: the run's seed.
         num_clients: number of clients of the federation.
-        resumption: the run to resume, whose data these must be; None for a new run.
+        resumption: the run to resume, which must have the same data; None for a new run.
         load: loader of windows, which may cache them for several runs.
         follow_users: whether `num_clients` is only a default that one client per user may replace.
 
@@ -136,7 +136,7 @@ def deal_data(
     known = known_per_leaf(sizes, config.partition.unseen_clients)
     refuse_missing_quorum(config, known)
     if config.hierarchy.moves:
-        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # slow, needed by few runs
+        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # slow import, rarely needed
 
         refuse_moves_that_cannot_be(config, sizes, seed)
     if config.asynchrony.is_on:
@@ -166,7 +166,7 @@ def clients_of_data(config: Config, there: int, load: Load = load_source) -> int
 
 
 def in_pieces(config: Config) -> bool:
-    """Whether users are cut into devices, so there are fewer users than clients."""
+    """Whether users are split into devices, so that there are fewer users than clients."""
     return config.asynchrony.is_on and config.devices.pieces > 0
 
 

@@ -1,4 +1,4 @@
-"""Resuming: the run, its checkpoint, and checks that configuration, data and seed are the same.
+"""Resuming: the run, its checkpoint, and checks that configuration, data and seed are unchanged.
 
 Loads no torch.
 """
@@ -39,7 +39,7 @@ _TUNING = frozenset(
         "tracker", "checkpoint.every", "checkpoint.keep", "checkpoint.models",
     }
 )  # fmt: skip
-ENDING = frozenset({"callbacks", "callbacks-args"})  # decide after which round a run ends
+ENDING = frozenset({"callbacks", "callbacks-args"})  # these decide after which round a run ends
 # entries of a run's manifest required for resuming
 _NEEDED = ("config", "seed", "versions", "clients_per_leaf", "data")
 CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING | ENDING
@@ -55,7 +55,7 @@ class Resumption:
         checkpoint: the checkpoint to resume from.
         notes: damage found, one line each.
         manifest: the run's manifest as it was left.
-        lost: tables to start anew, and kept models to remove, because their content has changed.
+        lost: tables to start again and kept models to remove, because their contents have changed.
     """
 
     folder: Path
@@ -72,12 +72,12 @@ class Resumption:
 
     @property
     def kept(self) -> dict[str, str]:
-        """File of kept models → its sha256, of those unchanged since the checkpoint."""
+        """File of kept models → its sha256, for those unchanged since the checkpoint."""
         return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
 
     @property
     def told(self) -> dict[int, WindowsReport] | None:
-        """Partition id → the owner's description of its windows; None where the server dealt them.
+        """Partition id → the owner's description of its windows; None if the server dealt the windows.
 
         Raises:
             ConfigError: the descriptions in the checkpoint are damaged.
@@ -111,7 +111,7 @@ class Resumption:
     def manifest_to_go_on(
         self, config: Config, engine: str, versions: Mapping[str, str], now: str
     ) -> dict[str, Any]:
-        """Manifest of the resumed run: that of the checkpoint, with one more entry in `resumed`."""
+        """Manifest of the resumed run: the checkpoint's, with one more entry in `resumed`."""
         given = {key: value for key, value in to_run_config(config).items() if key in _TUNING | ENDING}
         entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
         changed = {
@@ -130,7 +130,7 @@ class Resumption:
 
 
 def find_resumption(config: Config, seed: int) -> Resumption:
-    """The run that `config.resume` names, with its newest intact checkpoint.
+    """The run named by `config.resume`, with its newest intact checkpoint.
 
     Raises:
         ConfigError: there is no such run, it has no intact checkpoint, or configuration or seed differ.
@@ -155,7 +155,7 @@ def open_resumption(folder: Path) -> Resumption:
     """The run in `folder`, with its newest intact checkpoint.
 
     Raises:
-        ConfigError: there is none, or the folder holds links that lead elsewhere.
+        ConfigError: there is none, or the folder contains links that lead elsewhere.
     """
     refuse_links(folder)
     refuse_odd_files(folder)
@@ -187,7 +187,7 @@ def open_resumption(folder: Path) -> Resumption:
 
 
 def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
-    """A line if the options of the run's manifest differ from those of its checkpoint, which are used."""
+    """A line if the options in the run's manifest differ from those in its checkpoint, which are used."""
     now, then = manifest.get("config", {}), checkpoint.facts["run"]["config"]
     changed = [
         key for key in sorted((now.keys() | then.keys()) - CHANGEABLE) if now.get(key) != then.get(key)
@@ -199,7 +199,7 @@ def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> lis
 
 
 def hindrance_to_resume(folder: Path) -> str:
-    """Why the run in `folder` cannot be resumed; empty if it can."""
+    """Reason why the run in `folder` cannot be resumed; empty if it can."""
     try:
         open_resumption(folder)
     except ConfigError as error:
@@ -213,19 +213,19 @@ def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def is_as_found(found: Resumption) -> bool:
-    """Whether a run is unchanged since it was found; a resumed one has another manifest."""
+    """Whether a run is unchanged since it was found; resuming changes the manifest."""
     return _manifest(found.folder) == found.manifest
 
 
 def _newest_that_fits(
     folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest intact checkpoint that the tables still fit, and the faults of newer ones.
+    """The newest intact checkpoint that the tables still fit, and the faults of newer checkpoints.
 
     Args:
         folder: the run folder.
         confusion_is_due: (folder, checkpoint) → whether the confusion matrices must be those of the
-            checkpoint, because no further round would write them anew.
+            checkpoint, because no further round would replace them.
     """
     checkpoint, damaged = newest_good(folder / FOLDER)
     while checkpoint is not None:
@@ -291,7 +291,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
-    """Raise ConfigError that names every option, and the seed, that differ."""
+    """Raise ConfigError that names every differing option, and the seed if it differs."""
     differing = config_differences(found.run["config"], config)
     if seed != found.run["seed"]:
         differing.append(f"seed is {seed}, was {found.run['seed']}")
@@ -347,7 +347,7 @@ def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) ->
 
 
 def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
-    """Raise ConfigError where repeated rounds would spend privacy again, uncounted."""
+    """Raise ConfigError if repeated rounds would spend privacy again without being counted."""
     if config.privacy.kind != "off" and config.privacy.noise_source == SYSTEM:
         raise ConfigError(
             f"resume needs privacy.noise-source seed, because a round of {short(found.folder)} that is done "
@@ -358,7 +358,7 @@ def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
 def config_differences(
     before: Mapping[str, Any], config: Config, changeable: Collection[str] = CHANGEABLE
 ) -> list[str]:
-    """Text "key is X, was Y" for each option that must not differ from the manifest's but does."""
+    """Text "key is X, was Y" for each option that must be as in the manifest but differs."""
     defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [
@@ -371,13 +371,13 @@ def config_differences(
 def refuse_other_data(
     found: Resumption, fingerprint: str, clients_per_leaf: list[int], of_owners: bool = False
 ) -> None:
-    """Raise ConfigError if windows or clients are not those of the run.
+    """Raise ConfigError if windows or clients differ from the run's.
 
     Args:
         found: the run to resume.
-        fingerprint: of the windows.
-        clients_per_leaf: numbers of clients.
-        of_owners: whether clients have told of their own windows.
+        fingerprint: fingerprint of the windows.
+        clients_per_leaf: number of clients of each leaf.
+        of_owners: whether clients have described their own windows.
     """
     if clients_per_leaf != found.run["clients_per_leaf"]:
         raise ConfigError(
@@ -401,7 +401,8 @@ def refuse_other_data(
 def run_config_of(found: Resumption) -> dict[str, Scalar]:
     """Run config that resumes a run unchanged, seed included.
 
-    Without what follows from a tree: Flower's engine takes only keys of pyproject.toml, where nobody says it.
+    Options derived from a tree are omitted: Flower's engine takes only keys of pyproject.toml, which lacks
+    them.
     """
     known = options()
     config = {key: value for key, value in found.run["config"].items() if key in known}
@@ -411,6 +412,6 @@ def run_config_of(found: Resumption) -> dict[str, Scalar]:
 
 
 def _show(value: Any) -> str:
-    """A value as in TOML, its beginning if it is long; "nothing" for an option unknown to this version."""
+    """A value as in TOML, shortened if it is long; "nothing" for an option unknown to this version."""
     text = "nothing" if value is None else json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -7,7 +7,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from hhar.windows.window_file import fingerprint
 
-if TYPE_CHECKING:  # torch, which most runs need not wait for here
+if TYPE_CHECKING:  # torch, which most runs need not load here
     from torch import nn
 
 
@@ -33,7 +33,7 @@ def refuse_start(config: TrainConfig, model: "nn.Module") -> None:
 
     Args:
         config: the run's training options.
-        model: a network of the run's kind.
+        model: a network of the run.
     """
     from fedge.training.networks.frozen import frozen_names
     from fedge.training.networks.start import first_state

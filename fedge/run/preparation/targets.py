@@ -47,7 +47,7 @@ def _refuse_client(config: Config, client: int, y: np.ndarray, outputs: int) -> 
 
 
 def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bool) -> None:
-    """Raise ConfigError for options that need classes where there are none, or channels where x are tokens.
+    """Raise ConfigError for options that need classes if there are none, or channels if x are tokens.
 
     Args:
         config: the run's configuration.

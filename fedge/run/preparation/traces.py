@@ -9,13 +9,13 @@ from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import fingerprint
 
 _OF_DEVICES = ("preset", "availability", "selection", "duration")
-_LOG = "devices/arrivals.csv"  # of a replayed run; fedge.devices.timeline.real, which loads more
+_LOG = "devices/arrivals.csv"  # log of a replayed run; see fedge.devices.timeline.real, which loads more
 
 
 def described_traces(config: Config) -> dict[str, str]:
-    """The sha256 of each file that options of `devices` name, where time is virtual; else empty.
+    """SHA-256 of each file named by an option of `devices`, if time is virtual; else empty.
 
-    An argument counts as a file if one of that name exists. Keys are options, e.g.
+    An argument counts as a file if a file of that name exists. Keys are options, e.g.
     "devices.preset-args.path".
 
     Raises:
