@@ -69,7 +69,7 @@ _on_first_use, __dir__, __all__ = lazy.attach(
 
 
 def __getattr__(name: str) -> Any:
-    """A part of the package, or its version, on first use."""
+    """A public part of the package, or its version, loaded on first use."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_of(name: str) -> str:
-    """The import of a public name of another package, as the end of an error; empty for other names."""
+    """Import of a public name from another package, as the end of an error; empty for other names."""
     rooms = [] if name.startswith("_") else [each.name for each in iter_modules(__path__) if each.ispkg]
     for package in ("hhar", *(f"{__name__}.{room}" for room in rooms)):
         if name in getattr(import_module(package), "__all__", ()):
@@ -94,7 +94,7 @@ if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's alloc
 
     begin_capture()
 
-# `flwr run` imports this package to see whether the app is there: the only moment at which a run that cannot
+# `flwr run` imports this package to check that the app exists: the only moment at which a run that cannot
 # work can be refused before Flower starts Ray and its workers.
 if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["run"]:
     from fedge.flower import uses_superlink
@@ -105,6 +105,6 @@ if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["r
 
     check_flwr_run(sys.argv[2:])
     exit_despite_channels()
-    if not follow_at_once() and not uses_superlink():  # whose SuperLink is to stay
+    if not follow_at_once() and not uses_superlink():  # their SuperLink must stay
         start_reaper()  # a simulation follows this process only once it has loaded Fedge
     be_followed()

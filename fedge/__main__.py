@@ -1,4 +1,4 @@
-"""``python -m fedge``: the command `fedge`, where scripts are not on the path."""
+"""``python -m fedge``: the command `fedge`, for systems on which scripts are not in the path."""
 
 import sys
 

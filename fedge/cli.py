@@ -1,11 +1,11 @@
 # PYTHON_ARGCOMPLETE_OK
 """The command `fedge`.
 
-Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 failed or refused, 5 stalled,
-130 on Ctrl-C, 143 on SIGTERM, 141 when nobody reads its output; of `fedge status` also 1, still running.
+Exit codes: 0 completed, 2 invalid command line, 3 partial, 4 failed or refused, 5 stalled, 130 on Ctrl-C,
+143 on SIGTERM, 141 if nothing reads the output; of `fedge status` also 1, still running.
 """
 
-from fedge.process.endings.loading import end_of_loading  # first: Ctrl-C while all others are loaded
+from fedge.process.endings.loading import end_of_loading  # first, to handle Ctrl-C while the others load
 
 # isort: split
 import errno
@@ -46,11 +46,11 @@ _HAVE_CODES = frozenset({"demo", "run", "resume", "status", "sweep", "superlink"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
-# A command's modules are loaded when it is carried out: shells ask for completion at every key.
+# A command's modules are loaded when it runs, because shells request completion at every keystroke.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of a command line, of this process's own if `argv` is None."""
+    """Exit code of a command line; None for this process's own."""
     owns_process = argv is None
     if owns_process:
         open_missing_streams()
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_despite_channels()
     try:
         return _command_done(sys.argv[1:] if argv is None else argv, owns_process)
-    except BrokenPipeError:  # the reader of the output has gone, as `head` does
+    except BrokenPipeError:  # the reader of the output is gone, e.g. `head`
         return exits.UNREAD
     except OSError as error:
         rule = _rule_broken_by(error)
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command_done(words: Sequence[str], owns_process: bool) -> int:
-    """Exit code of a command that is carried out to its end; without one, help is shown."""
+    """Carry out a command; returns its exit code. Without a command, help is shown."""
     _refuse_lost_folder()
     parser = _parser()
     complete(parser)
@@ -92,12 +92,12 @@ def _command_done(words: Sequence[str], owns_process: bool) -> int:
     with exits.signals_as_exceptions(to_the_end=True) if owns_process else nullcontext():
         code = int(options.command(options))
     if owns_process and code == exits.COMPLETED and words[0] not in _HAVE_CODES:
-        sys.stdout.flush()  # a page or table that is lost is no success
+        sys.stdout.flush()  # an incomplete page or table is a failure
     return code
 
 
 def _rule_broken_by(error: OSError) -> str | None:
-    """Rule, reason and next step for an error of rights or room; None for others."""
+    """Rule, reason and next step for an error of permissions or disk space; None for others."""
     why = error.strerror or error
     if error.errno in _NO_RIGHTS and error.filename is not None:
         rule = f"{printable(os.fsdecode(error.filename))} must be accessible to this user, but: {why}"
@@ -108,7 +108,7 @@ def _rule_broken_by(error: OSError) -> str | None:
 
 
 def _refuse_lost_folder() -> None:
-    """Raise ConfigError in a working directory that is gone: libraries end the process there, in riddles."""
+    """Raise ConfigError if the working directory is gone, on which libraries end with obscure errors."""
     try:
         Path.cwd()
     except OSError as error:
@@ -118,7 +118,7 @@ def _refuse_lost_folder() -> None:
 
 
 def _parser() -> Parser:
-    """The parser of all subcommands, in the groups in which help shows them."""
+    """Parser of all subcommands, in the groups shown in the help."""
     parser = Parser(prog="fedge", description="Hierarchical, clustered federated learning.")
     parser.add_argument("--version", action="version", version=f"fedge {version('fedge')}")
     commands = Commands(parser)

@@ -1,4 +1,4 @@
-"""Flower entry of a client: a message comes in, one pure call is made, a reply goes out."""
+"""Flower's entry point for a client: each message leads to one pure call and one reply."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,15 +112,15 @@ look_when_pushed()
 
 
 class _Call(NamedTuple):
-    """A message to a client with all that it leads to.
+    """A message to a client, with everything derived from it.
 
     Attributes:
-        message: as received.
-        context: Flower's, of the node.
-        config: of the run.
-        round: in which the client takes part.
+        message: message as received.
+        context: Flower's context of the node.
+        config: configuration of the run.
+        round: round in which the client takes part.
         data: the client's windows.
-        client: its partition id.
+        client: the client's partition id.
     """
 
     message: Message
@@ -136,9 +136,9 @@ _workspace = threading.local()  # one network per worker thread, reused by all i
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """Tell which partition this client holds, of how many, and whether it sees the server's state files.
+    """Report this client's partition, the number of partitions, and whether it sees the server's state files.
 
-    Describe windows of the node's own, if it names some.
+    If the node names its own windows, describe them as well.
     """
     node = context.node_config
     partition, partitions = partition_of_node(node)
@@ -162,13 +162,13 @@ def hello(message: Message, context: Context) -> Message:
 
 @app.query("end_capture")
 def end_capture(message: Message, context: Context) -> Message:
-    """End this worker's capture of memory, if it has one."""
+    """End this worker's memory capture, if it has one."""
     return end_capture_reply(end_capture_here(), message)
 
 
 @app.train()
 def train_round(message: Message, context: Context) -> Message:
-    """Train the leaf's model on this client's training windows, after evaluating where that is asked."""
+    """Train the leaf's model on this client's training windows, evaluating it first if requested."""
     clock = WorkClock()
     config = _config_of(message, context)
     with states_aside(message, config.transfer, context.node_config) as aside:
@@ -184,7 +184,7 @@ def train_round(message: Message, context: Context) -> Message:
 
 
 def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
-    """Raise ConfigError where a client's own y does not fit the task of the run."""
+    """Raise ConfigError if the y of a client's own windows does not fit the run's task."""
     try:
         task_of(config.train).refuse(own.laid.y, len(own.told.classes))
     except ValueError as error:
@@ -195,7 +195,7 @@ def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
 
 
 def _trained(message: Message, context: Context, config: Config, clock: WorkClock) -> Message:
-    """The answer to a train message."""
+    """Reply to a train message."""
     before_s = clock.seconds
     call = _open(message, context, config)
     model = _model(config.train, call.data)
@@ -228,7 +228,7 @@ def _trained(message: Message, context: Context, config: Config, clock: WorkCloc
 def _client(
     call: _Call, model: torch.nn.Module, start: State, correction: State | None, clock: WorkClock
 ) -> AlgorithmClient:
-    """The client as its algorithm sees it in a leaf round."""
+    """Client in a leaf round, as its algorithm sees it."""
     message, _, config, round_context, data, client = call
     x, y = _lent_windows(config.train, data)
     draws = _draws(config.train, round_context, client)
@@ -245,18 +245,19 @@ def _client(
 
 
 def _lent_windows(train: TrainConfig, data: ClientData) -> list[torch.Tensor]:
-    """Training windows and labels for an algorithm: copies for a user's own.
+    """Training windows and labels for an algorithm; a user's algorithm gets copies.
 
-    They lie in a mapped file, and a write to that ends the process with all its clients.
+    They are in a mapped file; a write to it would end the process with all its clients.
     """
     lent = [tensor_of(array) for array in data.train]
     return [tensor.clone() for tensor in lent] if ALGORITHMS.is_own(train.algorithm) else lent
 
 
 def _begin_with(model: torch.nn.Module, state: State, train: TrainConfig) -> None:
-    """Load a model into the network for a user's own algorithm, which may train it by its own steps.
+    """Load a model into the network for a user's algorithm, which may train it with its own steps.
 
-    The weights left there are of another client, or of none, by the order of clients on this thread.
+    Otherwise the network has another client's weights, or none, depending on the order of clients on this
+    thread.
     """
     if ALGORITHMS.is_own(train.algorithm):
         load_state(model, state)
@@ -285,11 +286,11 @@ def _plain(call: _Call, model: torch.nn.Module, draws: torch.Generator | None, c
 
 
 class _Upload(NamedTuple):
-    """A trained model as it is sent.
+    """A trained model as sent.
 
     Attributes:
-        state: name → array, after the noise of privacy and after compression.
-        clipped: whether privacy's clipping changed it; None without.
+        state: name → array, after noise for privacy and after compression.
+        clipped: whether clipping for privacy changed it; None without privacy.
         feedback: memory of the compression for the client's next upload.
     """
 
@@ -307,15 +308,15 @@ def _upload(
     *,
     remembers: bool,
 ) -> _Upload:
-    """Upload of a trained model: the received entries, clipped and noised, then compressed.
+    """Upload of a trained model: the received entries, clipped and with noise, then compressed.
 
     Args:
         call: the message.
-        model: of the run.
+        model: network of the run.
         received: entries that came in the message; these are sent back.
         trained: the whole model.
-        waiting: memory that the compression left with the client.
-        remembers: whether it may leave memory.
+        waiting: memory of the compression left with the client.
+        remembers: whether the compression may leave memory.
     """
     message, context, config, round_context, _, client = call
     sent = {name: array for name, array in trained.items() if name in received}
@@ -334,7 +335,7 @@ def _upload(
 
 @app.evaluate()
 def evaluate_round(message: Message, context: Context) -> Message:
-    """Evaluate each of the given models on the splits asked for of this client's windows."""
+    """Evaluate each of the given models on the requested splits of this client's windows."""
     clock = WorkClock()
     config = _config_of(message, context)
     with states_aside(message, config.transfer, context.node_config):
@@ -342,7 +343,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
 
 
 def _evaluated(message: Message, context: Context, config: Config, clock: WorkClock) -> EvaluateReply:
-    """Evaluations that a message asks for."""
+    """Evaluations requested by a message."""
     call = _open(message, context, config)
     data = call.data
     model = _model(config.train, data)
@@ -377,7 +378,7 @@ def _evaluated(message: Message, context: Context, config: Config, clock: WorkCl
 
 
 def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[tuple[str, State]]:
-    """Yield (role, model) to evaluate; in place of the role of an algorithm's models, all of these."""
+    """Yield (role, model) to evaluate; the role of an algorithm's models stands for all of them."""
     message, context, config, round_context, data, client = call
     for role, received in models_to_evaluate(message):
         state = whole_model(received, model, config.train, data, round_context.seed)
@@ -403,7 +404,7 @@ def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[t
 
 
 def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
-    """Reported evaluations: on validation windows also of the own model where another differs."""
+    """Evaluations to report; on validation windows, models other than the own one are compared with it."""
     own = found.get((OWN, "val"))
     return {
         (role, split): Evaluation(
@@ -420,9 +421,9 @@ def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateR
 def _windows_of(
     data: ClientData, splits: Sequence[SplitName]
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    """x, y and the number of windows per split, the splits one after another.
+    """x, y and the number of windows per split, one split after the other.
 
-    Validation and test windows lie side by side: both together are no copy.
+    Validation and test windows are adjacent, so both together need no copy.
     """
     if tuple(splits) == ("val", "test"):
         x, y = data.held_out
@@ -455,14 +456,14 @@ def _config_of(message: Message, context: Context) -> Config:
 
 
 def _options(message: Message, context: Context) -> Mapping[str, Any]:
-    """Options of a client's run: those of the message, else Flower's."""
+    """Options of a client's run: the message's, else Flower's."""
     return options_of(message) or context.run_config
 
 
 def _correction(message: Message) -> State | None:
     """SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD.
 
-    In float64 as a whole it would be two models, so it is worked out as it is taken in.
+    The whole in float64 would have the size of two models, so it is computed entry by entry when used.
     """
     control, own = arrays_of(message, CONTROL), arrays_of(message, OWN_CONTROL)
     if control is None or own is None:
@@ -475,15 +476,15 @@ def _correction(message: Message) -> State | None:
 
 @lru_cache(maxsize=4)
 def _config(items: tuple[tuple[str, Any], ...]) -> Config:
-    """Check a run configuration once per process, not once per message."""
+    """Check a run configuration once per process instead of once per message."""
     return from_run_config(dict(items))
 
 
 def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
-    """This thread's network of the run's kind; the caller loads its weights."""
+    """This thread's network for the run; the caller loads its weights."""
     x, y = data.train
     look_in(*data.look_in)
-    code = MODELS.load(config.model)  # a notebook may have defined it anew
+    code = MODELS.load(config.model)  # a notebook may have redefined it
     fit = fit_of(config, data.classes, y.shape[1:], tokens=x.dtype == np.int64)
     own = MODELS.is_own(config.model) or ALGORITHMS.is_own(config.algorithm)
     kind = (
@@ -506,20 +507,20 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
 
 
 def _let_network_go() -> None:
-    """Let this thread's network go where the process has no further message: before its reply is sent."""
+    """Release this thread's network, before the reply is sent, if the process gets no further message."""
     if is_client_app() and not stays():
         _workspace.__dict__.clear()
 
 
 def _forget(model: torch.nn.Module) -> None:
-    """Let this thread's network keep nothing of another client's beside its state."""
+    """Make this thread's network forget everything of other clients besides its state."""
     unsaved: Unsaved | None = getattr(_workspace, "unsaved", None)
     if unsaved is not None and model is _workspace.model:
         unsaved.put_back()
 
 
 def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
-    """Settings of local training in a round, made once for the clients that this thread serves in it."""
+    """Settings of local training in a round, created once for all clients that this thread serves in it."""
     key = config.train, (round_context.round_of_steps, round_context.local_steps, round_context.kernel)
     known = getattr(_workspace, "settings", None)
     if known is None or known[0] is not key[0] or known[1] != key[1]:
@@ -529,22 +530,22 @@ def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:
-    """Random state that a user's model uses in training; Fedge's own use none."""
+    """Random state for a user's model in training; Fedge's own models need none."""
     if not MODELS.is_own(config.model):
         return None
     return torch_stream(round_context.seed, Purpose.DROPOUT, *round_context.stream_of(client))
 
 
-_threads = count()  # training on GPUs in this process
+_threads = count()  # threads that train on GPUs in this process
 
 
 def device_of_thread(wanted: str) -> torch.device:
-    """Where this thread's clients compute: threads take turns at the GPUs that the process sees.
+    """Device on which this thread's clients compute; threads are assigned to the visible GPUs in turn.
 
-    On Ray a worker sees one, that of its share.
+    On Ray, a worker sees one GPU, the one of its share.
 
     Raises:
-        ConfigError: as `choose_device`.
+        ConfigError: as in `choose_device`.
     """
     device = choose_device(wanted)
     there = torch.cuda.device_count() if device.type == "cuda" else 0
@@ -552,15 +553,15 @@ def device_of_thread(wanted: str) -> torch.device:
         return device
     if not hasattr(_workspace, "gpu"):
         _workspace.gpu = next(_threads) % there
-    torch.cuda.set_device(_workspace.gpu)  # of this thread: its streams and peaks of memory belong to the GPU
+    torch.cuda.set_device(_workspace.gpu)  # per thread: its streams and memory peaks belong to this GPU
     return torch.device("cuda", _workspace.gpu)
 
 
 @lru_cache(maxsize=4)
 def device_name(wanted: str) -> str:
-    """Device of the clients of this process: "cpu", or the name of the first GPU that they see.
+    """Device of this process's clients: "cpu", or the name of the first GPU that they see.
 
-    Where none is there for a client that wants one, "cpu": its training will say so.
+    Also "cpu" if a client requires a GPU and there is none; its training then reports that.
     """
     if wanted == CPU or not torch.cuda.is_available():
         return CPU
@@ -568,7 +569,7 @@ def device_name(wanted: str) -> str:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Where a client computes; Ray shows a client only the GPUs that its federation gives it.
+    """Device on which a client computes; on Ray, a client sees only the GPUs assigned by its federation.
 
     Raises:
         ConfigError: train.device is "cuda", but there is no GPU for this client.

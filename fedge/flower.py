@@ -1,7 +1,7 @@
 """Differences between the versions of Flower that Fedge runs on: 1.25, 1.41, 1.42 (docs/flower-versions.md).
 
-The one place that asks which version there is. Asking loads nothing of Flower: commands that refuse a run do
-not wait for it.
+Only this module checks the version. The check loads nothing of Flower, so commands that refuse a run respond
+quickly.
 """
 
 from contextlib import suppress
@@ -11,20 +11,20 @@ from importlib.metadata import version
 
 from fedge.config.registers.option import ConfigError
 
-RUN_ID = 1  # of the one run of an engine without SuperLink
+RUN_ID = 1  # id of the only run of an engine without SuperLink
 TESTED = {(1, 25): "1.25", (1, 41): "1.41", (1, 42): "1.42"}
 _NEW = (1, 41)  # the first tested version that keeps a SuperLink for simulations
 
 
 @cache
 def flower_version() -> tuple[int, int]:
-    """The first two numbers of Flower's version: (1, 25)."""
+    """The first two numbers of Flower's version, e.g. (1, 25)."""
     major, minor = version("flwr").split(".")[:2]
     return int(major), int(minor)
 
 
 def refuse_untested_flower() -> None:
-    """Raise ConfigError for a version of Flower on which Fedge is not tested."""
+    """Raise ConfigError for a version of Flower with which Fedge is not tested."""
     if flower_version() not in TESTED:
         raise ConfigError(
             f"flwr must be {', '.join(TESTED.values())}, but is {version('flwr')}; "
@@ -33,24 +33,24 @@ def refuse_untested_flower() -> None:
 
 
 def uses_superlink() -> bool:
-    """Whether `flwr run` hands a simulation to a SuperLink that stays when the run has ended."""
+    """Whether `flwr run` passes a simulation to a SuperLink that stays after the run."""
     return flower_version() >= _NEW
 
 
 def moves_federations() -> bool:
-    """Whether `flwr run` takes federations out of pyproject.toml."""
+    """Whether `flwr run` removes federations from pyproject.toml."""
     return flower_version() >= _NEW
 
 
 def has_one_port() -> bool:
-    """Whether a SuperLink has one port for SuperNodes, for senders of apps, and for the apps."""
+    """Whether a SuperLink has one port for SuperNodes, for submitting apps, and for the apps."""
     return flower_version() >= _NEW
 
 
 def identify_task() -> None:
-    """Let messages be made in this process, which is no task of a SuperLink.
+    """Allow this process, which is not a task of a SuperLink, to create messages.
 
-    On newer versions than 1.25, a new Message asks its process which task of which run it is.
+    In versions after 1.25, a new Message asks its process for its task and run.
     """
     with suppress(ImportError):  # Flower 1.25
         identity = import_module("flwr.supercore.task_identity").TaskIdentity

@@ -1,7 +1,7 @@
-"""Flower entry of a leaf server whose clients are SuperNodes: it dials the cloud and carries out its orders.
+"""Flower's entry point for a leaf server of SuperNodes: it connects to the cloud and executes orders.
 
-`fedge leaf --nodes` starts it, on a SuperLink of its own (`fedge.launch.leaf_servers.leaf_nodes`), for as
-many runs of the cloud as come. To Flower all of it is one run.
+`fedge leaf --nodes` starts it on its own SuperLink (`fedge.launch.leaf_servers.leaf_nodes`), for any number
+of the cloud's runs. For Flower, all of them are one run.
 """
 
 import os
@@ -21,8 +21,8 @@ from fedge.process.logs import log_to, stop_logging_to
 from fedge.run.node_site import NodeSites
 
 LEAF, CLOUD, CERTS, FOLDER, ONCE, WAIT = "leaf", "cloud", "certs", "folder", "once", "wait"  # keys of its app
-TRUST_CODE = "trust-code"  # another
-ENDED = "fedge: leaf server ended, exit code"  # its last line, before the number
+TRUST_CODE = "trust-code"  # a further key
+ENDED = "fedge: leaf server ended, exit code"  # start of its last line, before the number
 
 app = ServerApp()
 exit_despite_channels()
@@ -30,14 +30,14 @@ exit_despite_channels()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Be a leaf server until the run is over, or for ever.
+    """Run a leaf server until the run is over, or forever.
 
-    It ends by returning, also when the cloud refuses it: its last line is the truth.
+    It returns even if the cloud refuses it; its last line has the exit code.
     """
     told = context.run_config
     folder, leaf, lost_s = Path(str(told[FOLDER])), int(told[LEAF]), float(told[WAIT])
     handler = log_to(folder / "leaf.log")
-    look_in(os.getcwd())  # for a run's parts from the user's own code
+    look_in(os.getcwd())  # to import the user's parts of a run
     sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(told.get(TRUST_CODE)))
     host = LeafHost(sites.open, sites.tell)
     try:

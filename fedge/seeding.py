@@ -1,6 +1,6 @@
 """Random streams, each derived from (seed, round, client, purpose); nothing draws from global state.
 
-A stream depends on nothing else: not on the worker that runs a client, nor on earlier work there.
+A stream depends on nothing else, neither on the worker that runs a client nor on earlier work there.
 """
 
 import os
@@ -12,7 +12,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 
-if TYPE_CHECKING:  # loading torch takes seconds, which the check before a run need not spend
+if TYPE_CHECKING:  # loading torch takes seconds, which checks before a run need not spend
     import torch
 
 
@@ -31,27 +31,27 @@ class Purpose(IntEnum):
     PERSONAL = 9  # last number of a personal model's stream
     DROPOUT = 10
     DEAL = 11
-    DEVICES = 12  # how fast each device is
-    DEVICE_JOBS = 13  # jitter and dropouts, attempt by attempt
-    DEVICE_PICKS = 14  # which idle device is given work
+    DEVICES = 12  # speed of each device
+    DEVICE_JOBS = 13  # jitter and dropouts, per attempt
+    DEVICE_PICKS = 14  # selection of the idle device that gets a job
     AVAILABILITY = 15
-    DISTILLATION = 16  # made-up windows from which a server learns
-    ALGORITHM = 17  # draws of a client's method beside the order of windows
-    DURATION = 18  # draws of a user's duration, attempt by attempt
-    MOBILITY = 19  # which clients go to which leaf before a global round
-    ASSOCIATION = 20  # which client stands under which leaf
+    DISTILLATION = 16  # generated windows from which a server learns
+    ALGORITHM = 17  # draws of a client's method, other than the order of windows
+    DURATION = 18  # draws of a user's duration, per attempt
+    MOBILITY = 19  # moves of clients to other leaves before a global round
+    ASSOCIATION = 20  # assignment of clients to leaves
     CLIENT_UPLINK = 21  # stochastic rounding of clients' uploads
-    SERVER_UPLINK = 22  # and of servers' uploads
+    SERVER_UPLINK = 22  # stochastic rounding of servers' uploads
     LEAF_PART = 23  # draws of a method at its leaf
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
-    """The NumPy generator of (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
+    """NumPy generator for (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
     return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, where)))
 
 
 def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
-    """The torch (CPU) generator of (seed, purpose, *where)."""
+    """torch (CPU) generator for (seed, purpose, *where)."""
     import torch
 
     state = _sequence(seed, purpose, where).generate_state(2, np.uint32)
@@ -61,28 +61,28 @@ def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
 
 
 def legacy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.RandomState:
-    """The same as NumPy's older kind of generator, for libraries that know no other."""
+    """The same as NumPy's older kind of generator, for libraries that support no other."""
     return np.random.RandomState(np.random.MT19937(_sequence(seed, purpose, where)))
 
 
 def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.SeedSequence:
-    """The sequence of a stream.
+    """Seed sequence of a stream.
 
-    The purpose stands in the spawn key: in one list with the seed, trailing zeros would not count, and a seed
-    of 2³² or more would run into the next number.
+    The purpose is in the spawn key: in one list with the seed, trailing zeros would not count, and a seed of
+    2³² or more would overlap with the next number.
     """
     return np.random.SeedSequence(seed, spawn_key=(int(purpose), *where))
 
 
-_MOST_DIGITS = 4000  # Python reads no whole number of more than 4300
+_MOST_DIGITS = 4000  # Python reads no whole number of more than 4300 digits
 
 
 def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """The seed of the run and where it came from: ``SEED`` wins over the configuration.
+    """The seed of the run and its source: ``SEED`` takes precedence over the configuration.
 
     Args:
         configured: `seed` of the run config.
-        environment: mapping to look ``SEED`` up in; the process environment by default.
+        environment: mapping in which to look up ``SEED``; by default the process environment.
 
     Returns:
         (seed, "environment" | "config").

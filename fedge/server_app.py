@@ -1,4 +1,4 @@
-"""Flower entry of the server: passes Flower's facts of the run to `fedge.run`."""
+"""Flower's entry point for the server: passes Flower's facts about the run to `fedge.run`."""
 
 import platform
 import sys
@@ -26,8 +26,8 @@ exit_despite_channels()
 def main(grid: Grid, context: Context) -> None:
     """Carry out the run.
 
-    It ends by returning, also when it failed: Flower prints a traceback for an exception and reports success
-    for both, so the manifest is the truth.
+    It returns even if the run failed: Flower prints a traceback for an exception and reports success either
+    way, so the manifest is authoritative.
     """
     federation = federation_of_this_process()
     simulated = federation.num_supernodes > 0
@@ -42,6 +42,6 @@ def main(grid: Grid, context: Context) -> None:
         run(engine, context.run_config, FLOWER.name, described, divert_descriptors, owns_process=True)
         end_captures(grid)
         return
-    # the SuperLink shows others this output, and nothing else
+    # the only output that the SuperLink shows to others
     outcome = run(engine, context.run_config, FLOWER.name, federation.describe(), lambda _: sys.stdout)
     print(outcome.last_line(platform.node()), flush=True)
