@@ -1,13 +1,13 @@
-"""Known holes in what Fedge is installed with, and the checksums to install it by.
+"""Known vulnerabilities of Fedge's dependencies, and the checksums with which to install them.
 
-    python -m tools.audit             `make audit`: asks OSV's database about what constraints.txt names
-    python -m tools.audit all.zip     `make audit OSV=all.zip`: asks a copy of it, without a network
+    python -m tools.audit             `make audit`: queries OSV's database for the packages in constraints.txt
+    python -m tools.audit all.zip     `make audit OSV=all.zip`: queries a copy of it, without a network
     python -m tools.audit --hashes    `make hashes`: writes constraints-hashes.txt, for Python 3.11.5 and on
 
-The first and the last need the network, and an environment of their own (`.audit`), so that nothing of
-Fedge's changes. OSV gives its holes of Python packages as one archive, a JSON file each
-(https://google.github.io/osv.dev/data/), for machines that have no network. An audit that reached nobody has
-audited nothing: that is one line and no success.
+The first and the last need the network, and their own environment (`.audit`), so that Fedge's environment
+does not change. For machines without a network, OSV publishes its vulnerabilities of Python packages as one
+archive with a JSON file each (https://google.github.io/osv.dev/data/). If the database cannot be reached,
+nothing has been audited: the tool prints one line and fails.
 """
 
 import json
@@ -31,7 +31,7 @@ PROGRAMS = ("pip-audit==2.10.1", "uv>=0.5")
 _DASHBOARD = "Ray's dashboard, which no Ray of a run serves (SECURITY.md)"
 _RAY_DATA = "Ray Data, which nothing here loads"
 _VERIFIER = "cryptography's verifier of chains, which nothing here calls: TLS is gRPC's own"
-ACCEPTED = {  # hole → why it is none of ours; Flower 1.25 pins Ray 2.51.1 and cryptography below 45
+ACCEPTED = {  # → why it does not affect Fedge; Flower 1.25 pins Ray 2.51.1 and cryptography below 45
     "CVE-2025-62593": _DASHBOARD,
     "CVE-2026-27482": _DASHBOARD,
     "CVE-2025-34351": "Ray has no password: its sockets are on loopback alone (SECURITY.md)",
@@ -55,13 +55,13 @@ class AuditError(RuntimeError):
 
 
 def pinned(python: str = "python-version < '3.11'") -> list[str]:
-    """``name==version`` of constraints.txt, spelt as on an index, but what `python` alone needs."""
+    """``name==version`` from constraints.txt, spelt as on an index, except those that only `python` needs."""
     lines = [line.strip().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()]
     return [line.split(";")[0].strip() for line in lines if line and line[0] != "#" and python not in line]
 
 
 def program(name: str) -> str:
-    """The path of a program of the environment, which is made if it is not there."""
+    """Path of a program in the environment, which is created if it is missing."""
     path = PLACE / "bin" / name
     if not path.exists():
         python = PLACE / "bin" / "python"
@@ -74,10 +74,10 @@ def program(name: str) -> str:
 
 
 def findings(report: Any) -> tuple[int, list[str], list[str]]:
-    """(packages that were asked about, holes that are not accepted, those that are), one line each.
+    """(number of packages queried, vulnerabilities not accepted, vulnerabilities accepted), one line each.
 
     Raises:
-        AuditError: none of the packages is known to the database.
+        AuditError: the database knows none of the packages.
     """
     asked = [entry for entry in report["dependencies"] if "skip_reason" not in entry]
     if not asked:
@@ -95,10 +95,10 @@ def findings(report: Any) -> tuple[int, list[str], list[str]]:
 
 
 def audit() -> str:
-    """Findings of the audit where none of them is new.
+    """Findings of the audit, if none of them is new.
 
     Raises:
-        AuditError: it has found holes, or the database cannot be reached.
+        AuditError: it found vulnerabilities, or the database cannot be reached.
     """
     requirements = PLACE / "requirements.txt"
     words = [
@@ -127,10 +127,10 @@ def audit() -> str:
 
 
 def audit_by(archive: Path) -> str:
-    """Findings of an audit by a copy of OSV's database where none of them is new.
+    """Findings of an audit by a copy of OSV's database, if none of them is new.
 
     Raises:
-        AuditError: it has found holes, or the archive is not that database.
+        AuditError: it found vulnerabilities, or the archive is not that database.
     """
     try:
         with zipfile.ZipFile(archive) as files:
@@ -148,7 +148,7 @@ def audit_by(archive: Path) -> str:
 
 
 def _affected(hole: Any) -> Iterator[Any]:
-    """Packages of PyPI that a standing hole affects."""
+    """PyPI packages affected by a vulnerability that has not been withdrawn."""
     if not hole.get("withdrawn"):
         yield from (part for part in hole.get("affected", []) if part["package"]["ecosystem"] == "PyPI")
 
@@ -167,12 +167,12 @@ def _asked(line: str, holes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _ranges(part: Any) -> list[Any]:
-    """The events of each range of versions."""
+    """Events of each range of versions."""
     return [one["events"] for one in part.get("ranges", []) if one["type"] == "ECOSYSTEM"]
 
 
 def _has(part: Any, version: str) -> bool:
-    """Whether a version is listed as affected, or lies in a range that is; local parts do not count."""
+    """Whether a version is listed as affected, or is in an affected range; local parts are ignored."""
     own = Version(version.split("+")[0])
     return any(_is(own, listed) for listed in part.get("versions", [])) or any(
         _lies_in(own, events) for events in _ranges(part)
@@ -187,9 +187,9 @@ def _is(own: Version, listed: str) -> bool:
 
 
 def _lies_in(own: Version, events: Sequence[Any]) -> bool:
-    """Whether a version lies in a range: from "introduced" on, before "fixed", up to "last_affected".
+    """Whether a version is in a range: from "introduced" on, before "fixed", up to "last_affected".
 
-    One whose ends cannot be read may hold any version.
+    A range with unreadable ends may include any version.
     """
     inside = False
     try:
@@ -205,7 +205,7 @@ def _lies_in(own: Version, events: Sequence[Any]) -> bool:
 
 
 def write_hashes() -> str:
-    """Write constraints-hashes.txt; returns what was written."""
+    """Write constraints-hashes.txt; returns a line about it."""
     settings = subprocess.run([program("pip"), "config", "list"], capture_output=True, text=True, check=False)
     told = uv_variables(settings.stdout.splitlines(), os.environ)
     told = {
@@ -223,7 +223,7 @@ def write_hashes() -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Carry out what the words say; returns the exit code."""
+    """Carry out a command line; returns the exit code."""
     try:
         if "--hashes" in words:
             print(write_hashes())

@@ -1,13 +1,14 @@
-"""Faults of deployments one by one: the seconds that each costs, and whether bits are kept.
+"""Faults of deployments, one at a time: seconds lost to each, and whether the models keep their bits.
 
 python -m tools.faults                        prints the table
-python -m tools.faults --into docs/reliability.md  puts it there, between its marks
+python -m tools.faults --into docs/reliability.md  writes the table there, between its marks
 python -m tools.faults NAMES                  some of them; --list names all
 
-A run without a fault and the same run with one are carried out in turn, by real processes that listen on the
-loopback interface only. A fault comes after the second global round. Seconds lost are those of the run with
-it less those of the run without; to them belongs whatever the faulty part takes to start again. Bits are the
-sha256 of the final models. Waiting times are set (WAIT_S), so that a fault for good shows what it waits for.
+A run without faults and the same run with a fault are carried out in turn, by real processes that listen only
+on the loopback interface. A fault happens after the second global round. The seconds lost are the time of the
+run with the fault minus that of the run without, including the time in which the faulty part restarts. Bits
+are the sha256 of the final models. Waiting times are set (WAIT_S), so that a permanent fault shows the time
+waited for it.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import save_windows
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support" / "deployments"))  # and clusters, as tests have them
+sys.path.insert(0, str(ROOT / "tests" / "support" / "deployments"))  # and clusters, as in the tests
 
 WAIT_S, AWAY_S, ROUNDS, AFTER, LEAVES, CLIENTS = 60, 5, 12, 2, 3, 9
 _LONGEST_S = 600
@@ -48,10 +49,10 @@ class Came:
     """Outcome of one run.
 
     Attributes:
-        seconds: of wall time.
-        status: in its manifest.
+        seconds: wall time in seconds.
+        status: status in its manifest.
         models: sha256 of the final models.
-        failed: clients that failed at all.
+        failed: clients that failed at any time.
     """
 
     seconds: float
@@ -67,7 +68,7 @@ class Fault:
     Attributes:
         deployment: "leaf servers", "SuperNodes", "Ray".
         told: the fault in words.
-        strike: acts on the running deployment, in a thread of its own; empty for Ray, which is told a word.
+        strike: function that acts on the running deployment, in its own thread; for Ray, a word instead.
     """
 
     deployment: str
@@ -79,7 +80,7 @@ class Fault:
 
 
 class Cut:
-    """A link that passes on what two sides say to each other, until it is cut."""
+    """A link that forwards between two sides until it is cut."""
 
     def __init__(self, port: int) -> None:
         self._to, self._server = port, socket.create_server(("127.0.0.1", 0))
@@ -113,18 +114,18 @@ class Cut:
                 each.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
-        """Pass nothing on any more."""
+        """Stop forwarding."""
         self.is_cut = True
         for each in self._open:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def fix(self) -> None:
-        """Pass on again."""
+        """Forward again."""
         self.is_cut = False
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         self.cut()
         self._server.close()
 
@@ -156,7 +157,7 @@ class LeafServers:
         return self.cloud
 
     def kill_cloud(self) -> None:
-        """Kill the cloud, and let it go on from its checkpoint."""
+        """Kill the cloud, and let it resume from its checkpoint."""
         assert self.cloud is not None
         self.cloud.kill()
         self.cloud.wait()
@@ -180,7 +181,7 @@ class LeafServers:
             self.link.fix()
 
     def revoke(self, back: bool) -> None:
-        """Let its certificate count no more, and break its link once; a new one may be brought."""
+        """Revoke its certificate, and break its link once; a new certificate may be installed."""
         _finish(_fedge("certs", self.certs, "--revoke", "leaf-1", at=self.folder))
         self.link.cut()
         self.link.fix()
@@ -199,7 +200,7 @@ class LeafServers:
 
 
 def on_leaf_servers(folder: Path, data: str, strike: Callable[[Any], None] | None) -> Came:
-    """Run with leaf servers, and a fault."""
+    """Run with leaf servers, with or without a fault."""
     config = _overrides({**_OPTIONS, "data.path": data, "runs-dir": str(folder / "runs")}, folder)
     with closing(LeafServers(folder, data)) as at:
         began = time.monotonic()
@@ -227,7 +228,7 @@ class SuperNodes:
     def kill_node(self, back: bool) -> None:
         """Kill the last node and its clients' processes."""
         process = self.deployment.nodes[LEAVES - 1]
-        os.killpg(process.pid, signal.SIGKILL)  # it has a session of its own
+        os.killpg(process.pid, signal.SIGKILL)  # it has its own session
         process.wait()
         if back:
             time.sleep(AWAY_S)
@@ -235,7 +236,7 @@ class SuperNodes:
 
 
 def on_supernodes(folder: Path, data: str, strike: Callable[[Any], None] | None) -> Came:
-    """Run under a SuperLink, and a fault."""
+    """Run under a SuperLink, with or without a fault."""
     from deployment import BIN, Deployment  # type: ignore[import-not-found]
 
     from fedge.launch.deal import deal_into
@@ -262,7 +263,7 @@ def on_supernodes(folder: Path, data: str, strike: Callable[[Any], None] | None)
 
 
 def on_ray(folder: Path, data: str, lose: str | None) -> Came:
-    """Run on three raylets that share no files, in namespaces; one is lost, or not."""
+    """Run on three raylets that share no files, in namespaces, of which one may be lost."""
     from ray_cluster import run_on_cluster  # type: ignore[import-not-found]
 
     own = {"clients": CLIENTS, "data.path": data, "runs-dir": "runs", "run-name": "cluster"}
@@ -296,7 +297,7 @@ FAULTS: Mapping[str, Fault] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Carry faults out, and print the table."""
+    """Cause the faults, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help="of faults; all without any")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="put the table between the marks of a page")
@@ -346,7 +347,7 @@ def put_into(page: str, table: str) -> str:
     """Page with the table between its marks.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the page has no marks.
     """
     before, found, rest = page.partition(_MARKS[0])
     _, ends, after = rest.partition(_MARKS[1])
@@ -367,7 +368,7 @@ def _strike(
     run: Path,
     running: Callable[[], "subprocess.Popen[bytes] | None"],
 ) -> threading.Thread:
-    """Thread that strikes once a run has done some rounds, if it does them."""
+    """Thread that causes a fault once a run has done some rounds, if it does."""
 
     def wait_and_strike() -> None:
         table, until = run / "metrics" / "global_rounds.csv", time.monotonic() + _LONGEST_S
@@ -385,10 +386,10 @@ def _strike(
 
 
 def _wait(running: Callable[[], "subprocess.Popen[bytes] | None"], striking: threading.Thread) -> None:
-    """Wait for the fault to be over, and for whatever runs then.
+    """Wait for the fault to be over, and for the process that runs then.
 
     Raises:
-        TimeoutError: it does not end.
+        TimeoutError: the run does not end.
     """
     until = time.monotonic() + _LONGEST_S
     while striking.is_alive() or (process := running()) is None or process.poll() is None:
@@ -412,7 +413,7 @@ def _came(run: Path, began: float) -> Came:
 
 
 def _fedge(*words: object, at: Path) -> "subprocess.Popen[bytes]":
-    """Start a command `fedge` of this environment, whose output goes to a file."""
+    """Start a command `fedge` of this environment, with its output in a file."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     environment = {name: value for name, value in os.environ.items() if name != "SEED"} | quiet
     with (at / "said.txt").open("ab") as said:
@@ -433,7 +434,7 @@ def _finish(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """End processes that were started here."""
+    """End the processes started here."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)

@@ -3,10 +3,10 @@
 python -m tools.golden --write FILE      before the change
 python -m tools.golden --against FILE    after it
 
-The file is kept out of the repository: bits depend on processor and libraries. PyTorch trains, whose bits
-changes of Fedge leave alone; those of the native step may change with it. Compared are models, cluster
-steps and every column of every metric file that is no time of the machine; a column that only the newer code
-writes is named and is no difference. NAMES limit the list; `--list` shows it.
+The file is not part of the repository, because bits depend on processor and libraries. Models are trained by
+PyTorch, whose bits do not depend on Fedge's code; those of the native step may. Compared are models, cluster
+steps and every column of every metric file except times of the machine; a column that only the newer code
+writes is listed but is not a difference. NAMES limit the list; `--list` shows it.
 """
 
 import argparse
@@ -47,9 +47,9 @@ class Case:
     """A run of the list.
 
     Attributes:
-        file: below configs/, whose options it begins with; empty for none.
-        options: on top.
-        carry_out: options, folder for its runs → the run folder.
+        file: file below configs/ with the first options; empty for none.
+        options: further options.
+        carry_out: function (options, folder for its runs) → run folder.
     """
 
     file: str
@@ -70,7 +70,7 @@ def on_ray(config: dict[str, Any], folder: Path) -> Path:
 
 
 def killed(config: dict[str, Any], folder: Path) -> Path:
-    """Run folder of a run that is killed after its second global round, and goes on."""
+    """Run folder of a run that is killed after its second global round, and resumed."""
     process, at = _fedge("run", ".", "-c", _overrides(config, folder)), folder / "runs" / "run"
     while process.poll() is None and _rows(at / "metrics" / "global_rounds.csv") < 2:
         time.sleep(0.01)
@@ -81,7 +81,7 @@ def killed(config: dict[str, Any], folder: Path) -> Path:
 
 
 def leaf_servers(config: dict[str, Any], folder: Path) -> Path:
-    """Run folder of a run whose leaf servers are processes of their own."""
+    """Run folder of a run whose leaf servers are separate processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -133,7 +133,7 @@ CASES: Mapping[str, Case] = {
 
 
 def fingerprint(folder: Path) -> Print:
-    """Part → sha256 of a run folder, times of the machine left out."""
+    """Part of a run folder → sha256, without times of the machine."""
     found = {
         "models": _sha((folder / "checkpoints" / "final.safetensors").read_bytes()),
         "partition": _sha((folder / "partition.csv").read_bytes()),
@@ -155,17 +155,17 @@ def fingerprint(folder: Path) -> Print:
 
 
 def differences(before: Print, after: Print) -> tuple[list[str], list[str]]:
-    """Parts that differ or are gone, and parts that only `after` has."""
+    """Parts that differ or are missing, and parts that only `after` has."""
     now = {name: RENAMED.get(name, name) for name in before}
     differ = [name for name, sha in before.items() if after.get(now[name]) != sha]
     return differ, sorted(after.keys() - now.values())
 
 
 def carry_out(name: str, data: str, folder: Path) -> Print:
-    """Fingerprint of a case, carried out below `folder`.
+    """Fingerprint of a case, run below `folder`.
 
     Raises:
-        RuntimeError: the run did not end well.
+        RuntimeError: the run failed.
     """
     case = CASES[name]
     begun = flatten(read_toml(ROOT / "configs" / f"{case.file}.toml", "config")) if case.file else {}
@@ -182,7 +182,7 @@ def carry_out(name: str, data: str, folder: Path) -> Print:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Carry out the list; exit code 1 if anything differs."""
+    """Run all cases; exit code 1 if anything differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help="of runs; all without any")
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the fingerprints")
@@ -247,7 +247,7 @@ def _overrides(config: Mapping[str, Any], folder: Path) -> str:
 
 
 def _rows(table: Path) -> int:
-    """Rows of a table, its header apart."""
+    """Number of rows of a table, without its header."""
     return max(0, table.read_bytes().count(b"\n") - 1) if table.is_file() else 0
 
 

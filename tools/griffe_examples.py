@@ -1,4 +1,4 @@
-"""Shows the examples of docstrings (``>>>``) as code on the site; Markdown would take them for quotations."""
+"""Extension that shows examples of docstrings (``>>>``) as code on the site, not as Markdown quotations."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ _EXAMPLE = re.compile(r"^>>> .*?(?=^\s*$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 class Examples(griffe.Extension):
-    """Puts every example between fences."""
+    """Put every example between fences."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Change the docstring of an object before it is parsed."""

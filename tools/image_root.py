@@ -1,17 +1,17 @@
-"""The image of deploy/Dockerfile as a folder, where there is no container daemon, and a run from it. As root.
+"""The image of deploy/Dockerfile as a folder, for machines without a container daemon, and a run from it.
 
     python -m tools.image_root ROOT [--mirror URL] [--bind FOLDER] [--copy FILE] [--env NAME=VALUE] [--run]
 
-Debian with its Python 3.11 stands for the image that FROM names (mmdebstrap, or debootstrap); all other steps
-of the file are carried out in it, in its order: COPY from this folder, RUN in a chroot. `--bind` shows a
-folder of this machine in there while RUN steps are at work, `--copy` puts a file of this machine at its own
-path, as /etc/pip.conf, `--env` is for RUN steps alone: where packages come from. Then `--run` starts a cloud
-and leaf servers as deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user,
-with the image's environment and working directory; on the loopback interface, and with folders for runs in
-place of volumes.
+Debian with its Python 3.11 replaces the image named by FROM (mmdebstrap, or debootstrap); all other steps of
+the file are carried out in the folder, in order: COPY from this checkout, RUN in a chroot. `--bind` makes a
+folder of this machine visible during RUN steps, `--copy` copies a file of this machine to the same path, e.g.
+/etc/pip.conf, and `--env` is only for RUN steps: they determine the source of packages. Then `--run` starts a
+cloud and leaf servers as deploy/compose.yml does, and a cloud with leaf servers of nodes, as the image's
+user, with the image's environment and working directory; on the loopback interface, and with folders for runs
+instead of volumes.
 
-All of it is in a mount namespace of its own (`unshare`): no mount is seen outside, or outlives it. What this
-does not show: Docker's own layers, caps and networks.
+Everything is in its own mount namespace (`unshare`): no mount is visible outside or outlives it. Docker's own
+layers, caps and networks are not reproduced. Needs root.
 """
 
 import argparse
@@ -38,18 +38,18 @@ _APART = "FEDGE_IMAGE_ROOT_APART"  # set in the namespace
 
 
 class BuildError(RuntimeError):
-    """A step that cannot be carried out here. One line."""
+    """Error: a step that cannot be carried out here. One line."""
 
 
 @dataclass
 class Image:
-    """Result of the steps of a Dockerfile, beside files.
+    """Result of the steps of a Dockerfile, apart from files.
 
     Attributes:
-        environment: of its processes.
-        folder: their working directory.
-        user: by number; 0 is root.
-        command: without another one.
+        environment: environment of its processes.
+        folder: working directory of its processes.
+        user: user number; 0 is root.
+        command: default command.
     """
 
     environment: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Image:
 
 
 def steps_of(text: str) -> list[tuple[str, str]]:
-    """Steps of a Dockerfile: word and arguments; lines that end in a backslash go on.
+    """Steps of a Dockerfile: word and arguments; a line that ends in a backslash continues.
 
     >>> steps_of("# a comment\\nFROM x\\nRUN a \\\\\\n && b\\n")
     [('FROM', 'x'), ('RUN', 'a  && b')]
@@ -73,10 +73,10 @@ def steps_of(text: str) -> list[tuple[str, str]]:
 def build(
     root: Path, mirror: str, bound: Sequence[Path], copied: Sequence[Path], variables: Mapping[str, str]
 ) -> Image:
-    """Carry out all steps in a new folder, RUN steps with some variables more.
+    """Carry out all steps in a new folder, RUN steps with additional variables.
 
     Raises:
-        BuildError: one cannot be.
+        BuildError: a step fails.
     """
     image = Image()
     with ExitStack() as mounts:
@@ -105,7 +105,7 @@ def build(
 
 
 def _base(root: Path, mirror: str, copied: Sequence[Path]) -> None:
-    """Debian with Python in /usr/local, as the official images of Python have it."""
+    """Debian with Python in /usr/local, as in the official Python images."""
     if root.exists() and any(root.iterdir()):
         raise BuildError(f"{root} must be empty, but is not; name another folder")
     maker = next((name for name in ("mmdebstrap", "debootstrap") if shutil.which(name)), None)
@@ -120,7 +120,7 @@ def _base(root: Path, mirror: str, copied: Sequence[Path]) -> None:
 
 
 def _copy(root: Path, image: Image, words: Sequence[str]) -> None:
-    """Copy files and folders of the project, as COPY does: a folder's content."""
+    """Copy files and folders of the project, as COPY does: of a folder, its contents."""
     *sources, target = words
     place = _inside(root, os.path.join(image.folder, target))
     for name in sources:
@@ -169,7 +169,7 @@ def _done(words: Sequence[str], environment: Mapping[str, str]) -> None:
     """Carry out a command to its end.
 
     Raises:
-        BuildError: it cannot be, with its last words.
+        BuildError: the command fails; the message has its last words.
     """
     own = environment_of(Image(), environment)
     done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
@@ -182,15 +182,15 @@ def _done(words: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 class Running:
-    """Commands of the image that are at work; use as a context manager, which ends them."""
+    """Running commands of the image; as a context manager, ends them."""
 
     def __init__(self, root: Path, image: Image) -> None:
-        """Have none."""
+        """Start without commands."""
         self._root, self._image = root, image
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, *words: str) -> "subprocess.Popen[bytes]":
-        """Start one; its output goes to /work/NAME.out in there."""
+        """Start a command; its output goes to /work/NAME.out in the folder."""
         with (self._root / "work" / f"{name}.out").open("wb") as out:
             command = chroot_words(self._root, self._image, words)
             made = subprocess.Popen(
@@ -201,7 +201,7 @@ class Running:
         return made
 
     def said(self, name: str) -> str:
-        """Output of one."""
+        """Output of a command."""
         return (self._root / "work" / f"{name}.out").read_text(errors="replace")
 
     def __enter__(self) -> "Running":
@@ -220,10 +220,10 @@ class Running:
 
 
 def carry_out(root: Path, image: Image) -> None:
-    """A run with leaf servers of threads, and one with nodes.
+    """A run with leaf servers on threads, and a run with nodes.
 
     Raises:
-        BuildError: one of them did not complete.
+        BuildError: one of the runs did not complete.
     """
     cloud, other, fleet = (f"127.0.0.1:{port}" for port in free_ports(3))
     options = ["-c", "num-server-rounds=3", "-c", "report=true"]
@@ -253,7 +253,7 @@ def _ended(running: Running, name: str, *words: str) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Command line; 1 where a step could not be carried out."""
+    """Command line; 1 if a step failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

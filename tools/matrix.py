@@ -1,11 +1,11 @@
-"""Fedge's tests on the newest Flower that pyproject.toml takes, beside the one of constraints.txt.
+"""Fedge's tests on the newest Flower that pyproject.toml allows, in addition to the one in constraints.txt.
 
-    python -m tools.matrix             `make matrix`: the newest that the index has all packages for
+    python -m tools.matrix             `make matrix`: the newest for which the index has all packages
     python -m tools.matrix 1.41.0      another version
 
-`make test` tests the one of constraints.txt. The newest gets an environment of its own, build/flower-newest,
-on top of the one that carries this out: only Flower, Ray and what they need in other versions is installed
-there. Where that cannot be had, this says so in one line and is no failure.
+`make test` tests with the one in constraints.txt. The newest gets its own environment, build/flower-newest,
+on top of the current one: only Flower, Ray and packages that they need in other versions are installed there.
+If it cannot be made, the tool says so in one line, which is not a failure.
 """
 
 import os
@@ -22,7 +22,7 @@ from fedge.launch.projects.project import read_toml
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "flower-newest"
 FIRST_WITH_SUPERLINK = "1.41"
-# all that meets Flower, and whole runs on both engines
+# everything that concerns Flower, and whole runs on both engines
 TESTS = (
     "tests/fedge/test_flower.py",
     *(f"tests/fedge/{room}" for room in ("client", "engine", "exchange", "launch", "leaf", "rounds")),
@@ -33,15 +33,15 @@ DEPLOYED = ("tests/deployed/test_deployment.py", "tests/deployed/test_withdrawal
 
 
 class NotHere(RuntimeError):
-    """The environment cannot be made. One line."""
+    """Error: the environment cannot be made. One line."""
 
 
 def requirements(project: dict[str, Any], version: str = "") -> tuple[str, str]:
-    """Requirements for the index: the newest Flower and Ray that a pyproject.toml takes.
+    """Requirements for the index: the newest Flower and Ray that a pyproject.toml allows.
 
     Args:
         project: its ``[project]`` table.
-        version: of Flower, in place of the newest.
+        version: version of Flower, instead of the newest.
     """
     flower = next(text for text in project["dependencies"] if text.startswith("flwr>="))
     below = flower.partition("<")[2]
@@ -50,17 +50,17 @@ def requirements(project: dict[str, Any], version: str = "") -> tuple[str, str]:
 
 
 def make(place: Path, wanted: Sequence[str]) -> str:
-    """Make an environment on top of this one, install `wanted` into it; returns its version of Flower.
+    """Create an environment on top of this one, and install `wanted` into it; returns its version of Flower.
 
     Raises:
-        NotHere: the index does not have all that is needed, or none is reached.
+        NotHere: the index lacks a package, or cannot be reached.
     """
     shutil.rmtree(place, ignore_errors=True)
     python = place / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     ask = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
     packages = Path(_said([python, "-c", ask]))
-    below = sysconfig.get_paths()["purelib"]  # whose own .pth files count, too
+    below = sysconfig.get_paths()["purelib"]  # its own .pth files count, too
     (packages / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n", encoding="utf-8")
     pip = [
         str(python),
@@ -81,7 +81,7 @@ def make(place: Path, wanted: Sequence[str]) -> str:
 
 
 def write_commands(place: Path, scripts: Mapping[str, str]) -> None:
-    """Write the project's commands into an environment: the project itself lies in the one below.
+    """Write the project's commands into an environment; the project itself is in the one below.
 
     Args:
         place: the environment.
@@ -104,7 +104,7 @@ def _said(words: Sequence[str | Path]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Make the environment and carry out the tests in it; returns the exit code."""
+    """Create the environment and run the tests in it; returns the exit code."""
     project = read_toml(ROOT / "pyproject.toml", "pyproject.toml")["project"]
     wanted = requirements(project, words[0] if words else "")
     try:

@@ -1,12 +1,12 @@
-"""Mutants of the code that decides results: one small change at a time, and whether tests notice it.
+"""Mutants of the code that decides results: one small change at a time; do the tests notice it?
 
 python -m tools.mutants                          50 mutants, drawn over the rooms of `ROOMS`
-python -m tools.mutants leaf cloud --number 200  of two rooms
-python -m tools.mutants leaf/norms.py --all      every one of a module
+python -m tools.mutants leaf cloud --number 200  in two rooms
+python -m tools.mutants leaf/norms.py --all      all of a module
 
-Tests of a mutant: those of its module, of its room, and others that import the module. One that all pass
-survives and is listed: a test is missing, or the change makes no difference. Mutants are made in a copy of
-the repository.
+The tests of a mutant are those of its module, of its room, and others that import the module. If all pass,
+the mutant survives and is listed: a test is missing, or the change makes no difference. Mutants are made in a
+copy of the repository.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("rounds", "leaf", "cloud", "clustering", "states", "training")
-MOST_S = 300.0  # for the tests of a mutant; one that takes longer is noticed
+MOST_S = 300.0  # seconds for the tests of a mutant; if they take longer, it is noticed
 _OTHERS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -39,8 +39,8 @@ class Mutant:
     """A changed piece of a module.
 
     Attributes:
-        path: of the module.
-        line: of the piece, from 1 on.
+        path: path of the module.
+        line: line of the piece, from 1.
         start, end: its place, in bytes of the file.
         before, after: the piece and its change.
     """
@@ -60,8 +60,8 @@ class Mutant:
 def mutants_of(path: Path, source: bytes) -> Iterator[Mutant]:
     """Yield every mutant of a module, in the order of its text.
 
-    Changed are comparisons, arithmetic, `and` and `or`, `not`, whole numbers and truth values in functions.
-    Left alone are annotations, defaults, messages and errors.
+    Comparisons, arithmetic, `and` and `or`, `not`, whole numbers and truth values in functions are changed.
+    Annotations, defaults, messages and errors are not.
     """
     begins = [0]
     for text in source.splitlines(keepends=True):
@@ -89,7 +89,7 @@ def _worked_out(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def _left_alone(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node that say nothing of what is computed."""
+    """Yield the parts of a node that do not affect what is computed."""
     if isinstance(node, ast.FunctionDef):
         for part in (*node.args.defaults, *node.args.kw_defaults, node.returns, *_annotations(node.args)):
             yield from ast.walk(part) if part is not None else ()
@@ -123,7 +123,7 @@ def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
 
 
 def tests_of(path: Path) -> list[list[Path]]:
-    """Tests of a module, from the nearest on: of its own name, of its room, others that import it."""
+    """Tests of a module, nearest first: of its own name, of its room, others that import it."""
     place = path.parent.relative_to(ROOT)
     own = ROOT / "tests" / place / f"test_{path.name}"
     folder = ROOT.joinpath("tests", *place.parts[:2])
@@ -151,7 +151,7 @@ def survives(mutant: Mutant, place: Path) -> bool:
 
 
 def passes(tests: Sequence[Path], place: Path, within_s: float | None = MOST_S) -> bool:
-    """Whether tests pass in the copy, within so many seconds."""
+    """Whether tests pass in the copy, within `within_s` seconds."""
     there = [str(place / test.relative_to(ROOT)) for test in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *there]
     told = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -176,7 +176,7 @@ def copied(place: Path) -> None:
 
 
 def modules(words: Sequence[str]) -> list[Path]:
-    """Modules that words name: rooms, or files in them as "leaf/norms.py"."""
+    """Modules named by words: rooms, or files in them such as "leaf/norms.py"."""
     found = []
     for word in words:
         path = ROOT / "fedge" / word
@@ -187,7 +187,7 @@ def modules(words: Sequence[str]) -> list[Path]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the survivors; the exit code is 1 where the tests fail without any mutant."""
+    """Print the survivors; the exit code is 1 if the tests fail without any mutant."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants")
     parser.add_argument("places", nargs="*", default=list(ROOMS), metavar="ROOM", help="or a module in it")
     parser.add_argument("--number", type=int, default=50, help="of mutants, drawn by --seed (default: 50)")

@@ -1,9 +1,9 @@
-"""Carries out docs/notebooks/*.ipynb anew and keeps them clean; shows one as Markdown for the site.
+"""Runs docs/notebooks/*.ipynb again and keeps them clean; shows one as Markdown for the site.
 
-python -m tools.notebooks [NAME …]      carries out all, or those that are named, and writes them back
+python -m tools.notebooks [NAME …]      runs all, or the named ones, and writes them back
 
-They are kept with their outputs, so that they can be read where nothing runs. What changes from run to run
-without meaning is left out: execution counts, times, metadata of the editor.
+They are stored with their outputs, so that they can be read without running them. Execution counts, times and
+metadata of the editor, which change from run to run without meaning, are removed.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-# what changes from run to run → what stands for it
+# what changes from run to run → its replacement
 _CHANGES = (
     (re.compile(r"\b\d+\.\d s\b(  left \d+:\d\d)?"), "… s"),
     (re.compile(r"\b\d{8}-\d{6}-seed"), "DATE-seed"),
@@ -27,7 +27,7 @@ _CHANGES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out the notebooks and write them back."""
+    """Run the notebooks and write them back."""
     parser = argparse.ArgumentParser(description="Carry out the notebooks of the docs and write them back.")
     parser.add_argument("names", nargs="*", help="of notebooks, as 1-first-run (default: all)")
     names = parser.parse_args(arguments).names
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carried_out(path: Path, folder: Path) -> Any:
-    """A notebook after all its cells have run in a kernel of its own, which works in `folder`.
+    """A notebook after all its cells have run in a new kernel, which works in `folder`.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: a cell fails that is not tagged "raises-exception".
+        nbclient.exceptions.CellExecutionError: a cell that is not tagged "raises-exception" fails.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -59,7 +59,7 @@ def carried_out(path: Path, folder: Path) -> Any:
 
 
 def cleaned(notebook: Any) -> Any:
-    """A notebook without what says nothing: counts, ids that change, metadata, times."""
+    """A notebook without counts, changing ids, metadata and times."""
     notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
@@ -71,7 +71,7 @@ def cleaned(notebook: Any) -> Any:
 
 
 def _cleaned_output(output: Any) -> Any:
-    """An output without count and times, and without what only an editor reads."""
+    """An output without count and times, and without parts that only an editor reads."""
     if "execution_count" in output:
         output.execution_count = None
     if "metadata" in output:
@@ -85,14 +85,14 @@ def _cleaned_output(output: Any) -> Any:
 
 
 def steady(text: str) -> str:
-    """A text without what changes from run to run."""
+    """A text with replacements for what changes from run to run."""
     for changes, stands in _CHANGES:
         text = changes.sub(stands, text)
     return text
 
 
 def _merged(outputs: Sequence[Any]) -> list[Any]:
-    """Outputs, with each piece of printed text joined to the one before it."""
+    """Outputs, with each piece of printed text joined to the previous one."""
     kept: list[Any] = []
     for output in outputs:
         if kept and output.output_type == kept[-1].output_type == "stream" and output.name == kept[-1].name:
@@ -106,7 +106,7 @@ def _merged(outputs: Sequence[Any]) -> list[Any]:
 
 
 def as_markdown(path: Path) -> str:
-    """A notebook as a page: words, code, and below it what it showed."""
+    """A notebook as a page: text, code, and below it the output."""
     import json
 
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -118,7 +118,7 @@ def _cell(cell: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a cell."""
     source = _text(cell["source"])
     if cell["cell_type"] == "markdown":
-        yield source.replace(".ipynb)", ".md)")  # from page to page
+        yield source.replace(".ipynb)", ".md)")  # links between pages
         return
     yield f"```python\n{source}\n```"
     for output in cell["outputs"]:
@@ -147,7 +147,7 @@ def _plain(text: str) -> str:
 
 
 def _text(value: str | Sequence[str]) -> str:
-    """A text, which a notebook may hold as lines."""
+    """A text, which a notebook may store as lines."""
     return value if isinstance(value, str) else "".join(value)
 
 

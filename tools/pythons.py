@@ -1,9 +1,9 @@
-"""The tests without whole runs, on every Python that this machine has: `make pythons`.
+"""The tests without whole runs, on every Python on this machine: `make pythons`.
 
     python -m tools.pythons 3.10 3.13
 
-Each has an environment of its own below build/, made as `make test` makes .venv. A Python that is not there
-is said and left out.
+Each has its own environment below build/, made as `make test` makes .venv. A missing Python is reported and
+skipped.
 """
 
 import os
@@ -22,7 +22,7 @@ _TESTS = [
 
 
 def interpreter(version: str) -> str | None:
-    """The command of a Python, on the path or of pyenv, that starts and is of a version ("3.12")."""
+    """Command of a Python of a version ("3.12"), on the path or from pyenv, that starts."""
     installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [str(path / "bin" / "python") for path in sorted(installed.glob(f"{version}.*"), reverse=True)]
     on_path = shutil.which(f"python{version}")
@@ -35,7 +35,7 @@ def interpreter(version: str) -> str | None:
 
 
 def try_on(version: str, command: str) -> bool:
-    """Set up an environment and carry out the tests in it; tell whether all passed."""
+    """Set up an environment and run the tests in it; returns whether all passed."""
     environment = _ROOT / "build" / f"python-{version}"
     python = environment / "bin" / "python"
     install = [command, "tools/install.py", "dev"]

@@ -1,4 +1,4 @@
-"""Makes docs/images/report.png: the top of the report of a real run, as a browser shows it.
+"""Makes docs/images/report.png: the top of the report of a real run, as in a browser.
 
 python -m tools.report_picture        (needs Chromium; half a minute)
 """
@@ -36,7 +36,7 @@ RUN = {
 
 
 def main() -> int:
-    """Carry out the run, write the picture; 2 where there is no browser."""
+    """Carry out the run, and write the picture; returns 2 if there is no browser."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         print("report_picture: Chromium must be installed, but no chromium is on PATH", file=sys.stderr)
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def shrink(picture: Path) -> None:
-    """Keep the colours that matter; lines stay apart by them."""
+    """Reduce the colours to those that distinguish lines."""
     with Image.open(picture) as whole:
         few = whole.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2)
     few.save(picture, optimize=True)

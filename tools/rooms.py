@@ -13,14 +13,14 @@ MARKS = ("<!-- written by `python -m tools.rooms` -->", "<!-- end of the rooms -
 
 
 def floors(project: Path = ROOT / "pyproject.toml") -> list[list[str]]:
-    """The rooms of every floor, from the top down."""
+    """Rooms of every floor, from the top down."""
     contracts = read_toml(project, "pyproject.toml")["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [layer.split(" | ") for layer in layers]
 
 
 def table() -> str:
-    """The table of rooms, from the top floor down."""
+    """Table of rooms, from the top floor down."""
     lines = ["| floor | rooms |", "|---:|---|"]
     for height, floor in zip(range(len(floors()), 0, -1), floors(), strict=True):
         lines.append(f"| {height} | {', '.join(f'`{room}`' for room in floor)} |")
@@ -28,7 +28,7 @@ def table() -> str:
 
 
 def written(page: str) -> str:
-    """The page with its table as the code has it now."""
+    """The page with its table as in the current code."""
     before, rest = page.split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     return f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{after}"

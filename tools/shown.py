@@ -1,10 +1,10 @@
-"""Pages that show their output: their blocks are carried out in order, each with what it printed below.
+"""Pages that show output: their blocks are executed in order, each with its printed output below.
 
-python -m tools.shown [PAGE …]      carries out docs/tutorial.md and docs/quickstarts.md, or one of them, and
+python -m tools.shown [PAGE …]      executes docs/tutorial.md and docs/quickstarts.md, or one of them, and
                                     writes it back, with the figures that it draws
 
-A block of Python goes on where the last one ended; one that begins with ``# NAME.py`` or ``# NAME.toml`` is
-saved under that name; lines of a shell block are commands. Output is a block of text behind its block.
+A block of Python continues where the last one ended; one that begins with ``# NAME.py`` or ``# NAME.toml`` is
+saved under that name; the lines of a shell block are commands. Output is a block of text after its block.
 """
 
 import argparse
@@ -27,11 +27,11 @@ PAGES = ("tutorial", "quickstarts")
 _BLOCK = re.compile(r"^```(python|sh|toml)\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"# (\S+\.(?:py|toml))\n")
 _FIGURE = re.compile(r"!\[[^\]]*\]\((images/[\w-]+\.svg)\)")
-_HEAD, _TAIL = 4, 9  # lines that are kept of a long output
+_HEAD, _TAIL = 4, 9  # lines kept of a long output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out the pages and write them back."""
+    """Execute the pages and write them back."""
     parser = argparse.ArgumentParser(
         description="Carry out pages that show their output, and write them back."
     )
@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carried_out(text: str, folder: Path) -> str:
-    """A page with the output of its blocks, carried out in an empty folder.
+    """A page with the output of its blocks, executed in an empty folder.
 
     Raises:
-        Exception: whatever a block of Python raises.
+        Exception: an exception raised by a block of Python.
         RuntimeError: a command fails.
     """
     names: dict[str, Any] = {"__name__": "page"}
@@ -60,13 +60,13 @@ def carried_out(text: str, folder: Path) -> str:
 
 
 def figures(text: str) -> list[str]:
-    """The figures of a page that its blocks draw, as it names them."""
+    """Names of the figures that a page's blocks draw."""
     return _FIGURE.findall(text)
 
 
 @contextlib.contextmanager
 def _within(folder: Path) -> Iterator[None]:
-    """Work in a folder, which Python's path has; figures have the same bytes every time."""
+    """Work in a folder that is on Python's path; figures have the same bytes every time."""
     import matplotlib as mpl
 
     before = Path.cwd()
@@ -117,7 +117,7 @@ def _of_commands(lines: str) -> str:
 
 
 def _cut(output: str) -> str:
-    """An output whose middle is left out where it is long."""
+    """An output, without its middle if it is long."""
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
     if len(lines) > _HEAD + _TAIL + 1:
         lines = [*lines[:_HEAD], "…", *lines[-_TAIL:]]

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: pages of the site that are made from code, README and notebooks."""
+"""Hooks of mkdocs.yml: pages of the site made from code, README and notebooks."""
 
 import argparse
 import ast
@@ -49,10 +49,10 @@ PUBLIC = {
 }  # fmt: skip
 _TOP = frozenset(name for names in PUBLIC.values() for name in names)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
-_EXAMPLE = re.compile(r"^\[`(examples/\w+\.py)`\]\(\.\./\1\)$", re.MULTILINE)  # a line that is a link alone
+_EXAMPLE = re.compile(r"^\[`(examples/\w+\.py)`\]\(\.\./\1\)$", re.MULTILINE)  # a line that is only a link
 _SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
-_SCROLLS = (  # as the theme's script wraps tables, but there from the start
+_SCROLLS = (  # as the theme's script wraps tables, but from the start
     '<div class="md-typeset__scrollwrap" tabindex="0" role="group" aria-label="Table">'
     '<div class="md-typeset__table">'
 )
@@ -60,7 +60,7 @@ _COMMANDS = "<!-- made from the code: commands -->"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the packages into the navigation."""
+    """Add the packages to the navigation."""
     sections = {title: entries for section in config.nav or () for title, entries in section.items()}
     (api,) = (entry["Python"] for entry in sections["Look up"] if "Python" in entry)
     api += [f"api/{room}.md" for room in _rooms()]
@@ -68,7 +68,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere or nowhere."""
+    """Add the pages that are elsewhere, or in no file."""
     made = {"index.md": ROOT / "README.md", **{page: ROOT / name for name, page in _AT_ROOT.items()}}
     pages = {page: _from_root(path.read_text(encoding="utf-8")) for page, path in made.items()}
     pages |= {f"notebooks/{path.stem}.md": as_markdown(path) for path in _notebooks()}
@@ -79,7 +79,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let the keyboard scroll wide tables: the theme makes them scroll, but not take the focus."""
+    """Make wide tables scrollable by keyboard: in the theme they scroll, but do not take the focus."""
     return _TABLE.sub(rf"{_SCROLLS}\g<0></div></div>", html)
 
 
@@ -89,12 +89,12 @@ def on_post_page(output: str, **_: Any) -> str:
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
-    """The same on the page for an address that is not there."""
+    """The same on the page for a missing address."""
     return on_post_page(output_content)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Fill what is made from code, and let links to files of the repository lead to their pages."""
+    """Insert the parts made from code, and point links to files of the repository at their pages."""
     shown = _EXAMPLE.sub(_code, markdown.replace(_COMMANDS, commands()))
     return _LINK.sub(_titled, _elsewhere(shown))
 
@@ -103,7 +103,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def _from_root(text: str) -> str:
-    """A page of the root folder with links as pages of docs/ have them."""
+    """A page of the root folder, with links as in pages of docs/."""
     return _LINK_OR_IMAGE.sub(lambda found: f"{found[1]}({_moved(found[2])})", text)
 
 
@@ -111,7 +111,7 @@ _LINK_OR_IMAGE = re.compile(r"(!?\[[^\]]+\])\(([^)\s]+)\)")
 
 
 def _moved(target: str) -> str:
-    """A target, seen from the root folder, as seen from docs/."""
+    """A target relative to the root folder, made relative to docs/."""
     if "://" in target or target.startswith("#"):
         return target
     if target == "docs/notebooks":
@@ -120,7 +120,7 @@ def _moved(target: str) -> str:
 
 
 def _elsewhere(markdown: str) -> str:
-    """Lead links out of docs/ to their page, or leave only their words."""
+    """Point links out of docs/ at their page, or leave only their text."""
     return _LINK.sub(_own_page, markdown)
 
 
@@ -131,19 +131,19 @@ def _own_page(found: re.Match[str]) -> str:
     name, _, anchor = target.removeprefix("../").partition("#")
     if name in _AT_ROOT:
         return f"[{words}]({_AT_ROOT[name]}{'#' * bool(anchor)}{anchor})"
-    return words if (ROOT / name).exists() else found.group()  # what is not there breaks the build
+    return words if (ROOT / name).exists() else found.group()  # a missing target breaks the build
 
 
 def _code(found: re.Match[str]) -> str:
-    """Show an example where a page links to its file."""
+    """Show an example if a page links to its file."""
     path = ROOT / found[1]
     return f'```python title="{path.name}"\n{path.read_text(encoding="utf-8").rstrip()}\n```'
 
 
 def _titled(found: re.Match[str]) -> str:
-    """Name a page by its title where a link names it by its file: [clustering.md](clustering.md)."""
+    """Name a page by its title if a link names it by its file: [clustering.md](clustering.md)."""
     words, target = found.groups()
-    page = ROOT / "docs" / target.partition("#")[0].removeprefix("../")  # seen from a page in a folder
+    page = ROOT / "docs" / target.partition("#")[0].removeprefix("../")  # relative to a page in a folder
     if not re.fullmatch(r"(docs/)?[\w-]+\.md", words) or not page.is_file():
         return found.group()
     title = page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
@@ -160,7 +160,7 @@ def commands() -> str:
 
 
 def _under(parser: argparse.ArgumentParser, before: str) -> list[str]:
-    """The commands under a parser; `before` are the words that lead to it, and a space."""
+    """The commands under a parser; `before` are the words before them, and a space."""
     found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [
         _command(f"{before}{action.dest}", action.help or "", subparsers.choices[action.dest])
@@ -170,7 +170,7 @@ def _under(parser: argparse.ArgumentParser, before: str) -> list[str]:
 
 
 def _command(name: str, about: str, parser: argparse.ArgumentParser) -> str:
-    """One command: what it does, and a row per argument, or the commands under it."""
+    """One command: its purpose, and a row per argument, or its subcommands."""
     level = "#" * (2 + name.count(" "))
     lines = [f"{level} fedge {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
     if below := _under(parser, f"{name} "):
@@ -183,7 +183,7 @@ def _command(name: str, about: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _words(action: argparse.Action) -> str:
-    """How an argument is written."""
+    """An argument as it is written."""
     value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
     value = " ".join(value) if isinstance(value, tuple) else value
     if action.choices:
@@ -200,17 +200,17 @@ def _help(action: argparse.Action) -> str:
 
 
 def _notebooks() -> list[Path]:
-    """The notebooks in the order in which they are read."""
+    """The notebooks, in reading order."""
     return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def _rooms() -> list[str]:
-    """The packages that have public names."""
+    """Packages with public names."""
     return sorted(path.parent.name for path in (ROOT / "fedge").glob("*/__init__.py") if _public(path))
 
 
 def _public(init: Path) -> dict[str, list[str]]:
-    """Module → public names of a package: what it hands to ``lazy.attach``."""
+    """Module → public names of a package, from its call of ``lazy.attach``."""
     for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
         if isinstance(node, ast.keyword) and node.arg == "submod_attrs":
             return dict(ast.literal_eval(node.value))
@@ -218,7 +218,7 @@ def _public(init: Path) -> dict[str, list[str]]:
 
 
 def _api_index() -> str:
-    """The page of the public names: those of `import fedge`, and the parts that a user's code is made of."""
+    """Page of the public names: those of `import fedge`, and those for writing custom parts."""
     own = [
         "# Python",
         "The names of `import fedge`: runs, data, and the parts that your own code is made of "
@@ -231,7 +231,7 @@ def _api_index() -> str:
 
 
 def _api_page(room: str) -> str:
-    """The page of a package: its docstring, then its public names."""
+    """Page of a package: its docstring, then its public names."""
     init = ROOT / "fedge" / room / "__init__.py"
     words = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
     return "\n\n".join([f"# fedge.{room}", words.replace("``", "`"), *_entries(room, init)]) + "\n"

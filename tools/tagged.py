@@ -1,6 +1,6 @@
-"""Whether a commit's tag is its version, before it goes to a package index: `make dist`.
+"""Check that a commit's tag is its version, before it goes to a package index: `make dist`.
 
-The version stands in pyproject.toml, because Flower refuses an app without one there; a release's tag repeats
+The version is in pyproject.toml, because Flower refuses an app without one there; a release's tag repeats
 it.
 """
 
@@ -17,8 +17,8 @@ def objection(tags: Sequence[str], released: str) -> str | None:
     """Fault of a commit's tags for a version, or None.
 
     Args:
-        tags: of the commit, as v0.2.0.
-        released: the version of pyproject.toml.
+        tags: tags of the commit, e.g. v0.2.0.
+        released: version in pyproject.toml.
     """
     of_versions = [tag for tag in tags if tag[:1] == "v" and tag[1:2].isdigit()]
     if not of_versions or f"v{released}" in of_versions:
@@ -29,7 +29,7 @@ def objection(tags: Sequence[str], released: str) -> str | None:
 
 
 def main() -> int:
-    """Say whether tag and version agree; returns the exit code."""
+    """Print whether tag and version agree; returns the exit code."""
     words = ["git", "tag", "--points-at", "HEAD"]
     try:
         tags = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.split()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 WATCHED = ("what", "that", "it", "who", "which")
-# a summary names its thing; these begin one that does not
+# a summary names its subject; these words begin one that does not
 RIDDLES = re.compile(r"(?:Yield|Tell) what\b|(?:Return|What|Who|Whom|Whose|Whoever|Which|That|Do so)\b")
-# words of messages with a plain one for each: fix, again, no client, anyone, others, a number, resume, is at
+# words of messages with plain equivalents: fix, again, no client, anyone, others, a number, resume, is at
 STILTED = re.compile(
     r"\b(?:mend(?:s|ed)?|anew|nobody|whoever|other ones|so many|go(?:es)? on (?:with|after)|says? itself"
     r"|stands? (?:under|together))\b"
@@ -33,14 +33,14 @@ def docstrings(source: str) -> list[str]:
 
 
 def comments(source: str) -> Iterator[str]:
-    """Comments of a module, without their sign."""
+    """Comments of a module, without their "#"."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string.lstrip("#: ")
 
 
 def messages(source: str) -> Iterator[str]:
-    """Texts in a module's code: errors, notes, help, meanings of options; docstrings are none."""
+    """Texts in a module's code: errors, notes, help, meanings of options; no docstrings."""
     tree = ast.parse(source)
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -56,7 +56,7 @@ def per_thousand(texts: Iterable[str]) -> tuple[int, dict[str, float]]:
 
 
 def riddles(sources: Iterable[Path]) -> list[str]:
-    """Docstrings whose first words name no thing, as "file: first line"."""
+    """Docstrings whose first words do not name a subject, as "file: first line"."""
     return [
         f"{path}: {words.splitlines()[0]}"
         for path in sources
@@ -66,7 +66,7 @@ def riddles(sources: Iterable[Path]) -> list[str]:
 
 
 def stilted(sources: Iterable[Path]) -> list[str]:
-    """Messages with a stilted word, as "file: the word in its message"."""
+    """Messages with a stilted word, as "file: message"."""
     return [
         f"{path}: {text.strip()}"
         for path in sources
@@ -76,7 +76,7 @@ def stilted(sources: Iterable[Path]) -> list[str]:
 
 
 def main(paths: list[str]) -> None:
-    """Print a row per kind of text, then docstrings whose first words name no thing, and stilted messages."""
+    """Print a row per kind of text, docstrings whose first words name no subject, and stilted messages."""
     files = [Path(path) for path in paths] or [
         *sorted((ROOT / "fedge").rglob("*.py")), *sorted((ROOT / "hhar").rglob("*.py")),
         *sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md",
