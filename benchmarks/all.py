@@ -1,4 +1,4 @@
-"""All benchmarks one after another, each in a process of its own; then the list in docs/benchmarks.md.
+"""All benchmarks one after another, each in its own process; then the list in docs/benchmarks.md.
 
 python -m benchmarks.all            the quick ones, some minutes
 python -m benchmarks.all --full     all of them in their long version

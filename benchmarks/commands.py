@@ -1,4 +1,4 @@
-"""A command's end: data that are missing or damaged are one line, as in `fedge`."""
+"""End of a command: missing or damaged data are reported in one line, as in `fedge`."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from hhar.errors import HharError
 
 
 def exit_with(main: Callable[[], int | None]) -> NoReturn:
-    """Call `main` and exit with its code; 1 with one line on stderr if data or options are refused."""
+    """Call `main` and exit with its code; 1, with one line on stderr, if data or options are refused."""
     try:
         code = main()
     except (ConfigError, HharError) as error:

@@ -1,8 +1,8 @@
-"""Common parts of all benchmarks: taking turns, spread, the machine and its peak, JSON, a line, plot.
+"""Common parts of all benchmarks: taking turns, spread, the machine and its peak, JSON, table, plot.
 
 A benchmark is one module with a `Benchmark` and `main(BENCHMARK)`. `python -m benchmarks.NAME` measures and
-writes `docs/benchmarks/NAME.json`, a plot beside it and a line in docs/benchmarks.md, which are made from
-the JSON files alone: `--redraw` makes them again without measuring.
+writes `docs/benchmarks/NAME.json`. A plot beside it and a line in docs/benchmarks.md are made from the JSON
+files alone: `--redraw` makes them again without measuring.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 MEASURED = ROOT / "docs" / "benchmarks"  # a JSON file and a plot per benchmark
 QUICK = ("step", "round", "exchange", "large_model", "memory")
 LONG = ("prepare", "seed_workload")
-APART = ("peers",)  # needs an environment of its own
+APART = ("peers",)  # needs its own environment
 WORKERS = 2  # clients that train at a time, on every engine and in the plain pool
 MATMUL = 1024  # side of the square matrices of the reference product
 COPY_BYTES = 256 * 2**20  # size of the block of the reference copy
@@ -47,13 +47,13 @@ _ROWS = ("<!-- written by the benchmarks -->", "<!-- end of what the benchmarks 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number with its spread, and what it should be at most.
+    """One number with its spread and its limit.
 
     Attributes:
-        what: words for the table.
+        what: description for the table.
         unit: "s", "ms", "x", "%", "MiB", …
         median, low, high: median and quartiles of `count` measurements.
-        aim: largest value aimed at; None without an aim.
+        aim: largest acceptable value; None without an aim.
     """
 
     what: str
@@ -76,7 +76,7 @@ class Figure:
 
 
 def figure(what: str, unit: str, values: Sequence[float] | float, aim: float | None = None) -> Figure:
-    """The figure of one or more measurements."""
+    """The figure for one or more measurements."""
     sample = np.atleast_1d(np.asarray(values, dtype=np.float64))
     low, median, high = (float(value) for value in np.percentile(sample, [25, 50, 75]))
     return Figure(what, unit, median, low, high, len(sample), aim)
@@ -87,11 +87,11 @@ class Benchmark:
     """A benchmark and its presentation.
 
     Attributes:
-        name: module, files and row are named so.
-        about: one line.
+        name: name of the module, the files and the row.
+        about: description in one line.
         measure: (full) → results, plain JSON.
         figures: results → the figures of the row.
-        distance: (results, peak) → words on the distance to the machine's own peak.
+        distance: (results, peak) → text on the distance to the machine's own peak.
         draw: (results, matplotlib axes) → the plot.
     """
 
@@ -104,7 +104,7 @@ class Benchmark:
 
 
 def main(benchmark: Benchmark) -> dict[str, Any]:
-    """Command line of one benchmark; returns what it wrote."""
+    """Command line of one benchmark; returns the written record."""
     parser = argparse.ArgumentParser(description=benchmark.about)
     parser.add_argument("--full", action="store_true", help="the long version")
     parser.add_argument("--redraw", action="store_true", help="only make plot and line again from the JSON")
@@ -158,22 +158,22 @@ def _measured(benchmark: Benchmark, full: bool) -> dict[str, Any]:
 
 
 class Turn:
-    """A contestant's end of the line to `take_turns`."""
+    """A contestant's end of the connection to `take_turns`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def wait(self) -> bool:
-        """Wait for the next turn; False when there is none."""
+        """Wait for the next turn; False if there is none."""
         return bool(self._connection.recv())
 
     def done(self, seconds: float, *said: float) -> None:
-        """Say how long the turn took, and what else there is to say of it."""
+        """Report how long the turn took, and further numbers."""
         self._connection.send((seconds, *said))
 
 
 def repeat(turn: Turn, action: Callable[[], Any], says: bool = False) -> None:
-    """Time `action` once per turn; where it `says` something, it returns floats."""
+    """Time `action` once per turn; if it `says` something, it returns floats."""
     while turn.wait():
         start = time.perf_counter()
         returned = action()
@@ -193,9 +193,9 @@ def take_turns(
 ) -> dict[str, np.ndarray]:
     """Seconds of each contestant in each round, less the warm-up.
 
-    Contestants take turns in alternating order, so a ratio within a round compares neighbours in time, and
-    a machine that slows down for a while shifts both. `after` is called between rounds (0, 1, …); `said`
-    takes what contestants say of each round, warm-up included.
+    Contestants take turns in alternating order, so a ratio within a round compares adjacent measurements, and
+    a machine that slows down for a while affects both. `after` is called between rounds (0, 1, …); `said`
+    gets the numbers that contestants report in each round, warm-up included.
     """
     spawn = multiprocessing.get_context("spawn")
     lines, processes = {}, []
@@ -231,7 +231,7 @@ def _contest(function: Callable[..., None], line: Connection, arguments: tuple[A
 
 
 def ratio(values: np.ndarray, reference: np.ndarray) -> list[float]:
-    """Round by round ratios."""
+    """Ratios round by round."""
     return (values / reference).tolist()
 
 
@@ -239,7 +239,7 @@ def ratio(values: np.ndarray, reference: np.ndarray) -> list[float]:
 
 
 def matmul_gflop_per_s(seconds: float = 0.5) -> list[float]:
-    """GFLOP/s of a large single-thread matrix product, measured again and again for `seconds`."""
+    """GFLOP/s of a large single-thread matrix product, measured repeatedly for `seconds`."""
     square = torch.randn(MATMUL, MATMUL)
     return [2.0 * MATMUL**3 / took / 1e9 for took in _times(lambda: square @ square, seconds)]
 
@@ -269,7 +269,7 @@ def _times(action: Callable[[], Any], seconds: float) -> list[float]:
 
 
 def busy_cores(seconds: float = 2.0) -> float:
-    """Cores that all processes together keep busy while this one waits: what others are doing."""
+    """Cores that all processes together keep busy while this one waits, i.e. the load by others."""
     return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1)
 
 
@@ -284,7 +284,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name and the vector instructions PyTorch uses on it."""
+    """Name of the processor, and the vector instructions that PyTorch uses on it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -292,7 +292,7 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that matter, and the commit where there is one."""
+    """Versions of Python and of the relevant packages, and the commit if there is one."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -355,7 +355,7 @@ def write_rows() -> None:
 
 
 def _row(record: dict[str, Any]) -> str:
-    """One benchmark's line of the list; it names other processes' work if there was much."""
+    """One benchmark's line of the list; it mentions the load by other processes if it was high."""
     figures = f"[{len(record['figures'])} figures](benchmarks/{record['benchmark']}.json)"
     busy = record["busy_cores_before_and_after"]
     others = f", others' {busy[0]:.1f} and {busy[1]:.1f} cores" if max(busy) > 0.2 else ""

@@ -9,7 +9,7 @@ from benchmarks.common import Figure, draw_figures, figure
 
 
 def words_of(epochs: str) -> str:
-    """How a number of local epochs is said."""
+    """A number of local epochs in words."""
     return f"{epochs} epoch{'s' if epochs != '1' else ''}"
 
 
@@ -19,7 +19,7 @@ def seconds_and_ratios(epochs: str, result: Mapping[str, Any], aims: Mapping[str
     Args:
         epochs: local epochs.
         result: has `seconds` and `ratio_to_pool`: name → one number per turn.
-        aims: name → what its ratio should be at most.
+        aims: name → largest acceptable ratio.
     """
     entries = []
     for name, seconds in result["seconds"].items():
@@ -30,7 +30,7 @@ def seconds_and_ratios(epochs: str, result: Mapping[str, Any], aims: Mapping[str
 
 
 def gflop_per_s(results: Mapping[str, Any], flop_per_window: float) -> list[tuple[str, str, float]]:
-    """Local epochs, name and GFLOP/s of one worker, of all contestants.
+    """Local epochs, name and GFLOP/s of one worker, for all contestants.
 
     Args:
         results: `windows_per_client`, `workers`, and `epochs`: number → its result.

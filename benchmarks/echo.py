@@ -1,12 +1,13 @@
-"""Fedge with a network of any size and clients that do not train: they send back what they got.
+"""Fedge with a network of any size and clients that do not train but return what they received.
 
-Importing this module puts such a network under the name `linear`, and steps that compute nothing under the
-names that `fedge.client_app` calls; messages, strategy, leaves, cloud, gate and run folder are Fedge's own.
+Importing this module registers such a network under the name `linear`, and steps that compute nothing under
+the names that `fedge.client_app` calls; messages, strategy, leaves, cloud, gate and run folder are Fedge's
+own.
 
     python -c 'from benchmarks.echo import main; main()' ENGINE MODE BYTES CONFIG.json CLIENTS
 
-MODE is "echo", or "fresh" for a copy of the model per client, as training would leave behind (in-process
-only: on Ray a reply is a copy anyway).
+MODE is "echo", or "fresh" for a copy of the model per client, as after training (in-process only: on Ray a
+reply is a copy anyway).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from fedge.training.networks import models
 from fedge.training.settings import LocalTraining
 
 LAYERS = 8
-_size_bytes = 0  # of the network, where the server builds it
+_size_bytes = 0  # bytes of the network, if the server builds it
 _copies = False
 _given = threading.local()
 
@@ -45,7 +46,7 @@ app = ClientApp()
 
 
 class LargeNetwork(nn.Module):
-    """Square matrices of about `_size_bytes` in all (none for 0), and a head. It is never called."""
+    """Square matrices of about `_size_bytes` in total (none for 0), and a head. It is never called."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -57,16 +58,16 @@ class LargeNetwork(nn.Module):
 
 
 def remember_state(_: Any, state: Mapping[str, np.ndarray]) -> None:
-    """Take the state that is to be trained or evaluated."""
+    """Store the state to be trained or evaluated."""
     _given.state = state
 
 
 def echo_train(
     _: Any, x: Any, y: Any, settings: LocalTraining, *__: Any, correction: Any = None, **___: Any
 ) -> TrainResult:
-    """Leave the model as it is, and claim the steps that a leaf knows these windows to take.
+    """Leave the model unchanged, and report the steps that a leaf expects for these windows.
 
-    What is added to gradients is taken in as training does it, in the model's precision.
+    The correction of gradients is converted to the model's precision, as in training.
     """
     state = _given.state
     added = [np.array(entry).astype(np.float32) for entry in (correction or {}).values()]
@@ -78,7 +79,7 @@ def echo_train(
 
 
 def echo_evaluate(_: Any, x: Any, y: Any, sizes: list[int], **__: Any) -> list[EvalResult]:
-    """Get everything right in each part."""
+    """Report that everything in each part is right."""
     del _given.state
     return [EvalResult(size, 1.0, {"confusion": np.diag([size, 0])}, np.ones(size, bool)) for size in sizes]
 
@@ -100,19 +101,19 @@ for name, stand_in in {
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """As the real client. Functions of this module, so that workers import it."""
+    """Same as the real client. These are functions of this module, so that workers import it."""
     return client_app.hello(message, context)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """As the real client."""
+    """Same as the real client."""
     return client_app.train_round(message, context)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """As the real client."""
+    """Same as the real client."""
     return client_app.evaluate_round(message, context)
 
 
@@ -129,7 +130,7 @@ def main() -> None:
 
 
 def _on_ray(config: Mapping[str, Any], clients: int) -> None:
-    """As `flwr run`, but with this module's client app."""
+    """Same as `flwr run`, but with this module's client app."""
     from flwr.simulation import run_simulation
 
     server = ServerApp()

@@ -1,8 +1,8 @@
-"""Runs of Fedge as a user starts them, each in processes of its own, watched from outside.
+"""Runs of Fedge as a user starts them, each in its own processes, observed from outside.
 
-    python -m benchmarks.engines CONFIG.json CLIENTS     a run in one process (what `start` calls)
+    python -m benchmarks.engines CONFIG.json CLIENTS     a run in one process (used by `start`)
 
-Also the window files that benchmarks run on.
+The module also writes the window files for benchmarks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedge.timing.laps import PHASES
 from hhar.windows.window_file import Windows, save_windows
 
 ENGINES = ("inprocess", "ray")
-TRAINING = "train"  # how the sessions of training windows are named
+TRAINING = "train"  # name of the sessions of training windows
 _MIB = 2**20
 _SAMPLE_S = 0.2
 _KINDS = ("rss", "pss", "high")
@@ -49,9 +49,9 @@ def write_windows(
 ) -> None:
     """Write a window file of noise in which client k trains on exactly ``training[k]`` windows.
 
-    Each client is a user with three sessions per class: the longest trains, one each of the other two
-    validates and tests, as `fedge.data.split` deals them. `held_out` gives the windows of a client's
-    validation split and of its test split, fewer than it trains on, each at least one per class.
+    Each client is a user with three sessions per class: the longest trains, the other two validate and test,
+    as dealt by `fedge.data.split`. `held_out` gives the windows of a client's validation split and of its
+    test split, fewer than its training windows, and at least one per class.
     """
     rng = np.random.default_rng(0)
     y, user, session = [], [], []
@@ -85,7 +85,7 @@ def leaf_totals_to_clients(totals: Sequence[int], clients_per_leaf: int = 3) -> 
 
 
 class Configured(ClientApp):
-    """A ClientApp with the options that `flwr run` would hand it."""
+    """A ClientApp with the options that `flwr run` would pass to it."""
 
     def __init__(self, app: ClientApp, config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -102,12 +102,12 @@ class Configured(ClientApp):
 
 
 class TreeMemory:
-    """Peak memory of a process and all it starts, sampled on a thread of this process.
+    """Peak memory of a process and its descendants, sampled on a thread of this process.
 
-    RSS counts shared pages in every process that maps them; PSS splits them, so it can be added up. "high" is
-    the largest RSS that the system has seen, samples or not, added up over a role's processes.
-    Attributes after use: `peak_mib`, role → {"rss", "pss", "high"}, where "tree" is the largest sum over all
-    roles, and "shm" what lies in files in memory beyond what lay there before (of the whole machine).
+    RSS counts shared pages in every process that maps them; PSS divides them, so it can be summed. "high" is
+    the largest RSS recorded by the system, independent of samples, summed over a role's processes. Attributes
+    after use: `peak_mib`, role → {"rss", "pss", "high"}, where "tree" is the largest sum over all roles, and
+    "shm" the growth of files in memory (of the whole machine).
     """
 
     def __init__(self, pid: int) -> None:
@@ -155,7 +155,7 @@ class TreeMemory:
 
 
 def _highest_rss(pid: int) -> int:
-    """The largest RSS of a process so far in bytes; 0 where the system does not tell."""
+    """Largest RSS of a process so far in bytes; 0 if the system does not report it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -164,12 +164,12 @@ def _highest_rss(pid: int) -> int:
 
 
 def _shm_mib() -> float:
-    """Bytes in files in memory, MiB."""
+    """MiB in files in memory."""
     return shutil.disk_usage("/dev/shm").used / _MIB if Path("/dev/shm").is_dir() else 0.0
 
 
 def role_of(process: psutil.Process, root: int) -> str:
-    """server, worker, ray (its own processes) or launcher (`flwr run`, which waits)."""
+    """Role of a process: server, worker, ray (Ray's own) or launcher (`flwr run`, which waits)."""
     words = " ".join(process.cmdline())
     if "ClientAppActor" in words:
         return "worker"
@@ -188,10 +188,10 @@ class Run:
     """A finished run.
 
     Attributes:
-        phases: per global round its row of timing.csv in seconds, "total" included.
-        train_s: per global round the seconds each client says it trained, in partition order.
-        peak_mib: as `TreeMemory` has it; empty if not asked for.
-        wall_s: from start to end of the process.
+        phases: per global round, its row of timing.csv in seconds, "total" included.
+        train_s: per global round, the training seconds reported by each client, in partition order.
+        peak_mib: as in `TreeMemory`; empty if not requested.
+        wall_s: wall time of the process in seconds.
     """
 
     phases: list[dict[str, float]]
@@ -200,21 +200,21 @@ class Run:
     wall_s: float
 
     def round_s(self, skip: int = 1) -> list[float]:
-        """Seconds of each global round, less the first `skip`."""
+        """Seconds of each global round, without the first `skip`."""
         return [phases["total"] for phases in self.phases[skip:]]
 
     def not_training(self, skip: int = 1) -> list[float]:
         """Share of each round in which not even the busiest worker trained.
 
-        What the clients report is laid on `WORKERS` workers in the order sent; the rest of the round's wall
-        time is overhead. Idle time from an uneven last client is training by this count.
+        The seconds reported by clients are distributed over `WORKERS` workers in the order sent; the rest of
+        the round's wall time is overhead. Idle time caused by an uneven last client counts as training.
         """
         rounds = zip(self.train_s[skip:], self.round_s(skip), strict=True)
         return [1 - makespan(seconds) / total for seconds, total in rounds]
 
 
 def makespan(seconds: Sequence[float], workers: int = WORKERS) -> float:
-    """Time until all jobs are done when each free worker takes the longest that is left, as in Fedge."""
+    """Time until all jobs are done if each free worker takes the longest remaining job, as in Fedge."""
     busy = [0.0] * workers
     for job in sorted(seconds, reverse=True):
         busy[busy.index(min(busy))] += job
@@ -229,18 +229,18 @@ def carry_out(
     watch_memory: bool = False,
     command: Sequence[str] | None = None,
 ) -> Run:
-    """Carry out one run whose files go to `folder`, on `WORKERS` workers.
+    """Carry out one run, with its files in `folder`, on `WORKERS` workers.
 
     Args:
         engine: "inprocess", or "ray" for `flwr run .`.
         config: options that differ from their defaults.
-        folder: made if absent.
-        clients: SuperNodes.
-        watch_memory: sample the process tree's memory meanwhile.
-        command: started instead of the engine's own, with the configuration file and `clients` appended.
+        folder: folder of the run, created if missing.
+        clients: number of SuperNodes.
+        watch_memory: whether to sample the process tree's memory.
+        command: command to start instead of the engine's own; configuration file and `clients` are appended.
 
     Raises:
-        RuntimeError: the run did not complete; has its last words.
+        RuntimeError: the run did not complete; the message has its last words.
     """
     folder.mkdir(parents=True, exist_ok=True)
     settings = {**config, "runs-dir": str(folder / "runs")}
@@ -266,7 +266,7 @@ def carry_out(
 
 
 def environment() -> dict[str, str]:
-    """The environment of a run: this Python's programs, no seed from outside, no statistics sent."""
+    """Environment of a run: this Python's programs, no seed from outside, no statistics sent."""
     own = {name: value for name, value in os.environ.items() if name != "SEED"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
     return {
@@ -298,7 +298,7 @@ def _as_json(config: Mapping[str, Any], folder: Path) -> Path:
 
 
 def read_tables(run: Path) -> tuple[list[dict[str, float]], list[list[float]]]:
-    """timing.csv, and the clients' training seconds per round, of a run folder."""
+    """Rows of timing.csv, and the clients' training seconds per round, from a run folder."""
     with (run / "timing.csv").open(newline="") as table:
         names = (*PHASES, "total")
         phases = [{name: float(row[name]) for name in names} for row in csv.DictReader(table)]

@@ -1,14 +1,14 @@
-"""Cost of a round whose clients have next to nothing to do: 9, 100, 1,000 and 10,000 clients.
+"""Cost of a round whose clients have almost nothing to do: 9, 100, 1,000 and 10,000 clients.
 
-    python -m benchmarks.exchange [--full]      10,000 clients, and 100 on Ray, with --full only
+    python -m benchmarks.exchange [--full]      10,000 clients, and 100 on Ray, only with --full
 
-    empty   clients send back what they got (`benchmarks.echo`): what the engine and the server cost
+    empty   clients return what they received (`benchmarks.echo`): the cost of the engine and the server
     tiny    each client has two windows of 1 × 4 per split, takes one step with `linear` and evaluates two
-            models: some forty calls of PyTorch per client and round, which at this size are nearly all
+            models: some forty calls of PyTorch per client and round, nearly all of the cost at this size
 
 The strategy, the messages and the client app are the real ones; no SCAFFOLD. A global round is two exchanges:
-train and evaluate. Seconds per round are from timing.csv and hold everything, also what the server writes
-down; seconds per exchange are half of a round's `configure`, `push`, `wait` and `check`.
+train and evaluate. Seconds per round are from timing.csv and include everything, also the server's writing of
+records; seconds per exchange are half of a round's `configure`, `push`, `wait` and `check`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.common import Benchmark, Figure, figure, main
 from benchmarks.engines import carry_out, write_windows
 
-CLIENTS_PER_LEAF = 20  # at least three leaves
+CLIENTS_PER_LEAF = 20  # gives at least three leaves
 WARMUP = 2
-ROUNDS = {9: 40, 100: 20, 1000: 8, 10_000: 4}  # measured in process, by number of clients
+ROUNDS = {9: 40, 100: 20, 1000: 8, 10_000: 4}  # rounds measured in process, by number of clients
 RAY_ROUNDS = 10
 EXCHANGE_PHASES = ("configure", "push", "wait", "check")
 EXCHANGE_AIM_S = {("inprocess", 9): 0.002, ("ray", 9): 0.25}
@@ -72,7 +72,7 @@ def one_case(folder: Path, kind: str, engine: str, clients: int) -> dict[str, An
 
 
 def figures(results: dict[str, Any]) -> list[Figure]:
-    """Rounds and exchanges of every case, and how rounds grow."""
+    """Rounds and exchanges of every case, and the growth of rounds."""
     entries = []
     for case in results["cases"]:
         key = case["engine"], case["clients"]
@@ -96,7 +96,7 @@ def medians(results: dict[str, Any], engine: str, kind: str = "empty") -> tuple[
 
 
 def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
-    """There is next to no arithmetic: time per client is what there is."""
+    """Time per client, because there is hardly any arithmetic."""
     words = ["no arithmetic to speak of; microseconds per client and round:"]
     for case in results["cases"]:
         each_us = float(np.median(case["round_s"])) / case["clients"] * 1e6

@@ -1,23 +1,22 @@
-"""A published table, as far as it can be had: MNIST in four rotations, by CLoVE, IFCA, averaging and Fedge.
+"""A published table, as far as available: MNIST in four rotations, by CLoVE, IFCA, averaging and Fedge.
 
     python -m benchmarks.feature_skew FILE.npz [--rounds 100] [--seeds 1,2,3] [--methods clove,ifca,…]
         [--out FILE.jsonl]
 
-The setting is that of "feature skew" in Bhatia et al. 2025 (CLoVE, arXiv 2506.22427), experiment 1210 in
-the list of the authors' code (Nokia-Bell-Labs/Loss-Vector-based-Clustered-Federated-Learning at b602090f):
-40 clients with 500 training images each, drawn without replacement, ten clients for each of the rotations
-by 0°, 90°, 180° and 270°; two convolutions of 6 and 16 filters and a linear layer, 5,142 parameters;
-batches of 100, one local epoch, 100 rounds, everybody takes part; 4 models, random first choice, losses on
-training images, means weighted by images. Reported there, as a third party notes it (the paper itself was
-not read): CLoVE 97.7 %, IFCA 95.9 %.
+The setting is "feature skew" in Bhatia et al. 2025 (CLoVE, arXiv 2506.22427), experiment 1210 in the list of
+the authors' code (Nokia-Bell-Labs/Loss-Vector-based-Clustered-Federated-Learning at b602090f): 40 clients
+with 500 training images each, drawn without replacement, ten clients for each of the rotations by 0°, 90°,
+180° and 270°; two convolutions of 6 and 16 filters and a linear layer, 5,142 parameters; batches of 100, one
+local epoch, 100 rounds, full participation; 4 models, random first choice, losses on training images, means
+weighted by images. The results, as quoted by a third party (the paper itself was not read): CLoVE 97.7 %,
+IFCA 95.9 %.
 
-Adam with a step of 0.01 that does not decay, begun anew in every round. Other than there: 130 test images a
-client from the same draw (there: at least 2,000 a group). In CLoVE, IFCA, averaging, *alone* and *oracle*
-each client stands at a leaf of its own. The deal test needs leaves with several clients, so `fedge` has the
-same clients at eight leaves of five, each of one rotation: who belongs together is known to it for every
-five, to the others for nobody.
+Adam with a constant step of 0.01, restarted in every round. Differences: 130 test images per client from the
+same draw (there: at least 2,000 per group). In CLoVE, IFCA, averaging, *alone* and *oracle*, each client is
+at its own leaf. The deal test needs leaves with several clients, so `fedge` has the same clients at eight
+leaves of five, each with one rotation: it knows that five clients belong together, the others know of none.
 
-FILE.npz has x (N, 28, 28) or (N, 1, 28, 28), uint8, and y (N,); 26,000 images at least.
+FILE.npz has x (N, 28, 28) or (N, 1, 28, 28), uint8, and y (N,); at least 26,000 images.
 """
 
 import argparse
@@ -45,8 +44,8 @@ from hhar.windows.window_file import Windows, save_windows
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 CLIENTS, TRAIN, VALIDATION, TEST = 40, 500, 20, 130
-IMAGES = TRAIN + VALIDATION + TEST  # of a client
-METHODS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {  # name → configuration, leaves, what else
+IMAGES = TRAIN + VALIDATION + TEST  # images of a client
+METHODS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {  # name → configuration, leaves, further options
     "clove": ("baselines/clove.toml", CLIENTS, {"cluster.count": "4"}),
     "clove-unknown": (
         "baselines/clove.toml",
@@ -86,12 +85,12 @@ class SmallCnn(nn.Module):
 
 @dataclass(frozen=True)
 class Turned(Change):
-    """Images turned by quarters of a circle."""
+    """Images rotated by multiples of 90°."""
 
     quarters: int = 0
 
     def apply(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images (N, C, H, W) turned, and labels (N,) as they are."""
+        """Rotated images (N, C, H, W), and labels (N,) unchanged."""
         return np.ascontiguousarray(np.rot90(x, self.quarters, axes=(2, 3))), y
 
     def describe(self) -> dict[str, Any]:
@@ -100,12 +99,12 @@ class Turned(Change):
 
 
 def quarters(count: int, channels: Sequence[str], classes: int, rng: np.random.Generator) -> list[Change]:
-    """Turn group g by g quarters of a circle."""
+    """Rotations of group g by g · 90°."""
     return [Turned(quarters=group) for group in range(count)]
 
 
 def clients_of(path: Path, seed: int) -> Windows:
-    """Images that are dealt to clients, no image to two of them."""
+    """Images dealt to clients, none to two of them."""
     with np.load(path, allow_pickle=False) as file:
         x, y = file["x"], file["y"].astype(np.int64)
     x = x.reshape(len(x), 1, *x.shape[-2:])

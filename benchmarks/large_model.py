@@ -1,21 +1,21 @@
 """Exchanges of large models between 9 clients on 2 workers, without training: 0.1, 10, 100 and 582 MB.
 
-    python -m benchmarks.large_model [--full]       100 and 582 MB with --full only
+    python -m benchmarks.large_model [--full]       100 and 582 MB only with --full
 
-Clients compute nothing (`benchmarks.echo`); all else is Fedge's own. They send back what they got ("echo"),
-or a copy of their own each ("fresh"), as training leaves behind: those are the rows of a real run's memory.
-On Ray every reply is a copy. A global round is two exchanges: every client gets its leaf's model and sends
-one back, the leaves average, and every client gets the average to evaluate. Seconds per exchange are half of
-a round's, aggregation and records included; the checkpoint, which writes every leaf's model to the disk, is
-a figure of its own. In rows "as at home" the options are the defaults: SCAFFOLD is on, so the server keeps a
-control variate per client, float64 and so as large as two models, and the cloud groups the leaves and makes
+Clients compute nothing (`benchmarks.echo`); everything else is Fedge's own. They return what they received
+("echo"), or their own copy of it ("fresh"), as after training: those rows show the memory of a real run. On
+Ray every reply is a copy. A global round is two exchanges: every client gets its leaf's model and returns
+one, the leaves average, and every client gets the average to evaluate. Seconds per exchange are half of a
+round's, aggregation and records included; the checkpoint, which writes every leaf's model to the disk, is a
+separate figure. In rows "as at home" the options are the defaults: SCAFFOLD is on, so the server keeps a
+control variate per client, float64 and thus as large as two models, and the cloud groups the leaves and makes
 its offers in every round (`cluster.method` components), which clients evaluate, too. In the other rows both
-are off. Rows as at home are of 100 MB, and write no checkpoint: at 582 MB, control variates and checkpoints
-of theirs fill most disks.
+are off. Rows as at home have 100 MB and write no checkpoint: at 582 MB, their control variates and
+checkpoints fill most disks.
 
-Memory is in models: the peak of the server's process beyond what it has when it has loaded its packages. In
-process that process has the clients too, two at work at a time. What lies in files in memory (/dev/shm) is
-given beside it; what lies in files of the run folder, the system can take back from memory.
+Memory is given in models: the peak of the server's process beyond its memory after loading its packages. In
+process, this includes the clients, two of which train at a time. Files in memory (/dev/shm) are listed
+separately; the system can reclaim the memory of files in the run folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.engines import carry_out, write_windows
 
 CLIENTS = 9
 QUICK_MB, FULL_MB = (0.1, 10.0), (0.1, 10.0, 100.0, 582.0)
-HOME_MB = 100.0  # and below: rows as at home
+HOME_MB = 100.0  # rows as at home up to this size
 LEAVES = (1, 3)
 EXCHANGE_AIM_S = 2.0, 6.0  # in process, on Ray; at 582 MB
 RSS_AIM = 4.0  # peak of the server in models, with one leaf
@@ -50,7 +50,7 @@ class Kind:
 
     Attributes:
         engine: "inprocess" or "ray".
-        mode: of the clients, as `benchmarks.echo` has it.
+        mode: mode of the clients, as in `benchmarks.echo`.
         home: whether SCAFFOLD and the cloud step are on, as by default.
     """
 
@@ -59,7 +59,7 @@ class Kind:
     home: bool = False
 
     def words(self) -> str:
-        """The kind for people."""
+        """The kind in words."""
         copies = ", a copy per client" if self.mode == "fresh" else ""
         return f"{self.engine}{copies}{', as at home' if self.home else ''}"
 
@@ -74,7 +74,7 @@ KINDS = (
 
 
 def measure(full: bool) -> dict[str, Any]:
-    """All sizes under one leaf, the two largest also under three."""
+    """All sizes with one leaf, the two largest also with three."""
     sizes = FULL_MB if full else QUICK_MB
     plan = [(size, leaves) for size in sizes for leaves in LEAVES if leaves == 1 or size in sizes[-2:]]
     cases = []
@@ -85,7 +85,7 @@ def measure(full: bool) -> dict[str, Any]:
             for kind in KINDS:
                 if size > HOME_MB and kind.home:
                     continue
-                # final models are large: keep one run's at a time
+                # final models are large: keep those of one run at a time
                 with tempfile.TemporaryDirectory() as place:
                     cases.append(one_case(Path(place), data, size, leaves, kind))
     return {"cases": cases}
@@ -99,7 +99,7 @@ def one_case(folder: Path, data: Path, megabytes: float, leaves: int, kind: Kind
         "hierarchy.num-servers": leaves,
         "train.model": "linear",
         **({"checkpoint.every": 0} if kind.home else APART),
-        "callbacks": "early-stopping",  # which never ends so few rounds, and keeps their exchanges apart
+        "callbacks": "early-stopping",  # which never ends so few rounds, and keeps their exchanges separate
     }
     code = "from benchmarks.echo import main; main()"
     command = [sys.executable, "-c", code, kind.engine, kind.mode, str(round(megabytes * 1e6))]
@@ -122,13 +122,13 @@ def kind_of(case: Mapping[str, Any]) -> Kind:
 
 
 def words_of(case: dict[str, Any]) -> str:
-    """A case for people."""
+    """A case in words."""
     leaves = "1 leaf" if case["leaves"] == 1 else f"{case['leaves']} leaves"
     return f"{kind_of(case).words()}, {case['megabytes']:g} MB, {leaves}"
 
 
 def peak_in_models(results: dict[str, Any], case: dict[str, Any], role: str) -> float:
-    """Peak of "server" or "shm" beyond that of the same engine with next to no model, in models."""
+    """Peak of "server" or "shm" beyond that of the same engine with a tiny model, in models."""
     small = next(
         each["peak_mib"][role]["high"]
         for each in results["cases"]
@@ -138,7 +138,7 @@ def peak_in_models(results: dict[str, Any], case: dict[str, Any], role: str) -> 
 
 
 def figures(results: dict[str, Any]) -> list[Figure]:
-    """Seconds per exchange; the server's memory where the model is what fills it."""
+    """Seconds per exchange; the server's memory if it is mainly the model's."""
     entries = []
     for case in results["cases"]:
         words, largest = words_of(case), case["megabytes"] == FULL_MB[-1]
@@ -166,7 +166,7 @@ def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
-    """Seconds per exchange over size, one leaf."""
+    """Draw seconds per exchange over size, with one leaf."""
     for kind in KINDS:
         cases = [case for case in results["cases"] if (kind_of(case), case["leaves"]) == (kind, 1)]
         seconds = [float(np.median(case["round_s"])) / 2 for case in cases]

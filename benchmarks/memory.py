@@ -2,8 +2,8 @@
 
     python -m benchmarks.memory [--full]        more rounds with --full
 
-Sampled five times a second from outside. RSS counts pages that processes share (libraries, the mapped
-windows) once per process; PSS splits them between their users, so only PSS adds up to what the machine lacks.
+Sampled five times a second from outside. RSS counts pages shared by processes (libraries, the mapped windows)
+once per process; PSS divides them between their users, so only PSS adds up to the memory in use.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def figures(results: dict[str, Any]) -> list[Figure]:
 
 
 def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
-    """Arithmetic does not come into it."""
+    """No distance to a peak, because speed is not measured."""
     return f"not a matter of speed; {results['rounds']} global rounds"
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
-    """PSS by role, stacked: peaks of different moments, so the whole is an upper bound."""
+    """PSS by role, stacked; the peaks are from different moments, so the sum is an upper bound."""
     for engine, runs in results["peak_mib"].items():
         left = 0.0
         for role in ROLES[1:]:

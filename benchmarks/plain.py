@@ -1,10 +1,10 @@
-"""Federated learning as one would write it with PyTorch alone: what other contestants are measured against.
+"""Federated learning written directly in PyTorch: the baseline for other contestants.
 
     loop    one client after another, averaged per leaf
     pool    the same on `multiprocessing.Pool(2)`, one torch thread each, largest client first
 
-Three leaves of three clients each. `Learner`, a client's training, also serves simulators that take it from
-their users (`benchmarks.peers`).
+Three leaves of three clients each. `Learner`, a client's training, is also used by simulators that take it
+from their users (`benchmarks.peers`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Learner:
         self.network = WORKS[work].network()
 
     def train(self, client: int, epochs: int) -> tuple[int, float]:
-        """Train the network on a client's windows; its steps and their mean loss."""
+        """Train the network on a client's windows; returns its steps and their mean loss."""
         generator = torch.Generator().manual_seed(client)
         losses: list[torch.Tensor] = []
         for _ in range(epochs):
@@ -61,11 +61,11 @@ class Learner:
         return len(losses), float(torch.stack(losses).mean())
 
 
-_learner: Learner | None = None  # of this process
+_learner: Learner | None = None  # learner of this process
 
 
 def prepare_process(path: str, work: str) -> None:
-    """Load the windows and make the network, once per process."""
+    """Load the windows and create the network, once per process."""
     global _learner
     _learner = Learner(path, work)
 
@@ -84,7 +84,7 @@ def _state_of(network: torch.nn.Module) -> State:
 
 
 def said_of(trained: Iterable[tuple[int, float]]) -> tuple[float, float]:
-    """Contestant's account of a round: steps of all clients, and the mean of their losses."""
+    """Contestant's report on a round: steps of all clients, and the mean of their losses."""
     steps, losses = zip(*trained, strict=True)
     return sum(steps), float(np.mean(losses))
 
@@ -98,12 +98,12 @@ class PlainRound:
         self._epochs = epochs
 
     def jobs(self) -> list[Job]:
-        """Largest client first."""
+        """Jobs, largest client first."""
         order = sorted(range(len(self._sizes)), key=lambda client: -self._sizes[client])
         return [(client, self.models[client // CLIENTS_PER_LEAF], self._epochs) for client in order]
 
     def take(self, results: Iterable[Trained]) -> tuple[float, float]:
-        """Average per leaf; what is said of the round."""
+        """Average per leaf; returns the report on the round."""
         trained = {result.client: result for result in results}
         self._average({client: result.state for client, result in trained.items()})
         return said_of((result.steps, result.loss) for result in trained.values())
@@ -115,7 +115,7 @@ class PlainRound:
             total = sum(self._sizes[client] for client in members)
             self.models[leaf] = {
                 name: np.asarray(sum(states[c][name] * np.float32(self._sizes[c] / total) for c in members))
-                for name in self.models[leaf]  # an array of a single number, too
+                for name in self.models[leaf]  # including arrays of a single number
             }
 
 

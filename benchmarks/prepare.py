@@ -1,9 +1,9 @@
 """`hhar prepare` on a synthetic raw set of HHAR's full size: 34 million rows, 3.3 GB of CSV.
 
-    python -m benchmarks.prepare --full         5 % of each recording without --full: to try the benchmark
+    python -m benchmarks.prepare --full         5 % of each recording without --full, to try the benchmark
 
 The raw files are made by `hhar synthesize --raw`, so they are in the page cache when `prepare` reads them.
-Measured are the default (phones) and every row (`--devices all`), each twice with --full.
+The default (phones) and every row (`--devices all`) are measured, each twice with --full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIME_AIM_S, MEMORY_AIM_MIB = 180.0, 3 * 1024.0
 
 
 def measure(full: bool) -> dict[str, Any]:
-    """Make the raw files, prepare them."""
+    """Make the raw files, and prepare them."""
     with tempfile.TemporaryDirectory() as name:
         raw = Path(name) / "raw"
         made_s, _ = hhar(["synthesize", "--raw", str(raw), "--fraction", "1" if full else "0.05"])
@@ -50,7 +50,7 @@ def measure(full: bool) -> dict[str, Any]:
 
 
 def hhar(words: Sequence[str]) -> tuple[float, dict[str, dict[str, float]]]:
-    """Run the command `hhar`; seconds and peak memory."""
+    """Run the command `hhar`; returns seconds and peak memory."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "hhar", *words]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL)
@@ -61,7 +61,7 @@ def hhar(words: Sequence[str]) -> tuple[float, dict[str, dict[str, float]]]:
 
 
 def rows_of(file: Path) -> int:
-    """Lines of a file less its header."""
+    """Number of lines of a file without its header."""
     with file.open("rb") as stream:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 24), b"")) - 1
 

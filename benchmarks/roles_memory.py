@@ -1,12 +1,12 @@
-"""Memory by role in a deployment with a large model: cloud, leaf servers, SuperNodes, as processes here.
+"""Memory by role in a deployment with a large model: cloud, leaf servers, SuperNodes, as local processes.
 
     python -m benchmarks.roles_memory [--megabytes 120] [--leaves 1] [--clients 3] [--rounds 2]
         [--spill 50] [--scaffold]
 
-Clients train: a convolutional network whose linear layer has nearly all of its numbers, on a few images, one
-batch of two at a time. Everything is on the loopback interface, over TLS and with keys. Five times a second
-the processes are looked at from outside: RSS counts pages that several processes map once for each, PSS
-shares them out, and "anonymous" is what the system cannot take back, as it can the pages of files. A table of
+Clients train a convolutional network, nearly all of whose parameters are in its linear layer, on a few
+images, one batch of two at a time. Everything is on the loopback interface, over TLS and with keys. Processes
+are measured five times a second from outside: RSS counts pages mapped by several processes once for each, PSS
+divides them, and "anonymous" is memory that the system cannot reclaim, unlike pages of files. The table has
 the largest process of each role, at its peak. `--spill` is `transfer.spill-above-mb` in MB, or auto.
 """
 
@@ -34,9 +34,9 @@ _LONGEST_S = 3600
 _SAMPLE_S = 0.2
 _MARK = "FEDGE_BENCHMARK"
 _PER_CLIENT = 12  # images, half of them of each class
-_BYTES_A_PIXEL = 64 * 128 * 4 / 16  # of the linear layer: 64 channels of a sixteenth of them, 128 outputs
+_BYTES_A_PIXEL = 64 * 128 * 4 / 16  # linear layer: 64 channels of a sixteenth of the pixels, 128 outputs
 _KINDS = ("Rss", "Pss", "Pss_Anon")
-_ROLES = (  # words of a command line → the role of its process
+_ROLES = (  # words of a command line → role of its process
     ("flwr-serverapp", "leaf server"), ("flower-superlink", "leaf server's SuperLink"),
     ("flower-supernode", "node: SuperNode"), ("fedge node", "node: fedge node"),
     ("fedge run", "cloud"), ("fedge leaf", "leaf server: fedge leaf, flwr run"), ("flwr run", ""),
@@ -59,12 +59,12 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def side_of(megabytes: float) -> int:
-    """Side of square images, a multiple of four, for which the model is about so large."""
+    """Side of square images, a multiple of four, for which the model has about this size."""
     return 4 * round((megabytes * 1e6 / _BYTES_A_PIXEL) ** 0.5 / 4)
 
 
 def images(clients: int, side: int) -> Windows:
-    """Images of noise, brighter in one class, of as many users as there are clients."""
+    """Images of noise, brighter in one class, from as many users as there are clients."""
     y = np.tile(np.arange(2), clients * _PER_CLIENT // 2)
     x = np.random.default_rng(0).random((len(y), 1, side, side), dtype=np.float32)
     x += y[:, None, None, None].astype(np.float32)
@@ -73,7 +73,7 @@ def images(clients: int, side: int) -> Windows:
 
 
 def carry_out(folder: Path, told: argparse.Namespace) -> str:
-    """The table of one run."""
+    """Table of one run."""
     side, total = side_of(told.megabytes), told.leaves * told.clients
     config: dict[str, Any] = {
         "data.path": str(save_windows(folder / "images.npz", images(total, side))), "data.guard-windows": 0,
@@ -128,7 +128,7 @@ def _looked_at(mark: str) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _role_of(process: psutil.Process) -> str:
-    """Role of a process; empty for one that does not matter. A ClientApp is a fork of its `fedge node`."""
+    """Role of a process; empty if it is irrelevant. A ClientApp is a fork of its `fedge node`."""
     role = _role_by(process.cmdline())
     parent = process.parent()
     if role == "node: fedge node" and parent is not None and _role_by(parent.cmdline()) == role:
@@ -160,7 +160,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 def _done(folder: Path, *words: str) -> None:
-    """Carry out a command `fedge` to its end."""
+    """Run a command `fedge` to its end."""
     subprocess.run([_FEDGE, *words], cwd=folder, check=True, capture_output=True)
 
 

@@ -3,21 +3,21 @@
     python -m benchmarks.round [--full]
 
 Nine clients under three leaves that train on 5,500 / 1,138 / 1,046 windows of 6 × 128 per leaf, model
-`cnn-pool`, batch 32, SGD with momentum 0.9, one local epoch and five. (Read as totals per leaf, the plain
-loop takes 4 to 5 s per epoch at 0.5 to 0.7 ms per window on one core; read as per client, three times that.)
+`cnn-pool`, batch 32, SGD with momentum 0.9, one local epoch and five. (Taken as totals per leaf, the plain
+loop needs 4 to 5 s per epoch at 0.5 to 0.7 ms per window on one core; taken per client, three times that.)
 
-    loop        the network, optimiser and averaging as one would write them, one client after another
+    loop        network, optimiser and averaging in plain PyTorch, one client after another
     pool        the same on `multiprocessing.Pool(2)`, one torch thread each, largest client first
     inprocess   `fedge.simulate` with two workers: a whole global round, with cloud step, gate and recording
-    scaffold    the same with SCAFFOLD: what its control variates cost
+    scaffold    the same with SCAFFOLD: the cost of its control variates
     ray         `flwr run .` with two workers
 
-The first four take turns round by round, each in processes of its own. Ray cannot be stopped between
-rounds, so whole runs of it stand between blocks of the others' rounds and are compared with the two blocks
-around them; its seconds come from timing.csv, less the first round. Clipping, label smoothing and, but for
-`scaffold`, SCAFFOLD are off, so that all contestants take the same steps; everything else is Fedge's
-default. Clients hold 12 windows each for validation and test: the gate works, but its evaluation, which the
-references lack, weighs little.
+The first four take turns round by round, each in its own processes. Ray cannot be paused between rounds, so
+whole runs of it are placed between blocks of the others' rounds and compared with the two adjacent blocks;
+its seconds are from timing.csv, without the first round. Clipping, label smoothing and, except for
+`scaffold`, SCAFFOLD are off, so that all contestants take the same steps; everything else is Fedge's default.
+Clients hold 12 windows each for validation and test: the gate works, but its evaluation, which the references
+lack, is cheap.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ AIMS = {
     ("ray", 1): 0.45,
     ("ray", 5): 0.75,
 }  # largest ratio to the pool, by engine and epochs
-SCAFFOLD_AIM = 1.1  # largest ratio of a round with it to a round without
+SCAFFOLD_AIM = 1.1  # largest ratio of a round with SCAFFOLD to a round without
 NOT_TRAINING_AIMS = {
     ("inprocess", 1): 4.0,
     ("inprocess", 5): 1.5,
     ("ray", 1): 12.0,
     ("ray", 5): 4.0,
 }  # per cent
-RAY_ROUNDS = 5  # per run, the first one included
+RAY_ROUNDS = 5  # per run, including the first
 
 # --- Fedge ----------------------------------------------------------------------------------------------
 
 
 class Gate:
-    """The terminal of a run in this process: after each round's line it waits for the next turn."""
+    """Terminal of a run in this process: after each round's line it waits for the next turn."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._start = time.perf_counter()
 
     def write(self, text: str) -> None:
-        """Take a line; only those of rounds matter."""
+        """Accept a line; only those of rounds matter."""
         if text.startswith("round "):
             self._turn.done(time.perf_counter() - self._start)
             self._turn.wait()
@@ -92,13 +92,13 @@ class Gate:
 
 
 def contend_in_process(turn: Turn, config: Mapping[str, Any]) -> None:
-    """Fedge in this process. Its first turn holds the start of the run too: warm-up."""
+    """Fedge in this process. Its first turn includes the start of the run, as warm-up."""
     turn.wait()
     simulate(config, workers=WORKERS, terminal=Gate(turn))  # type: ignore[arg-type]
 
 
 def configuration(data: Path, runs: Path, epochs: int, rounds: int) -> dict[str, Any]:
-    """The run that takes the references' steps."""
+    """Configuration of a run with the references' steps."""
     return {
         "num-server-rounds": rounds,
         "runs-dir": str(runs),
@@ -133,7 +133,7 @@ def measure(full: bool) -> dict[str, Any]:
 def race(
     folder: Path, data: Path, sizes: Sequence[int], epochs: int, blocks: int, block_rounds: int
 ) -> dict[str, Any]:
-    """Blocks of interleaved rounds with a run on Ray between each two of them."""
+    """Blocks of interleaved rounds, with a run on Ray between any two."""
     folder.mkdir()
     rounds = blocks * block_rounds
     config = configuration(data, folder / "inprocess", epochs, rounds + 1)
@@ -163,7 +163,7 @@ def summary(
         float(np.median(times["pool"][i * block_rounds : (i + 2) * block_rounds])) for i in range(len(ray))
     ]
     phases, train_s = read_tables(folder / "inprocess" / "latest")
-    # waiting for a turn counts as "record" in timing.csv: the turns' own time is the round's
+    # waiting for a turn counts as "record" in timing.csv, so the turns' own time is the round's
     trained_s = np.array([makespan(seconds) for seconds in train_s[1:]])
     return {
         "seconds": {name: sample.tolist() for name, sample in times.items()}

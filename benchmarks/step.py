@@ -1,17 +1,17 @@
-"""Local training against the plain eager loop: how much faster, and how near the machine's limit.
+"""Local training against the plain eager loop: speed-up, and distance to the machine's limit.
 
     python -m benchmarks.step [--full]
 
-One thread. Four contestants, each in a process of its own, so that none runs on another's memory settings:
+One thread. Four contestants, each in its own process, so that none is affected by another's memory settings:
 
-    plain        the `nn.Conv1d` network and `torch.optim.SGD` as one would write them, without a DataLoader
-    plain-keep   the same after `fedge.training.host.keep_freed_memory`: what the allocator alone is worth
+    plain        the `nn.Conv1d` network and `torch.optim.SGD` in plain PyTorch, without a DataLoader
+    plain-keep   the same after `fedge.training.host.keep_freed_memory`: the effect of the allocator alone
     fedge        `fedge.training.local.train`
     matmul       a large matrix product, the machine's limit
 
 They take turns: each round times one epoch of each on the same windows, in alternating order. A round's
-ratio compares neighbours in time, so a machine that slows down for a while shifts both; reported are the
-median ratio and its quartiles. GFLOP/s count the multiplications and additions of convolutions and linear
+ratio compares adjacent measurements, so a machine that slows down for a while affects both; the median ratio
+and its quartiles are reported. GFLOP/s count the multiplications and additions of convolutions and linear
 layers, forward and backward.
 """
 
@@ -49,7 +49,7 @@ SETTINGS = LocalTraining(lr=0.01, momentum=0.9, weight_decay=1e-4, batch_size=BA
 
 
 def plain_network(name: str) -> nn.Module:
-    """The network as one would write it with `nn.Conv1d` on (N, C, T)."""
+    """The network in plain PyTorch, with `nn.Conv1d` on (N, C, T)."""
     if name == "cnn":
         return nn.Sequential(
             *(nn.Conv1d(CHANNELS, 64, 5, padding="same"), nn.BatchNorm1d(64), nn.ReLU()),
@@ -65,7 +65,7 @@ def plain_network(name: str) -> nn.Module:
 
 
 def plain_epoch(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> list[Tensor]:
-    """One epoch of the plain eager loop; the loss of each step."""
+    """One epoch of the plain eager loop; returns the loss of each step."""
     model.train()
     losses = []
     sgd = torch.optim.SGD(
@@ -83,7 +83,7 @@ def plain_epoch(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generat
 def flop_per_window(name: str, samples: int = SAMPLES) -> float:
     """Multiplications and additions of one window in convolutions and linear layers, forward and backward.
 
-    Backward counts twice forward, less the gradient with respect to the input, which nobody needs.
+    Backward counts twice forward, less the gradient with respect to the input, which is not needed.
     """
     first = 2 * 64 * CHANNELS * 5 * samples
     if name == "cnn":
@@ -111,7 +111,7 @@ def contestant(what: str, network: str) -> Callable[[], Any]:
 
 
 def contend(turn: Turn, what: str, network: str) -> None:
-    """A contestant's process."""
+    """Run a contestant in its own process."""
     repeat(turn, contestant(what, network))
 
 
@@ -126,7 +126,7 @@ def measure(full: bool) -> dict[str, Any]:
 
 
 def summary(network: str, times: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Times and GFLOP/s of each loop, its speed-up over `plain`, and that of fedge over plain-keep."""
+    """Times and GFLOP/s of each loop, its speed-up over `plain`, and fedge's over plain-keep."""
     flop = WINDOWS * flop_per_window(network)
     loops = {}
     for what in CONTESTANTS[:-1]:
@@ -169,7 +169,7 @@ def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
-    """ms per window of each loop."""
+    """Draw ms per window of each loop."""
     entries = []
     for network, result in results["networks"].items():
         for what, loop in result["loops"].items():

@@ -1,4 +1,4 @@
-"""Works of the contests: networks as one would write them, shapes of made data, clients and their windows.
+"""Works of the contests: plain networks, shapes of generated data, clients and their windows.
 
     home     `cnn-pool` on 5,500 / 1,138 / 1,046 windows of 6 × 128 per leaf, 23,052 in all
     mnist    two 3 × 3 convolutions 32, 64 and a layer of 128 on 2,000 images of 28 × 28 a client
@@ -25,12 +25,12 @@ from hhar.windows.window_file import load_windows, save_windows
 
 CLIENTS = 9
 LEAF_WINDOWS = (5500, 1138, 1046)
-HELD_OUT = 12  # windows of each client's validation split, and of its test split, where nobody is to evaluate
-DEFAULT_SPLIT = 3 / 14  # of the windows trained on: 15 % validate and 15 % test
+HELD_OUT = 12  # windows of each client's validation and test splits in contests without evaluation
+DEFAULT_SPLIT = 3 / 14  # of the training windows: 15 % validate and 15 % test
 
 
 class Mnist(nn.Sequential):
-    """Two convolutions and two linear layers, as in many a tutorial."""
+    """Two convolutions and two linear layers, as in many tutorials."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         channels, height, width = input_shape
@@ -42,7 +42,7 @@ class Mnist(nn.Sequential):
 
 
 class Gru(nn.Module):
-    """Reads a window step by step; the last state says the class."""
+    """GRU that reads a window step by step; its last state determines the class."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Gru(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions with BatchNorm, and what comes past them (He et al. 2016)."""
+    """Two convolutions with BatchNorm, and a shortcut past them (He et al. 2016)."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ class Work:
     """Work that all contestants of a contest train.
 
     Attributes:
-        name, about: for tables.
-        shape: of a window, without the axis of windows.
-        classes: of them.
-        sizes: windows that each client trains on.
-        make: the network as one would write it: (shape, classes) → network.
-        model: `train.model` of the same.
-        aims: contestant → largest ratio to the pool.
+        name, about: name and description for tables.
+        shape: shape of a window, without the axis of windows.
+        classes: number of classes.
+        sizes: training windows of each client.
+        make: plain PyTorch network: (shape, classes) → network.
+        model: `train.model` with the same network.
+        aims: contestant → largest acceptable ratio to the pool.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Work:
         return self.make(self.shape, self.classes)
 
     def write(self, path: Path, evaluated: bool = False) -> None:
-        """Write the window file; where the work is evaluated, with the default shares held out."""
+        """Write the window file; if the work is evaluated, with the default shares held out."""
         held = [
             max(self.classes, round(DEFAULT_SPLIT * size)) if evaluated else HELD_OUT for size in self.sizes
         ]
@@ -140,10 +140,10 @@ def _as_images(path: Path, shape: tuple[int, ...]) -> None:
 def measured_flop(network: nn.Module, shape: tuple[int, ...]) -> float:
     """Multiplications and additions of one window in layers with matrices, forward and backward.
 
-    Backward counts twice forward, less the gradient with respect to the network's input, which nobody needs.
+    Backward counts twice forward, less the gradient with respect to the network's input, which is not needed.
     """
     found: list[float] = []
-    of_input: list[float] = []  # the part that multiplies what a layer is given
+    of_input: list[float] = []  # the part that multiplies a layer's input
 
     def note(layer: nn.Module, given: tuple[Tensor, ...], out: object) -> None:
         sizes = {name: p.numel() for name, p in layer.named_parameters(recurse=False) if "weight" in name}

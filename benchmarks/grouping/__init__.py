@@ -1,1 +1,1 @@
-"""Groups of leaves that are found, or should not be: level and power of the default method."""
+"""Groups of leaves, planted or not: level and power of the default method."""

@@ -5,10 +5,11 @@
         [--seeds 1,2,3,4,5] [--scenarios rotate,flip,label-permutation,none,iid] [--config FILE.toml]
         [--set 'train.local-epochs=2 …'] [--thin 1] [--out FILE.json]
 
-One line per scenario: in how many seeds the clusters are the planted groups after the last round (with `none`
-and `iid`: one cluster after every round), from which round on, the lowest p-value of a test for groups, the
-gain of the last trial, and what a cloud step costs: its share of the wall time and its bytes beside those of
-all other exchanges with clients. `--thin n` keeps every n-th window of each user, since windows overlap.
+One line per scenario: the number of seeds in which the clusters are the planted groups after the last round
+(with `none` and `iid`: one cluster after every round), the round from which on they are, the lowest p-value
+of a test for groups, the gain of the last trial, and the cost of a cloud step: its share of the wall time,
+and its bytes relative to those of all other exchanges with clients. `--thin n` keeps every n-th window of
+each user, because windows overlap.
 """
 
 import argparse
@@ -32,7 +33,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def run_once(scenario: str, seed: int, options: argparse.Namespace, data: str) -> dict[str, Any]:
-    """Carry out one run and return its figures."""
+    """Carry out one run; returns its figures."""
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
         config = {
             **flatten(read_toml(options.config, "config")),
@@ -100,7 +101,7 @@ def table_row(scenario: str, runs: list[dict[str, Any]]) -> str:
 
 
 def _since(aris: list[float]) -> int:
-    """The round from which on all are 1."""
+    """The round from which on all values are 1."""
     wrong = [at for at, ari in enumerate(aris, start=1) if ari < 1]
     return max(wrong, default=0) + 1
 

@@ -1,9 +1,9 @@
-"""The default method beside its parts: final accuracy, similarities, gate, for several seeds.
+"""The default method compared with its parts: final accuracy, similarities, gate, for several seeds.
 
     python -m benchmarks.grouping.defaults [--data FILE.npz] [--rounds 20] [--seeds 1,2,3] [--out FILE.json]
 
 One line per method: the mean and the worst client's test accuracy of the served models after the last round,
-averaged over seeds (± standard deviation); the range of similarities that the cloud saw; offers taken.
+averaged over seeds (± standard deviation); the range of similarities in cloud steps; offers taken.
 """
 
 import argparse
@@ -32,7 +32,7 @@ METHODS = {
 
 
 def run_once(method: str, data: str, rounds: int, seed: int) -> dict[str, float]:
-    """Carry out one run and return its figures."""
+    """Carry out one run; returns its figures."""
     file, changes = METHODS[method]
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
         config = {

@@ -1,12 +1,12 @@
-"""Deals real data to honest owners in ways that differ as much as owners do, and counts who is left out.
+"""Honest owners left out of the scale, for real data dealt in ways that differ as much as owners do.
 
     python -m benchmarks.grouping.honest_owners [--data FOLDER] [--repeats 12]
 
-Without --data what needs no download: tables and digits of scikit-learn, the synthetic set on all twelve
-devices of HHAR, phones and watches. With it also the window files and images of a folder such as tests use
-(FEDGE_TEST_DATA), and rows of HHAR's own phones and watches. For each set and way of dealing: deals, clients
-left out by `fedge.data.outliers`, and how far the furthest client is out of proportion, of the factor c that
-is allowed. Ends with exit code 1 if anybody is left out.
+Without --data, it uses data that need no download: tables and digits of scikit-learn, the synthetic set on
+all twelve devices of HHAR, phones and watches. With --data, it also uses the window files and images of a
+folder as for tests (FEDGE_TEST_DATA), and rows of HHAR's own phones and watches. For each set and way of
+dealing: the number of deals, clients left out by `fedge.data.outliers`, and the largest deviation of a client
+as a share of the allowed factor c. Exit code 1 if any client is left out.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from hhar.synthetic.generate import synthetic_windows
 
 CLIENTS = (3, 4, 5, 9, 24, 100)
 FEW = 5  # windows of a client that has hardly any
-_ROWS = 3000  # of a data set, drawn anew for every repeat
+_ROWS = 3000  # rows of a data set, drawn again for every repeat
 _SAMPLES, _FIELDS = 128, 10  # of a window of raw rows, and of a row
 
 
@@ -36,7 +36,7 @@ class Owned:
     Attributes:
         x: (N, C, …).
         y: (N,).
-        user, device: (N,) names; None where they are not known.
+        user, device: (N,) names; None if unknown.
     """
 
     x: np.ndarray
@@ -64,7 +64,7 @@ def deals(owned: Owned, clients: int, draw: np.random.Generator) -> Iterator[tup
 
 
 def _dirichlet(y: np.ndarray, clients: int, alpha: float, draw: np.random.Generator) -> list[np.ndarray]:
-    """Rows of each client, every label dealt by shares that are drawn."""
+    """Rows of each client; every label is distributed by drawn shares."""
     parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label in np.unique(y):
         rows = draw.permutation(np.flatnonzero(y == label))
@@ -84,7 +84,7 @@ def _groups(names: np.ndarray, clients: int, draw: np.random.Generator) -> list[
 def _phones_and_watches(
     owned: Owned, clients: int, draw: np.random.Generator
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Phones but for one watch, watches but for one phone, half of each: all activities, or one each."""
+    """Phones and one watch, watches and one phone, half of each: with all activities, or one each."""
     assert owned.device is not None
     is_watch = np.isin(owned.device, [name for name, facts in DEVICES.items() if facts.is_watch])
     for watches in sorted({1, clients // 2, clients - 1}):
@@ -144,7 +144,7 @@ _RAW = (
 
 
 def _raw(sensor: str) -> Callable[[Path], Owned]:
-    """Rows of one user's phone, in six activities, and watch as they were recorded, in windows."""
+    """Rows of one user's phone, in six activities, and watch as recorded, in windows."""
 
     def made(folder: Path) -> Owned:
         x, y, devices = [], [], []
@@ -183,12 +183,12 @@ FILES: dict[str, Callable[[Path], Owned]] = {
 
 @dataclass
 class Found:
-    """Count of one set.
+    """Counts for one set.
 
     Attributes:
-        deals, clients, out: how many, and how many clients were left out.
-        furthest: largest share of what is allowed, d / (c E).
-        where: the way of dealing, and clients, of that.
+        deals, clients, out: numbers of deals, of clients, and of clients left out.
+        furthest: largest share of the allowed deviation, d / (c E).
+        where: way of dealing, and number of clients, for the furthest.
     """
 
     deals: int = 0
@@ -217,7 +217,7 @@ def count(owned: Owned, repeats: int, draw: np.random.Generator, most: Sequence[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table; returns 1 if anybody was left out."""
+    """Print a table; returns 1 if any client was left out."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,18 +1,19 @@
-"""Level and power of the closed test on real people: trained once, dealt to leaves a thousand times a shape.
+"""Level and power of the closed test on real people, trained once, dealt to leaves 1,000 times per shape.
 
     python -m benchmarks.grouping.levels FILE.npz [--shapes 3x3,3x4,4x4,6x3,6x4,10x2] [--deals 1000]
             [--seeds 3001]
         [--planted none,large,lone-labels,…] [--level auto] [--out FILE.jsonl]
 
-Every user trains once from one initial model: on the windows as they are, and with what differs; then users
-are drawn and dealt to leaves anew, and the closed test is made as a cloud makes it
-(`fedge.clustering.deal_test.auto`), sizes of clients and all. A line per shape and way of planting: shares of
-p ≤ .01 and ≤ .05 of the test of all leaves, the p of Kolmogorov and Smirnov against the uniform distribution,
-in how many deals leaves were parted, and in how many into exactly the groups that were planted.
+Every user trains once from one initial model: on the unchanged windows, and with the planted differences.
+Then users are repeatedly drawn and dealt to leaves, and the closed test is carried out as by a cloud
+(`fedge.clustering.deal_test.auto`), including the sizes of clients. A line per shape and way of planting:
+shares of p ≤ .01 and ≤ .05 of the test of all leaves, the p of Kolmogorov and Smirnov against the uniform
+distribution, the number of deals in which leaves were split, and in which they were split into exactly the
+planted groups.
 
-What can be planted: `none`; `large`, nothing but that leaf 0 has clients with 5 to 15 times the windows of
-the others; `surplus`, nothing but that there are five users to four clients; `lone`, `pair`, `half`, `four`
-(all but two leaves, one, one) and `apart` (every leaf its own), each with `-labels`, `-rotate` or `-gain`.
+Ways of planting: `none`; `large`: leaf 0 only has clients with 5 to 15 times the windows of the others;
+`surplus`: there are only five users per four clients; `lone`, `pair`, `half`, `four` (all but two leaves,
+one, one) and `apart` (every leaf its own), each with `-labels`, `-rotate` or `-gain`.
 """
 
 import argparse
@@ -44,19 +45,19 @@ from hhar.windows.window_file import Windows, load_windows
 
 KINDS = {"labels": "label-permutation", "rotate": "rotate", "gain": "gain"}
 SHAPES = "3x3,3x4,4x4,6x3,6x4,10x2"
-_FEW = 25  # windows of a small client, where sizes differ
+_FEW = 25  # windows of a small client, if sizes differ
 
 
 class People:
-    """Users of a window file; what each makes of one model, worked out when first asked for."""
+    """Users of a window file, and their updates of one model, computed when first needed."""
 
     def __init__(self, windows: Windows, seed: int, epochs: int = 2) -> None:
-        """Begin with nobody trained.
+        """Start without trained users.
 
         Args:
-            windows: of all users.
-            seed: of the model, the batches and the changes.
-            epochs: that a client trains.
+            windows: windows of all users.
+            seed: seed of the model, the batches and the changes.
+            epochs: local epochs of a client.
         """
         self._mean = windows.x.mean(axis=(0, 2), keepdims=True)
         self._std = windows.x.std(axis=(0, 2), keepdims=True)
@@ -73,7 +74,7 @@ class People:
         self.changes = cache(self._changes)
 
     def _changes(self, kind: str, groups: int) -> list[Change]:
-        """Changes of each of some groups, as a scenario of Fedge's draws them."""
+        """Changes of each group, as drawn by a scenario of Fedge."""
         keys = {"scenario": KINDS[kind], "hierarchy.num-servers": groups, "scenario-groups": groups}
         windows = self._windows
         made = make_scenario(
@@ -83,18 +84,18 @@ class People:
         return list(made.changes)
 
     def rows(self, owners: Sequence[int], most: int = 0) -> np.ndarray:
-        """The windows of some users, at equal distances `most` of them; 0 for all."""
+        """Windows of some users, `most` of them at equal distances; 0 for all."""
         found = np.sort(np.concatenate([self.users[owner] for owner in owners]))
         return found if not most or len(found) <= most else found[np.arange(most) * len(found) // most]
 
     def _summaries(
         self, owners: tuple[int, ...], most: int, kind: str, groups: int, group: int
     ) -> list[np.ndarray]:
-        """The summaries of what a client with the windows of some users makes of the model."""
+        """Summaries of the update by a client with the windows of some users."""
         change = self.changes(kind, groups)[group] if kind else Change()
         rows = self.rows(owners, most)
         x, y = change.apply(self._windows.x[rows], self._windows.y[rows])
-        x = ((x - self._mean) / self._std).astype(np.float32)  # what differs, differs before scaling
+        x = ((x - self._mean) / self._std).astype(np.float32)  # changes are applied before scaling
         load_state(self._model, self._start)
         batches = torch_stream(self._seed, Purpose.BATCHES, 1, owners[0])
         inputs, classes = tensor_of(np.ascontiguousarray(x)), tensor_of(y)
@@ -107,7 +108,7 @@ class People:
 
 
 def groups_of(planted: str, leaves: int) -> list[int]:
-    """The group of each leaf.
+    """Group of each leaf.
 
     >>> groups_of("four", 6), groups_of("half", 4)
     ([0, 0, 0, 0, 1, 2], [0, 0, 1, 1])
@@ -123,7 +124,7 @@ def groups_of(planted: str, leaves: int) -> list[int]:
 
 
 def deal(people: People, planted: str, shape: tuple[int, int], rng: np.random.Generator) -> Likeness:
-    """How alike the updates of users are who were dealt to leaves by chance."""
+    """Comparison of updates of users dealt to leaves at random."""
     where, _, kind = planted.partition("-")
     leaves, clients = shape[0], shape[0] * shape[1]
     leaf_of = np.repeat(np.arange(leaves), shape[1])
@@ -151,7 +152,7 @@ def deal(people: People, planted: str, shape: tuple[int, int], rng: np.random.Ge
 def measured(
     people: People, planted: str, shape: tuple[int, int], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """The p of every deal, in how many leaves were parted, and in how many rightly."""
+    """The p of every deal, and the numbers of deals with a split and with the right split."""
     config = ClusterConfig(
         signal="affinity", method="agglomerative", count="auto", patience=2, level=options.level
     )

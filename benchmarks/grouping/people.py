@@ -1,13 +1,13 @@
-"""The deal test on real people: trained once, dealt to leaves thousands of times. How often does it reject?
+"""Rejection rate of the deal test on real people: trained once, dealt to leaves thousands of times.
 
     python -m benchmarks.grouping.people FILE.npz [--leaves 6] [--clients 4] [--deals 1000] [--draws 499]
         [--planted none,lone-labels,lone-rotate,half-labels,half-rotate] [--noise 0] [--seed 1]
 
-Every user trains once from one initial model: on the windows as they are, with classes renamed, with sensors
-turned. Then users are drawn and dealt to leaves anew, and the test is made of their updates: with `none` the
-share of p ≤ .01 is its level on these people, else its power. `--noise r` adds normal noise to each
-update (parameters and BatchNorm statistics apart) whose norm is r times the update's: what remains if clients
-add noise before they send.
+Every user trains once from one initial model: on the unchanged windows, with classes renamed, with sensors
+rotated. Then users are repeatedly drawn and dealt to leaves, and their updates are tested: with `none` the
+share of p ≤ .01 is the level on these people, else the power. `--noise r` adds normal noise to each update
+(separately for parameters and BatchNorm statistics) whose norm is r times the update's: the power that
+remains if clients add noise before they send.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def with_noise(update: Sequence[np.ndarray], ratio: float, rng: np.random.Genera
 def p_values(
     updates: list[list[list[np.ndarray]]], planted: str, options: argparse.Namespace
 ) -> tuple[list[float], int]:
-    """The p of every deal, and how often the cut was that of the planted groups."""
+    """The p of every deal, and the number of deals in which the cut separates the planted groups."""
     rng = numpy_stream(options.seed, Purpose.DEAL, sum(map(ord, planted)))
     where, _, how = planted.partition("-")
     version = list(VERSIONS).index(how or "none")

@@ -1,9 +1,9 @@
-"""Makes two sources of one: half of the users with their accelerometer, the other half with their gyroscope.
+"""Makes two sources from one: half of the users with their accelerometer, the others with their gyroscope.
 
     python -m benchmarks.grouping.sensors FILE.npz ACCELEROMETERS.npz GYROSCOPES.npz
 
-Both files have three channels of the same names, as if nobody had written down which sensor it was: a
-difference between people that nobody planted, for `four-sensors` of `python -m benchmarks.grouping.truth`.
+Both files have three channels of the same names, as if the sensor had not been recorded: a difference between
+users that is not planted, for `four-sensors` of `python -m benchmarks.grouping.truth`.
 """
 
 import argparse
@@ -20,11 +20,11 @@ AXES = ("acc_x", "acc_y", "acc_z")
 
 
 def one_sensor(windows: Windows, users: Sequence[str], first: int) -> Windows:
-    """Three channels, from `first` on, of some users' windows, named as an accelerometer's.
+    """Three channels, from `first` on, of some users' windows, with names of an accelerometer.
 
     Args:
-        windows: with the channels of both sensors.
-        users: whose windows stay.
+        windows: windows with the channels of both sensors.
+        users: users whose windows are kept.
         first: 0 for the accelerometer, 3 for the gyroscope.
     """
     mine = np.isin(windows.user, users)

@@ -1,21 +1,21 @@
-"""Does `configs/fedge.toml` find what is there, and nothing else? Cases by name, seeds are draws of users.
+"""Does `configs/fedge.toml` find the existing groups, and no others? Cases by name, seeds are draws of users.
 
     python -m benchmarks.grouping.truth CASE … --data motionsense=FILE.npz hhar=FILE.npz synthetic=FILE.npz
         [--seeds 1,2,3] [--out FILE.jsonl] [--look] [--set 'train.local-epochs=2 …']
     python -m benchmarks.grouping.truth --list
 
 A line per run: the adjusted Rand index of every round against the groups of that round, the p of each look,
-which changes were adopted, what a client was sent. A run that stands in FILE.jsonl already is not made again;
-at the end there is a line per case: in how many runs groups were exact from the fifth round on and within
-five rounds of every change (four sources: in the last round). With --look a case without groups (none,
-none-home) is first run for one round, and to its end only if the first test rejects: later looks at data that
-stay as they are repeat the first bit by bit, so a run whose first test does not reject never splits.
+the changes adopted, the bytes sent to a client. A run already in FILE.jsonl is not repeated; at the end there
+is a line per case: the number of runs with exact groups from the fifth round on and within five rounds of
+every change (four sources: in the last round). With --look, a case without groups (none, none-home) is first
+run for one round, and to its end only if the first test rejects: later looks at unchanged data repeat the
+first bit by bit, so a run whose first test does not reject never splits.
 
-Where labels are skewed (skew-tenth, skew-half) leaves differ and no group need be of use: `unseen` of a run
-is to be set against that of one model (`--set 'cluster.enabled=false'`) in the same seed.
+With skewed labels (skew-tenth, skew-half), leaves differ but groups need not help: compare a run's `unseen`
+with that of one model (`--set 'cluster.enabled=false'`) for the same seed.
 
-Thin the data first (`hhar thin`): cases are meant for windows of 32 samples. A name stands for whatever file
-`--data` gives it, so `motionsense=synthetic.npz` carries out a case on other people.
+Thin the data first (`hhar thin`): cases are meant for windows of 32 samples. A name stands for any file given
+by `--data`, so `motionsense=synthetic.npz` carries out a case on other people.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from fedge import simulate
 from fedge.launch.projects.project import flatten, parse_override, read_toml
 
 CONFIG = Path(__file__).parents[2] / "configs/fedge.toml"
-_SOON = 5  # rounds within which groups are to be right
+_SOON = 5  # rounds within which groups must be right
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Case:
     """A setting.
 
     Attributes:
-        clients, leaves: of the federation.
-        data: which of the files, by name, in order.
-        rounds: global rounds.
-        options: of the run.
-        within: rounds in which groups must be exact, from the start and from every change on.
+        clients, leaves: numbers in the federation.
+        data: names of the files, in order.
+        rounds: number of global rounds.
+        options: options of the run.
+        within: rounds within which groups must be exact, after the start and after every change.
     """
 
     clients: int
@@ -106,7 +106,7 @@ CASES = {
 
 
 def run_or_look(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Carry out a run; with `--look`, of a case without groups, only its first round if that says all."""
+    """Carry out a run; with `--look` and a case without groups, only its first round if that is decisive."""
     if options.look and not CASES[name].within:
         run = run_once(name, seed, options, rounds=1)
         if all(p > run["level"] for p in run["p"]):
@@ -115,13 +115,13 @@ def run_or_look(name: str, seed: int, options: argparse.Namespace) -> dict[str, 
 
 
 def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | None = None) -> dict[str, Any]:
-    """Carry out one run and return its figures.
+    """Carry out one run; returns its figures.
 
     Args:
-        name: of the case.
-        seed: of the run.
-        options: of the command line.
-        rounds: global rounds; None: as many as the case has.
+        name: name of the case.
+        seed: seed of the run.
+        options: options of the command line.
+        rounds: global rounds; None for the case's own number.
     """
     case = CASES[name]
     began = time.perf_counter()
@@ -180,7 +180,7 @@ def is_right(run: Mapping[str, Any]) -> bool:
     """Whether a run was right: exact `within` rounds after every change, or never split.
 
     Args:
-        run: as `run_once` gives it.
+        run: result of `run_once`.
     """
     case = CASES[run["case"]]
     if not case.within:

@@ -1,16 +1,16 @@
-"""A GPU against one core: ms per training step, with the step recorded as a graph and without.
+"""A GPU against one core: ms per training step, with and without recording the step as a graph.
 
     python -m benchmarks.kernels.gpu [MODEL …]
     python -m benchmarks.kernels.gpu --machine [MODEL …]
 
-Per network (by default Fedge's two for windows, a convolutional one with 256 channels, four encoder layers
-of attention, and those of `benchmarks.works`: images and a GRU) and precision: 5 epochs of 16 steps of 32
-windows of 6 × 128, or of 32 images, by `fedge.training.local.train`, medians of three; one core takes a
-single epoch. Also whether two trainings and both ways give the same bits, and how far the weights are from a
-CPU's after an epoch. With --machine, steps per second of the whole machine instead, as `fedge doctor --gpu`
-measures them: a client on each core (native step where it can), one on the GPU without and with graphs, eight
-clients one after another and batched; and what the rule of `train.device = "auto"` takes. Needs a GPU; keeps
-nothing.
+For each network (by default Fedge's two for windows, a convolutional one with 256 channels, four encoder
+layers of attention, and those of `benchmarks.works`: images and a GRU) and precision: 5 epochs of 16 steps of
+32 windows of 6 × 128, or of 32 images, by `fedge.training.local.train`, medians of three; one core runs a
+single epoch. It also reports whether two trainings and both ways give the same bits, and the distance of the
+weights from a CPU's after an epoch. With --machine, it measures steps per second of the whole machine
+instead, like `fedge doctor --gpu`: a client on each core (native step if possible), one on the GPU without
+and with graphs, eight clients one after another and batched; and reports the choice of `train.device =
+"auto"`. Needs a GPU; stores nothing.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Contest:
         return (time.perf_counter() - before) / STEPS * 1e3, state
 
     def on_gpu(self, cpu: State, precision: str) -> dict[str, float | bool]:
-        """ms per step both ways, whether all bits are the same, and the largest distance to `cpu`."""
+        """ms per step both ways, whether all bits are equal, and the largest distance to `cpu`."""
         settle_gpus(precision)
         rounded = partial(self.trained, "cuda", precision=precision)
         graph = [rounded() for _ in range(2)]
@@ -130,7 +130,7 @@ class Contest:
 
     @staticmethod
     def _ms(work: Callable[[], object]) -> float:
-        """Median ms per step; training ends with the weights on the host, so nothing is left to wait for."""
+        """Median ms per step; training ends with the weights on the host, so no work is pending."""
         seconds = []
         for _ in range(REPEATS):
             before = time.perf_counter()
@@ -145,7 +145,7 @@ def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool
 
 
 def of_machine(name: str) -> str:
-    """Steps per second of the machine in all ways, and the rule's choice, in a line."""
+    """Steps per second of the machine in all ways, and the choice of `auto`, in a line."""
     settle_gpus(FLOAT32)
     subject = Subject(lambda: network(name), *data(name), replace(TRAINING, kernel="auto"))
     speeds = speeds_of(subject)

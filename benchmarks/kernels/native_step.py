@@ -1,13 +1,13 @@
-"""The native step against PyTorch's, in one process, taking turns: ratios that bear a busy machine.
+"""The native step against PyTorch's, in one process, taking turns: ratios that are robust to a busy machine.
 
     python -m benchmarks.kernels.native_step [ROUNDS]
 
 One client on one thread, then two at once, as many as a run has workers. Each round trains one epoch of
-`fedge.training.local.train` with every kernel that this processor can run, and with factors rounded to bf16.
-CPU time of a thread counts: on a busy machine, time on the wall says who else was there. Per network: the
-median and quartiles of the ratios, round by round, GFLOP/s of a thread, and percent of the core's peak in
-float32, which is measured before (fused multiplications and additions in registers). Kernels with AMX may
-exceed it. Keeps nothing.
+`fedge.training.local.train` with every kernel that this processor supports, and with factors rounded to bf16.
+CPU time of a thread is measured, because wall time on a busy machine depends on other processes. Per network:
+the median and quartiles of the ratios, round by round, GFLOP/s of a thread, and percent of the core's peak in
+float32, which is measured first (fused multiplications and additions in registers). Kernels with AMX may
+exceed it. Stores nothing.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fedge.training.local import train
 from fedge.training.networks.models import build_model
 from fedge.training.settings import LocalTraining
 
-DEFAULTS = replace(SETTINGS, clip_norm=1.0, label_smoothing=0.1)  # what a run trains with
+DEFAULTS = replace(SETTINGS, clip_norm=1.0, label_smoothing=0.1)  # default settings of a run
 
 
 def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
-    """CPU seconds of a thread, in the mean over threads that carry out a work each, at once."""
+    """Mean CPU seconds of threads that each carry out one piece of work, at the same time."""
     taken: list[float] = []
     together = threading.Barrier(len(works))
 
@@ -52,7 +52,7 @@ def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
 
 
 def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], object]]:
-    """Contestants that take turns: training with every kernel, and evaluation with PyTorch and the best."""
+    """Contestants that take turns: training with every kernel, evaluation with PyTorch and the best."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
     y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)
@@ -85,7 +85,7 @@ def step_of(name: str) -> str:
 
 
 def measure(network: str, settings: LocalTraining, rounds: int, threads: int) -> dict[str, np.ndarray]:
-    """Seconds of each contestant, round by round, after one of warm-up."""
+    """Seconds of each contestant, round by round, after a warm-up round."""
     of_threads = [works(network, settings) for _ in range(threads)]
     times = [
         [cpu_seconds([contestants[name] for contestants in of_threads]) for name in of_threads[0]]

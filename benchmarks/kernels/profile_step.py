@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: PyTorch's profiler over one epoch of Fedge's own step.
+"""Distribution of a training step's time: PyTorch's profiler over one epoch of Fedge's own step.
 
 python -m benchmarks.kernels.profile_step        prints a table per network; not part of `make bench`
 """

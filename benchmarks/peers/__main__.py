@@ -1,24 +1,24 @@
-"""Fedge beside other simulators: seconds per round of the same work, in one run.
+"""Fedge and other simulators: seconds per round of the same work, in one run.
 
-    make bench-peers                       sets up build/peers where it is not there, then
+    make bench-peers                       sets up build/peers if it is missing, then
     build/peers/bin/python -m benchmarks.peers [--full] [--works home,mnist,gru,resnet]
 
 Nine clients under three leaves, batch 32 with a short last one, SGD with momentum 0.9, two clients at a time
 on one thread each. The home work is `cnn-pool` on 23,052 windows of 6 × 128, one local epoch and five; the
-others are those of `benchmarks.works`, one epoch, once as below and once with the default split, evaluated
-in every round by Fedge alone. A work that was measured stays in build/peers-measured.json until all of one
-call are: a call that was cut off goes on behind it.
+others are those of `benchmarks.works`, one epoch, once as below and once with the default split, evaluated in
+every round by Fedge alone. Results of a work are kept in build/peers-measured.json until all works of a call
+are measured, so an interrupted call can be resumed.
 
     loop, pool        PyTorch alone (`benchmarks.plain`); the loop, one client at a time, with one epoch only
     pfl, blazefl      pfl-research and BlazeFL
     flower            Flower's FedAvg on Ray
     fedge …           Fedge in process and on Ray, train.kernel "torch" and "native"
 
-All take turns round by round, each in processes of its own, after a round of warm-up. Fedge's rounds hold all
-that its default does: cloud step, gate, evaluation on 12 + 12 windows per client, tables, a checkpoint. pfl,
-BlazeFL and Flower know one server: theirs averages nine clients where the others' leaves average three each.
-A contestant counts if every round took the steps of the work and its loss went down. One that cannot run is
-left out, and said with the reason.
+All take turns round by round, each in its own processes, after a warm-up round. Fedge's rounds include
+everything that is on by default: cloud step, gate, evaluation on 12 + 12 windows per client, tables, a
+checkpoint. pfl, BlazeFL and Flower have one server, which averages nine clients, while the others' leaves
+average three each. A contestant counts if every round took the expected steps and its loss decreased. A
+contestant that cannot run is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ FEDGE = {
     "fedge in process, native": ("inprocess", "native"),
     "fedge on ray, native": ("ray", "native"),
 }
-AIMS = {  # largest ratio to the pool
+AIMS = {  # largest acceptable ratio to the pool
     ("fedge in process, native", "1"): 0.30,
     ("fedge on ray, native", "1"): 0.45,
     ("fedge in process, native", "5"): 0.30,
 }
-NOT_TRAINING_AIMS = {"1": 4.0, "5": 1.5}  # per cent, of the native step in process
+NOT_TRAINING_AIMS = {"1": 4.0, "5": 1.5}  # percent, of the native step in process
 WARMUP = 1
-works = list(WORKS)  # that are measured
+works = list(WORKS)  # works to measure
 
 
 # --- the race -------------------------------------------------------------------------------------------
 
 
 def measure(full: bool) -> dict[str, Any]:
-    """All works that were asked for, each from where an earlier call was cut off."""
+    """All requested works, each resumed where an earlier call was interrupted."""
     usable, missing = importable()
     names = works
     stamp = {"full": full, "processor": processor(), "versions": versions()}
@@ -98,7 +98,7 @@ def measure(full: bool) -> dict[str, Any]:
 
 
 def chosen_works(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Works of `--works`, all by default, and the other words of the command line."""
+    """Works given by `--works`, all by default, and the other words of the command line."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--works", default=",".join(WORKS))
     options, others = parser.parse_known_args(words)
@@ -110,7 +110,7 @@ def chosen_works(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def read_measured(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:
-    """Works that an earlier call measured with the same code on the same processor."""
+    """Works measured by an earlier call with the same code on the same processor."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def read_measured(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_work(work: Work, folder: Path, peers: Sequence[str], rounds: int) -> dict[str, Any]:
-    """A work: the home network with one local epoch and with five, others without and with evaluation."""
+    """A work: the home network with one local epoch and with five, others with and without evaluation."""
     folder = folder / work.name
     folder.mkdir()
     data = folder / "windows.npz"
@@ -135,7 +135,7 @@ def measure_work(work: Work, folder: Path, peers: Sequence[str], rounds: int) ->
 
 
 def importable() -> tuple[list[str], dict[str, str]]:
-    """Peers that are there, and why the others are not."""
+    """Peers that are installed, and reasons for the others."""
     usable, missing = [], {}
     for name in PEERS:
         why = why_missing(name)
@@ -147,7 +147,7 @@ def importable() -> tuple[list[str], dict[str, str]]:
 
 
 def why_missing(name: str) -> str:
-    """Why a peer cannot be imported; empty where it can."""
+    """Reason why a peer cannot be imported; empty if it can."""
     try:
         importlib.import_module(f"benchmarks.peers.{PEERS[name]}")
         importlib.import_module(PACKAGES[name])
@@ -159,7 +159,7 @@ def why_missing(name: str) -> str:
 def race(
     folder: Path, data: Path, work: Work, epochs: int, peers: Sequence[str], rounds: int
 ) -> dict[str, Any]:
-    """Rounds of all contestants, interleaved; what they took, and whether they did the work."""
+    """Rounds of all contestants, interleaved: their times, and whether they did the work."""
     folder.mkdir()
     sizes = list(work.sizes)
     told = (str(data), sizes, epochs, work.name)
@@ -193,7 +193,7 @@ def race(
 
 
 def said_by_fedge(run: Path, epochs: int) -> list[tuple[float, ...]]:
-    """Steps and mean loss per round; Fedge counts no reply with other steps than its windows take."""
+    """Steps and mean loss per round; Fedge accepts no reply with other steps than its windows need."""
     rounds: dict[int, list[tuple[int, float]]] = {}
     with (run / "metrics" / "clients.csv").open(newline="") as table:
         for row in csv.DictReader(table):
@@ -209,7 +209,7 @@ def said_by_fedge(run: Path, epochs: int) -> list[tuple[float, ...]]:
 def refuse_other_work(
     name: str, said: Sequence[tuple[float, ...]], epochs: int, sizes: Sequence[int]
 ) -> None:
-    """Raise RuntimeError when a contestant did other work than it was given."""
+    """Raise RuntimeError if a contestant did other work than requested."""
     wanted = epochs * sum(math.ceil(size / BATCH) for size in sizes)
     if any(steps != wanted for steps, _ in said):
         raise RuntimeError(f"{name} took {[int(steps) for steps, _ in said]} steps per round, not {wanted}")
@@ -228,7 +228,7 @@ def not_training(folder: Path, name: str, seconds: np.ndarray) -> list[float]:
 
 
 def figures(results: dict[str, Any]) -> list[Figure]:
-    """Seconds, ratios to the pool, and what is not training."""
+    """Seconds, ratios to the pool, and the share of time without training."""
     entries = []
     for epochs, result in results["epochs"].items():
         words = words_of(epochs)
@@ -256,7 +256,7 @@ def figures_of_work(work: Work, how: str, result: Mapping[str, Any]) -> list[Fig
 
 
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
-    """GFLOP/s per worker against one thread's matrix product; who is missing."""
+    """GFLOP/s per worker against one thread's matrix product; missing peers."""
     speeds = gflop_per_s(results, flop_per_window(NETWORK))
     words = [f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker" for epochs, name, speed in speeds]
     for work, found in results.get("works", {}).items():
@@ -273,7 +273,7 @@ def draw(results: dict[str, Any], axes: Any) -> None:
 
 
 def table(results: dict[str, Any]) -> str:
-    """The contestants for docs/benchmarks.md, fastest last."""
+    """Table of contestants for docs/benchmarks.md, fastest last."""
     if not results["epochs"]:
         return ""
     one, five = (results["epochs"][epochs] for epochs in ("1", "5"))
@@ -313,7 +313,7 @@ BENCHMARK = Benchmark(
 
 
 def table_of_works(results: dict[str, Any]) -> str:
-    """Works beside the home network for docs/benchmarks.md: seconds per round, ratio to the pool."""
+    """Table of works but the home network for docs/benchmarks.md: seconds per round, ratio to the pool."""
     lines = ["| work | contestant | s per round | / pool | evaluated, s per round | / pool |"]
     lines.append("|---|---|---:|---:|---:|---:|")
     for work, found in results.get("works", {}).items():

@@ -1,4 +1,4 @@
-"""BlazeFL: its pool of processes with shared memory, which it makes anew every round."""
+"""BlazeFL: its pool of processes with shared memory, which it creates again in every round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from blazefl.core import (
 from benchmarks.common import WORKERS, Turn, repeat
 from benchmarks.plain import Learner, said_of
 
-_learner: Learner | None = None  # processes of the pool are forks and have it, too
+_learner: Learner | None = None  # inherited by the processes of the pool, which are forks
 
 
 @dataclass
@@ -68,11 +68,11 @@ class Trainer(ProcessPoolClientTrainer):
         return ClientConfig(cid, self._epochs)
 
     def prepare_uplink_package_buffer(self) -> Uplink:
-        """Where a client writes its model."""
+        """Buffer to which a client writes its model."""
         return Uplink(-1, torch.zeros(self._size))
 
     def local_process(self, payload: Downlink, cid_list: list[int]) -> None:
-        """Train the clients; an event of threads is none of processes, so they get none."""
+        """Train the clients without the event, because a thread's event cannot be sent to processes."""
         self.stop_event = _Never()
         super().local_process(payload, cid_list)
 
@@ -90,14 +90,14 @@ class Trainer(ProcessPoolClientTrainer):
         assert shm_buffer is not None
         assert isinstance(shm_buffer.model, torch.Tensor)
         deserialize_model(_learner.network, payload.model)
-        torch.set_num_threads(1)  # a fork knows nothing of it
+        torch.set_num_threads(1)  # forks do not inherit the setting
         steps, loss = _learner.train(config.client, config.epochs)
         shm_buffer.model.copy_(serialize_model(_learner.network))
         return process_tensors_in_object(Uplink(config.client, shm_buffer.model, steps, loss), mode="replace")
 
 
 class _Never:
-    """The event of a run that nobody stops, in a form that other processes can be sent."""
+    """The event of a run that is never stopped, in a form that can be sent to processes."""
 
     def set(self) -> None:
         """Do nothing."""
@@ -107,13 +107,13 @@ class _Never:
 
 
 def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
-    """Its rounds, largest client first."""
+    """Rounds of BlazeFL, largest client first."""
     global _learner
     multiprocessing.set_start_method("fork", force=True)  # as everywhere on Linux; this process was spawned
     _learner = Learner(path, work)
     trainer, model = Trainer(_learner, epochs), serialize_model(_learner.network)
     order = sorted(range(len(sizes)), key=lambda client: -sizes[client])
-    _learner.train(order[-1], 1)  # what PyTorch loads when it first trains, every fork would load: seconds
+    _learner.train(order[-1], 1)  # otherwise every fork would load parts of PyTorch: seconds
 
     def one_round() -> tuple[float, float]:
         trainer.cache = []

@@ -20,7 +20,7 @@ CLIENTS = 9
 
 
 def contend(turn: Turn, config: Mapping[str, Any]) -> None:
-    """Its rounds; the first turn holds the start of the run, too."""
+    """Rounds of Fedge; the first turn includes the start of the run."""
     turn.wait()
     server = ServerApp()
 

@@ -1,4 +1,4 @@
-"""Flower's simulation on Ray: its FedAvg and a ClientApp of a plain loop, two clients at a time."""
+"""Flower's simulation on Ray: its FedAvg and a ClientApp with a plain loop, two clients at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.plain import Learner, said_of
 from benchmarks.works import WORKS
 
 app = ClientApp()
-_learner: Learner | None = None  # of a worker process
+_learner: Learner | None = None  # learner of a worker process
 
 
 @app.train()
@@ -54,7 +54,7 @@ class TakingTurns(FedAvg):
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]):  # type: ignore[no-untyped-def]
-        """End it."""
+        """End a round."""
         replies = list(replies)
         found = super().aggregate_train(server_round, replies)
         seconds = time.perf_counter() - self._began
@@ -64,7 +64,7 @@ class TakingTurns(FedAvg):
 
 
 def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
-    """Its rounds."""
+    """Rounds of Flower."""
     server = ServerApp()
 
     @server.main()
@@ -80,7 +80,7 @@ def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str 
 
 
 def simulate_on_ray(server: ServerApp, client: ClientApp, clients: int) -> None:
-    """Run a simulation in this process, as `flwr run` does, without Ray's dashboard and lines."""
+    """Run a simulation in this process, as `flwr run` does, without Ray's dashboard and output."""
     share = (os.cpu_count() or WORKERS) / WORKERS  # CPUs per client, so that WORKERS fit at a time
     run_simulation(
         server,

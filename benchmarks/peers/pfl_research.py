@@ -19,7 +19,7 @@ from benchmarks.step import BATCH, SETTINGS
 
 
 def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, name: str = "home") -> None:
-    """Its rounds: this process is the first of two."""
+    """Rounds of pfl-research: this process is the first of two."""
     with socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -45,7 +45,7 @@ def work(
     name: str,
     turn: Turn | None = None,
 ) -> None:
-    """One of the processes, as torchrun would start it."""
+    """Run one of the processes, as torchrun would start it."""
     os.environ |= {
         "PFL_PYTORCH_DEVICE": "cpu",
         "TORCHELASTIC_RUN_ID": "peers",
@@ -56,12 +56,12 @@ def work(
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    multiprocessing.current_process().name = "MainProcess"  # pfl takes others for those of a DataLoader
+    multiprocessing.current_process().name = "MainProcess"  # pfl takes others for a DataLoader's workers
     _learn(Learner(path, name), sizes, epochs, turn)
 
 
 class Network(torch.nn.Module):
-    """The network with its loss, as pfl asks for them; it notes the losses."""
+    """The network with its loss, in the form required by pfl; records the losses."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
@@ -69,19 +69,19 @@ class Network(torch.nn.Module):
         self.losses: list[torch.Tensor] = []
 
     def loss(self, x: Any, y: Any) -> torch.Tensor:
-        """Of a batch."""
+        """Loss of a batch."""
         found = F.cross_entropy(self.network(x), y)
         self.losses.append(found.detach())
         return found
 
     def metrics(self, x: Any, y: Any) -> dict[str, Any]:
-        """None: nobody evaluates."""
+        """None: there is no evaluation."""
         return {}
 
 
 def _learn(learner: Learner, sizes: Sequence[int], epochs: int, turn: Turn | None) -> None:
     """FedAvg over all clients in every round, weighted by their windows."""
-    # they read the environment
+    # these read the environment
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams
@@ -131,7 +131,7 @@ def _shuffled(windows: tuple[torch.Tensor, torch.Tensor], rng: np.random.Generat
 
 
 def _taking_turns(network: Network, turn: Turn | None) -> Any:
-    """A callback after which every round waits for the contestant's turn."""
+    """Callback that makes every round wait for the contestant's turn."""
     from pfl.callback.base import TrainingProcessCallback
     from pfl.metrics import Metrics
 
@@ -146,7 +146,7 @@ def _taking_turns(network: Network, turn: Turn | None) -> Any:
             return Metrics()
 
         def after_central_iteration(self, *_: Any, **__: Any) -> Any:
-            """Say how the round was; whether it is the last, and no metrics."""
+            """Report on the round; returns whether it is the last, and no metrics."""
             seconds = time.perf_counter() - self.began
             total = torch.tensor([float(len(network.losses)), float(sum(network.losses))])
             network.losses.clear()

@@ -8,8 +8,8 @@
     python -m benchmarks.size.devices staleness   its mean against (C - 1)/K, by dropout and length; nobody
                                                   trains
 
-`overlap` and `fleet` train on data/study/motionsense.npz, which `make results` makes. CPU times hold on a
-busy machine, wall times on an idle one only.
+`overlap` and `fleet` train on data/study/motionsense.npz, made by `make results`. CPU times are valid on a
+busy machine, wall times only on an idle one.
 """
 
 import argparse
@@ -48,12 +48,12 @@ from fedge.training.local import TrainResult
 
 OFF = {"scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "report": False}
 DATA = "data/study/motionsense.npz"
-SIZES = {240: (60, 5), 10_000: (1000, 100)}  # devices → at work, buffer
-AT_WORK, BUFFER = (15, 60), 5  # of the study in docs/devices.md: at one of four leaves, and at a single one
+SIZES = {240: (60, 5), 10_000: (1000, 100)}  # devices → concurrency, buffer
+AT_WORK, BUFFER = (15, 60), 5  # in docs/devices.md: at one of four leaves, and at a single one
 
 
 class AtOnce:
-    """Stands in for `LookAhead`: every result is there, and is the start."""
+    """Replacement for `LookAhead`: every result is there at once, and equals the start."""
 
     def begin(self, job: Job) -> None:
         """Do nothing."""
@@ -62,7 +62,7 @@ class AtOnce:
         return False
 
     def result(self, job: Job) -> TrainReply:
-        """The trained result that was sent."""
+        """The model that was sent, as the trained result."""
         return TrainReply(job.start.state, 1, 1, 0.0, 0.0, job.start.nbytes)
 
 
@@ -74,7 +74,7 @@ def procedure_of(
     sizes: tuple[int, int] | None = None,
     dropout: float = 0.0,
 ) -> Procedure:
-    """A run of FedBuff on many devices, of a model of 3,286 numbers; sizes are (at work, buffer)."""
+    """A run of FedBuff on many devices, with a model of 3,286 parameters; sizes are (concurrency, buffer)."""
     concurrency, buffer = sizes or SIZES[devices]
     config = from_run_config({
         **OFF, "hierarchy.num-servers": 1, "asynchrony.rule": "fedbuff", "train.local-epochs": 1,
@@ -101,7 +101,7 @@ def procedure_of(
 
 
 def cpu_of(procedure: Procedure, events: int) -> tuple[float, int, int]:
-    """CPU seconds of all threads, events and jobs of a stretch after as long a one to warm up."""
+    """CPU seconds of all threads, events and jobs of a stretch, after a warm-up of the same length."""
     procedure.begin()
     procedure.go_on(1, events=events)
     began, jobs = time.process_time(), procedure.ledger.total("jobs")
@@ -117,7 +117,7 @@ def events() -> None:
 
 
 def staleness() -> None:
-    """Print the mean staleness after 10, 100 and 1,000 jobs per device at work."""
+    """Print the mean staleness after 10, 100 and 1,000 jobs per unit of concurrency."""
     for concurrency in AT_WORK:
         for dropout in (0.0, 0.05, 0.3):
             procedure = procedure_of(240, AtOnce(), None, 1, (concurrency, BUFFER), dropout)
@@ -134,7 +134,7 @@ def staleness() -> None:
 
 
 def jobs() -> None:
-    """Measure jobs whose clients answer at once."""
+    """Measure jobs whose clients reply at once."""
     app = ClientApp()
 
     @app.train()
@@ -160,7 +160,7 @@ def jobs() -> None:
 
 
 def trained(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
-    """Wall seconds, seconds that clients trained, and the run."""
+    """Wall seconds, seconds in which clients trained, and the run."""
     from fedge import client_app
 
     original, spent = client_app.train, []
@@ -183,7 +183,7 @@ def trained(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
 
 
 def overlap() -> None:
-    """Measure how much of two workers' time is training: long jobs, and few evaluations."""
+    """Measure the share of two workers' time spent in training: long jobs, and few evaluations."""
     config = {
         "clients": 48, "devices.pieces": 2, "asynchrony.rule": "fedbuff", "asynchrony.concurrency": 24,
         "asynchrony.evaluate-every-s": 100.0, "num-server-rounds": 2, "train.local-epochs": 5,

@@ -2,9 +2,9 @@
 
     python -m benchmarks.size.leaf_servers [--leaves 30] [--clients 100] [--processes 3] [--rounds 4]
 
-The tree has a server over the leaves of each process (`fedge leaf --at`), or with as many processes as leaves
-one leaf server each. Softmax regression on made-up windows, so that what is measured is Fedge. Times are of
-the wall, memory is each process's peak (VmHWM).
+The tree has a server over the leaves of each process (`fedge leaf --at`), or one leaf server each if there
+are as many processes as leaves. The model is softmax regression on generated windows, so that Fedge itself is
+measured. Times are wall times; memory is each process's peak (VmHWM).
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def carry_out(folder: Path, told: argparse.Namespace) -> str:
-    """Line of a run with leaf servers in some processes."""
+    """Line for a run with leaf servers in some processes."""
     total, alone = told.leaves * told.clients, told.processes == told.leaves
     tree = f"{told.processes}x{told.leaves // told.processes}x{told.clients}"
     config = {
@@ -105,7 +105,7 @@ def _start(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
 
 
 def _peak_mib(pid: int) -> float:
-    """Most memory that a process has had; 0 for one that has ended."""
+    """Peak memory of a process; 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

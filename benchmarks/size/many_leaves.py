@@ -1,12 +1,12 @@
-"""64 leaves of two clients on made-up windows: what a client is sent, the deal test's time, who is where.
+"""64 leaves of two clients on generated windows: bytes sent to a client, the deal test's time, groups found.
 
     python -m benchmarks.size.many_leaves [--leaves 64] [--clients 128] [--groups 4] [--rounds 6]
             [--seeds 1,2,3]
 
-Four classes that are shifts of the mean, people who differ, labels renamed group by group, softmax
-regression: the model is small, so that what is measured is clustering. A line per seed: the adjusted Rand
-index of every round, how many models clients were asked about in each, the bytes of the cloud's questions
-beside those of all other messages to clients, and this process's peak memory.
+Four classes that are shifts of the mean, users that differ, labels renamed group by group, softmax
+regression: the model is small, so that clustering is measured. A line per seed: the adjusted Rand index of
+every round, the number of models clients evaluated for the cloud in each, the bytes of the cloud's questions
+and of all other messages to clients, and this process's peak memory.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _MODEL_BYTES = 4 * (2 * 8 * 4 + 4)  # of softmax regression on these windows
 
 
 def people(users: int, seed: int = 0, per_class: int = 15) -> Windows:
-    """Windows of users whose classes lie apart, each user's a little elsewhere."""
+    """Windows of users with separable classes, slightly shifted for each user."""
     rng = np.random.default_rng(seed)
     classes, channels, samples = 4, 2, 8
     centre = rng.normal(size=(classes, channels, samples))
@@ -46,7 +46,7 @@ def people(users: int, seed: int = 0, per_class: int = 15) -> Windows:
 
 
 def run_once(folder: str, path: Path, seed: int, options: argparse.Namespace) -> str:
-    """Carry out one run and return its line."""
+    """Carry out one run; returns its line."""
     config = {
         **flatten(read_toml(CONFIG, "config")),
         "hierarchy.num-servers": options.leaves,

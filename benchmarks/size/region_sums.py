@@ -2,7 +2,7 @@
 
     python -m benchmarks.size.region_sums
 
-A region of one round sends its leaves' models in place of their float64 sum (docs/leaf-servers.md). Weights
+A region of one round sends its leaves' models instead of their float64 sum (docs/leaf-servers.md). Weights
 are whole numbers of windows; models are normal numbers around a common one.
 """
 
@@ -21,12 +21,12 @@ def main() -> None:
 
 
 def differing(rng: np.random.Generator, shares: np.ndarray, leaves: int) -> int:
-    """Number of drawn means that depend on the order of the sum, rounded to float32.
+    """Number of drawn means that depend on the order of summation, rounded to float32.
 
     Args:
-        rng: draws the models.
+        rng: generator for the models.
         shares: weight of each leaf, with sum 1.
-        leaves: per region.
+        leaves: leaves per region.
     """
     common = rng.normal(0, 0.05, ENTRIES)
     models = [(common + rng.normal(0, 0.01, ENTRIES)).astype(np.float32) for _ in shares]
