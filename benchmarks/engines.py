@@ -105,9 +105,9 @@ class TreeMemory:
     """Peak memory of a process and its descendants, sampled on a thread of this process.
 
     RSS counts shared pages in every process that maps them; PSS divides them, so it can be summed. "high" is
-    the largest RSS recorded by the system, independent of samples, summed over a role's processes. Attributes
-    after use: `peak_mib`, role → {"rss", "pss", "high"}, where "tree" is the largest sum over all roles, and
-    "shm" the growth of files in memory (of the whole machine).
+    the largest RSS recorded by the system, independent of samples, summed over a role's processes.
+    Attributes after use: `peak_mib`, role → {"rss", "pss", "high"}, where "tree" is the largest sum over all
+    roles, and "shm" the growth of files in memory (of the whole machine).
     """
 
     def __init__(self, pid: int) -> None:

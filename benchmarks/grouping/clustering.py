@@ -1,4 +1,4 @@
-"""Does `configs/fedge.toml` find planted groups, and none where there are none? For several seeds.
+"""Does `configs/fedge.toml` find planted groups, and none if there are none? For several seeds.
 
     python -m benchmarks.grouping.clustering --data FILE.npz [--clients 24] [--leaves 6] [--groups 2]
             [--rounds 5]

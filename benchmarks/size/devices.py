@@ -1,12 +1,12 @@
 """Costs of the virtual clock: per event, per job, in waiting, and for 10,000 devices that train.
 
-    python -m benchmarks.size.devices events      CPU per event of the loop, nobody trains; aim 100 µs
+    python -m benchmarks.size.devices events      CPU per event of the loop, without training; aim 100 µs
     python -m benchmarks.size.devices jobs        CPU per job in all threads, clients answer at once; aim 0.4
                                                   ms
     python -m benchmarks.size.devices overlap     wall time over all training divided by two workers; aim 1.05
     python -m benchmarks.size.devices fleet       10,000 devices, 4 leaves, 20,000 jobs; aim 600 s, 1.5 GB
-    python -m benchmarks.size.devices staleness   its mean against (C - 1)/K, by dropout and length; nobody
-                                                  trains
+    python -m benchmarks.size.devices staleness   mean staleness against (C - 1)/K, by dropout and length;
+                                                  without training
 
 `overlap` and `fleet` train on data/study/motionsense.npz, made by `make results`. CPU times are valid on a
 busy machine, wall times only on an idle one.

@@ -73,7 +73,7 @@ class AtWork:
         self._controls: tuple[int, Controls] = (0, {})
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
-        """Execute one order; the answer has a record of its own."""
+        """Execute one order; the answer has its own record."""
         check_order(packet, self._leaf)
         self._transport.begin_round(int(packet.facts["global_round"]))
         self.site.facilities.clients.watch(_noting(note))

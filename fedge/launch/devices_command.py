@@ -73,7 +73,7 @@ def _write_parquet(found: Converted, out: Path) -> int:
 
     rows = [(str(device), *numbers) for device, *numbers in found.rows]
     schema = {name: pl.Float64 if number else pl.String for number, name in enumerate(found.columns)}
-    content = io.BytesIO()  # Polars has an error of its own for a full disk
+    content = io.BytesIO()  # Polars raises its own error for a full disk
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(content)
     out.write_bytes(content.getvalue())
     return len(rows)

@@ -63,7 +63,7 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
 
     Raises:
         RunFolderError: a folder is not a run folder, or its tables are damaged so that no number is known.
-        ConfigError: the runs are of tasks with different scores.
+        ConfigError: the runs' tasks have different scores.
         ValueError: there is no run.
         OSError: the page cannot be written.
 

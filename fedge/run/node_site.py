@@ -60,7 +60,7 @@ class NodeSites:
             facts: the run's facts, sent by the cloud.
 
         Raises:
-            ConfigError: a client names no windows of its own, or the cloud expects another leaf here.
+            ConfigError: a client does not name its own windows, or the cloud expects another leaf here.
             RunError: clients do not connect in time, or give impossible answers.
         """
         self._refuse(facts)

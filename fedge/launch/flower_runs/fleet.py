@@ -2,7 +2,7 @@
 
 It is Flower's own command, with addresses that keep the other interfaces closed. SuperNodes connect over TLS
 to a public address and authenticate with registered keys. Everything else listens on the loopback interface
-and serves only the account that started it (`fedge.link.own_account`). Where Flower has a single port for all
+and serves only the account that started it (`fedge.link.own_account`). If Flower has a single port for all
 (1.41 and 1.42), SuperNodes connect to a filter in front of it (`fedge.link.fleet_filter`). State needed
 after a restart (nodes, keys) is in a database in its folder.
 """

@@ -3,7 +3,7 @@
 Flower always exits with 0. Version 1.25 kills its simulation 0.25 s after a Ctrl-C; 1.41 and 1.42 print
 nothing and leave a SuperLink behind (`fedge.launch.flower_runs.superlink`). Here Flower runs in its own
 session, so a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then
-ends what is left. The manifest tells how the run ended.
+ends the remaining processes. The manifest records how the run ended.
 """
 
 import signal

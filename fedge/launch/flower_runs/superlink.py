@@ -1,4 +1,4 @@
-"""A run on Flower 1.41 and 1.42, on a SuperLink for simulations of its own.
+"""A run on Flower 1.41 and 1.42, on its own SuperLink for simulations.
 
 `flwr run` itself submits runs to a background SuperLink, which has the environment (SEED) and the working
 directory of its first starter, and installs the app's dependencies again for every run. Here the run gets a

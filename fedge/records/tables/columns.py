@@ -59,7 +59,7 @@ class Column:
         kind: type of its values.
         unit: unit of its values; empty for dimensionless ones.
         meaning: description for readers of the table.
-        value: row object of its table → value; None where nothing was measured.
+        value: row object of its table → value; None if nothing was measured.
         always: whether every version of Fedge writes it; its absence is reported as a problem.
     """
 

@@ -24,7 +24,7 @@ COMMON_TEST, OWN_MODELS = "common test set", "clients' own models"
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a run; None where a run has none.
+    """One number of a run; None if a run has none.
 
     Attributes:
         read: function that reads it from a run.
@@ -89,7 +89,7 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
 
     Args:
         score: the task's first score.
-        runs: all compared runs. Where one has several such models, each name has metrics of its own;
+        runs: all compared runs. If one has several such models, each name has its own metrics;
             otherwise the names of different algorithms do not matter.
     """
     names_of = [run.client_models["model"].unique() for run in runs]

@@ -70,7 +70,7 @@ class Yardsticks:
     def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
         """Function: run → share, 0..1, of its clients with a worse test score than under a yardstick.
 
-        Both scores are of the served model as the client gets it, fine-tuned or not.
+        Both scores are those of the served model as the client gets it, fine-tuned or not.
 
         Args:
             role: role of the yardstick.

@@ -221,7 +221,7 @@ def membership_panel(steps: pl.DataFrame, children: Children) -> Panel:
 
 
 def family_panels(run: RunData) -> list[Panel]:
-    """Shares of each model in what each leaf was offered; empty without mixtures."""
+    """Shares of each model in each leaf's offer; empty without mixtures."""
     if run.memberships.is_empty():
         return []
     shares = run.memberships.sort("leaf", "global_round", "model")

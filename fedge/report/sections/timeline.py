@@ -72,7 +72,7 @@ def _timed(run: RunData) -> pl.DataFrame:
 
 
 def bound_sentence(run: RunData) -> str:
-    """Sentence on what limited the run: shares of its time, and the reason of the idlest worker."""
+    """Sentence on what limited the run: shares of its time, and why the idlest worker was idle."""
     timing = _timed(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
     timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
