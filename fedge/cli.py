@@ -101,7 +101,7 @@ def _rule_broken_by(error: OSError) -> str | None:
     why = error.strerror or error
     if error.errno in _NO_RIGHTS and error.filename is not None:
         rule = f"{printable(os.fsdecode(error.filename))} must be accessible to this user, but: {why}"
-        return f"{rule}; change its rights (chmod, chown), or name another"
+        return f"{rule}; change its permissions (chmod, chown), or name another"
     if error.errno in _NO_ROOM:
         return f"the output must have room, but: {why}; make room, or write elsewhere"
     return None
@@ -113,7 +113,7 @@ def _refuse_lost_folder() -> None:
         Path.cwd()
     except OSError as error:
         raise ConfigError(
-            f"the working directory must be there, but: {error.strerror or error}; cd to one that is"
+            f"the working directory must exist, but: {error.strerror or error}; cd to one that does"
         ) from None
 
 

@@ -248,7 +248,7 @@ class Dispatch:
             raise LeafRefused(f"leaf server {leaf} answered {shown(answer.kind)}")
         words = words_told(answer)
         if leaf in self._at_work:
-            raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
+            raise LeafFailed(f"leaf server {leaf} could not carry out an order: {words}; its log has more")
         raise RunError(f"leaf server {leaf} cannot continue: {words}; its log has more")
 
     def close(self) -> None:

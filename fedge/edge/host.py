@@ -71,7 +71,7 @@ class LeafHost:
 
     def welcome(self, packet: Packet) -> None:
         """Record the cloud's presence."""
-        logger.info("the cloud is there: %s", shown(dict(packet.facts)))
+        logger.info("connected to the cloud: %s", shown(dict(packet.facts)))
 
     def answer(self, packet: Packet, note: Note) -> Packet:
         """Execute an order; errors are reported to the cloud."""

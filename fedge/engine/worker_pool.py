@@ -146,7 +146,7 @@ class PatientPool:
         if more < 1:
             return
         now = self.num_actors
-        logger.info("the cluster has grown: %d workers in place of %d", now + more, now)
+        logger.info("the cluster has grown: %d workers instead of %d", now + more, now)
         made = [self.create_actor_fn() for _ in range(more)]
         with self._changed:
             self._aside += [(actor, actor.__ray_ready__.remote()) for actor in made]

@@ -163,7 +163,7 @@ def _refuse_seed_that_stays(address: str | None, configured: Scalar) -> None:
     if address is None or (seed := resolve_seed(int(configured))[0]) == int(configured):
         return
     raise ConfigError(
-        f"SEED must reach the run, but the SuperLink at {shown(address)} has an environment of its own, and "
+        f"SEED must reach the run, but the SuperLink at {shown(address)} has its own environment, and "
         f"the run would have seed {configured}; use -c seed={seed}, or fedge run, which passes SEED on"
     )
 

@@ -87,7 +87,7 @@ class Entrance:
             return None
         if type(leaf) is not int or leaf not in self._over[name]:
             why = f"leaf {shown(leaf)} is not below {name} in this run's tree"
-            logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
+            logger.warning("%s is not admitted: %s", context.peer(), printable(why[:_LONGEST]))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, printable(why[:_LONGEST]))
         assert type(leaf) is int
         return leaf
@@ -101,7 +101,7 @@ class Entrance:
             if not self._is_revoked(known.get("x509_pem_cert", [])):
                 return names[0]
             why = f"the certificate of {names[0]} was revoked"
-        logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
+        logger.warning("%s is not admitted: %s", context.peer(), printable(why[:_LONGEST]))
         context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         raise AssertionError
 

@@ -402,7 +402,5 @@ class LeafGate:
             words = f"another process has taken the place of leaf server {leaf}"
             context.abort(grpc.StatusCode.PERMISSION_DENIED, words)
         if before is not None and not before.has_ended:
-            logger.warning(
-                "leaf server %d has attached once more; its new stream takes the old one's place", leaf
-            )
+            logger.warning("leaf server %d has attached again; its new stream replaces the old one", leaf)
             before.cut()

@@ -66,7 +66,7 @@ def told(error: Exception, otherwise: str) -> str:
     if not isinstance(error, PermissionError):
         return f"{fault_of(error)}; {otherwise}"
     place = "" if error.filename is None else f" ({Path(error.filename).name})"
-    return f"{fault_of(error)}{place}; change its rights or its folder's (chmod, chown)"
+    return f"{fault_of(error)}{place}; change its permissions or its folder's (chmod, chown)"
 
 
 def read_certificates(path: Path) -> list[x509.Certificate]:
@@ -184,7 +184,7 @@ def _refuse_outside_its_time(path: Path, found: Sequence[x509.Certificate]) -> N
         )
     if now > last:
         raise ConfigError(
-            f"{path} must be valid today, but has expired on {last:%Y-%m-%d}; renew it with fedge certs"
+            f"{path} must be valid today, but expired on {last:%Y-%m-%d}; renew it with fedge certs"
         )
 
 

@@ -97,7 +97,7 @@ def _is_folder(path: Path, name: str) -> bool:
     except PermissionError as error:
         raise ConfigError(
             f"{name} must be in folders that this user may enter, but {path}: {error.strerror or error}; "
-            f"change their rights (chmod, chown), or name another"
+            f"change their permissions (chmod, chown), or name another"
         ) from error
     except (OSError, ValueError):  # an impossible path: too long, or with a null character
         return False

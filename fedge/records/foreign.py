@@ -60,7 +60,7 @@ def refuse_no_rights(folder: Path) -> None:
             rights = "readable and writable" if place.is_dir() else "readable"
             raise OddFileError(
                 f"a run must be {rights} for this user to continue, but {short(place)} is not; change its "
-                f"rights (chmod, chown), or continue as its owner"
+                f"permissions (chmod, chown), or continue as its owner"
             )
 
 

@@ -78,7 +78,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
             Tile("Traffic", bytes_text(last.up + last.down + last.cloud_up + last.cloud_down), "all tiers"),
         ],
         sections=[PageSection("Over virtual time", panels=panels)],
-        footer="Made by fedge clock: times, bytes and staleness are a run's; of models nothing is known.",
+        footer="Made by fedge clock: times, bytes and staleness are those of a run; no model was trained.",
     )
 
 

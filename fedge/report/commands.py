@@ -36,8 +36,8 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
     )
     compare.add_argument(
         "runs", nargs="+", metavar="RUN",
-        help="run folder, or its name; the first is the reference. A sweep alone is compared by its own "
-        "file, beside others it stands for all of its runs",
+        help="run folder, or its name; the first is the reference. A single sweep is compared according "
+        "to its file; with others, it stands for all its runs",
     )  # fmt: skip
     compare.add_argument(
         "--format", choices=("text", "markdown", "latex"), default="text",
@@ -58,7 +58,7 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
     )  # fmt: skip
     compare.set_defaults(command=compare_command, needs_room=True)
     export = commands.add_parser(
-        "export-run", help="copy a run for sharing, without data on the machine and names of persons"
+        "export-run", help="copy a run for sharing, without facts of the machine and names of persons"
     )
     export.add_argument("run", metavar="RUN", help="run folder, or its name")
     export.add_argument(
@@ -101,7 +101,7 @@ def file_error(error: OSError, path: Path) -> ConfigError:
     if error.filename and _is_of_the_run(Path(error.filename), path):
         return ConfigError(
             f"the files of a run must be readable for this user, but {error.filename}: {error.strerror}; "
-            f"change its rights or its folder's (chmod, chown)"
+            f"change its permissions or its folder's (chmod, chown)"
         )
     return ConfigError(
         f"the page must be writable, but {error.filename or path}: {error.strerror}; choose a file with -o"

@@ -168,7 +168,7 @@ def _run_notices(run: RunData) -> list[Notice]:
             )
         )
     if run.status == "partial":
-        found.append(Notice("warning", "Clients failed on the way; rounds went on without them."))
+        found.append(Notice("warning", "Clients failed during the run; rounds continued without them."))
     found += [Notice("note", text) for text in manifest.get("remarks", [])]
     damaged = damaged_tables(run.folder, run.manifest)
     found += [Notice("warning", f"{line}.") for line in damaged]
@@ -212,7 +212,7 @@ def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
     if seconds is None or not run.versions.is_empty():
         return []
     joules = final.get("joules")
-    energy = "power of the devices not known" if joules is None else f"{text_of(joules)} J of the devices"
+    energy = "power of the devices unknown" if joules is None else f"{text_of(joules)} J of the devices"
     return [Tile("Virtual time", seconds_text(float(seconds[-1])), energy)]
 
 

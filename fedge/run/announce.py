@@ -126,7 +126,7 @@ class Announcer:
         self._note([order.line()] if order and not order.is_kept else [])
         self._note(facts.remarks)
         self._note(
-            f"partition {client} is left out of the statistics by which all scale (data.normalize): {why}"
+            f"partition {client} is left out of the statistics for scaling (data.normalize): {why}"
             for client, why in facts.left_out.items()
         )
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
@@ -214,7 +214,9 @@ class Announcer:
             what = " has no effect: PyTorch trains" if alone else ": clients on the CPU compute in float32"
             self._note([f"train.precision {ROUNDED}{what}"])
         if kernel.name.endswith(BF16) and not kernel.name.endswith(f"amx{BF16}"):
-            self._note([f"train.precision {ROUNDED}: factors are rounded at no gain: there is no AMX here"])
+            self._note(
+                [f"train.precision {ROUNDED}: factors are rounded without a gain: this machine has no AMX"]
+            )
 
     def _open_account(self, sizes: Sequence[int]) -> None:
         """Print and record the privacy guarantee, and open the privacy account."""

@@ -368,7 +368,7 @@ def _refuse_too_many(what: str, lists: Sequence[Sequence[Any]]) -> None:
     count = math.prod(map(len, lists))
     if count > _MOST_RUNS:
         raise ConfigError(
-            f"{what} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep in several"
+            f"{what} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep into several"
         )
 
 

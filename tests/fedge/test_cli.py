@@ -188,7 +188,7 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path, monkeypatch, cap
     (tmp_path / "gone").rmdir()
     assert main(["run"]) == 4
     assert capsys.readouterr().err == (
-        "fedge: the working directory must be there, but: No such file or directory; cd to one that is\n"
+        "fedge: the working directory must exist, but: No such file or directory; cd to one that does\n"
     )
 
 

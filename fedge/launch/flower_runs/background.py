@@ -22,7 +22,7 @@ _PORT = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"
 _PORTS = ("39091", "39093")  # HTTP API and Control API of Flower's SuperLink
 _LOCAL = (None, ":local:", ":local-in-memory:")
 _KNOWN_INIT = {"num-cpus", "num-gpus", "logging-level", "log-to-driver", "include-dashboard"}
-_INSTEAD = "or use fedge run --engine flower, which starts a SuperLink of its own"
+_INSTEAD = "or use fedge run --engine flower, which starts its own SuperLink"
 
 
 def refuse_what_does_not_reach(
@@ -48,8 +48,8 @@ def refuse_what_does_not_reach(
     if connection.get("address") not in _LOCAL:
         if variables.get("SEED", "").strip():
             raise ConfigError(
-                f"SEED must reach the run, but the SuperLink at {shown(connection['address'])} has an "
-                f"environment of its own; use -c seed={variables['SEED'].strip()}"
+                f"SEED must reach the run, but the SuperLink at {shown(connection['address'])} has its "
+                f"own environment; use -c seed={variables['SEED'].strip()}"
             )
         return
     superlink = standing_superlink(variables)

@@ -33,7 +33,7 @@ publisher = "{name}"
 serverapp = "fedge.server_app:app"
 clientapp = "fedge.client_app:app"
 
-# Every option, here with Fedge's default but for train.model. `flwr run` takes with -c only what stands here.
+# Every option, with Fedge's default but for train.model. `flwr run` accepts only these with -c.
 """
 
 _MODEL = '''\
@@ -43,11 +43,11 @@ from torch import Tensor, nn
 
 
 class Net(nn.Module):
-    """One convolution over time, its mean, and a linear layer; any nn.Module can stand here.
+    """One convolution over time, its mean, and a linear layer; any nn.Module can be used.
 
     Args:
         input_shape: channels and samples of a window.
-        classes: how many there are.
+        classes: number of classes.
         width: features of the convolution; train.model-args sets it.
     """
 

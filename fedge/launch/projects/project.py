@@ -34,8 +34,8 @@ _NOT_TOML = (ValueError, RecursionError)
 
 _LARGEST = 2**24  # bytes of a file of options
 _STEPS = {
-    errno.EACCES: "change its rights or its folder's (chmod, chown)",
-    errno.EPERM: "change its rights or its folder's (chmod, chown)",
+    errno.EACCES: "change its permissions or its folder's (chmod, chown)",
+    errno.EPERM: "change its permissions or its folder's (chmod, chown)",
     errno.ELOOP: "its links lead to each other: name the file itself",
 }
 
@@ -280,9 +280,9 @@ class Project:
         """Raise ConfigError if the app has a ServerApp other than Fedge's."""
         if self.server_app != SERVER_APP:
             raise ConfigError(
-                f"serverapp must be {SERVER_APP} for fedge run, which is that server, but {self.path} has "
-                f"{shown(self.server_app)}; run in another folder, or start this app with flwr run; for the "
-                f"way from there to Fedge: fedge docs quickstarts"
+                f"serverapp must be {SERVER_APP} for fedge run, which runs that server, but {self.path} has "
+                f"{shown(self.server_app)}; run in another folder, or start this app with flwr run; to move "
+                f"to Fedge: fedge docs quickstarts"
             )
 
     def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:

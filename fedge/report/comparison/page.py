@@ -40,8 +40,8 @@ from hhar.quantity import quantity
 _STATISTICS = (
     "Mean ± sample standard deviation over seeds, after the last round. Intervals are 95 % t-intervals over "
     "seeds, never over leaves or clients, whose results depend on each other. A difference is paired: the "
-    "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance. "
-    "No interval goes beyond what its measure can reach"
+    "same seed in both groups. Intervals are not adjusted for their number: of many, one in twenty misses "
+    "by chance. No interval extends beyond the range of its measure"
 )
 _MOST_IN_TITLE = 4  # largest number of groups
 _MOST_OPEN_ROWS = 60
@@ -126,7 +126,7 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
             Notice("note", f"Ended by a callback, so final numbers are of that round: {', '.join(early)}.")
         )
     found += [
-        Notice("warning", f"{run.name}: clients failed on the way.")
+        Notice("warning", f"{run.name}: clients failed during the run.")
         for run in runs
         if run.status == "partial"
     ]
@@ -194,7 +194,7 @@ def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
             )
         )
         best += [(number, column + 2) for column, row in enumerate(at) if row.is_best]
-    caption = "Mean over seeds, and its 95 % interval where there is more than one."
+    caption = "Mean over seeds, and its 95 % interval if there is more than one."
     return Panel("At a glance", table(("group", "n", *metrics), cells, best), None, caption, True, True)
 
 

@@ -96,7 +96,7 @@ def overview_section(found: Sequence[Comparison]) -> PageSection:
         }
         rows = [(label, *(cells.get((title, label), NOTHING) for title in headers[1:])) for label in labels]
         panels.append(Panel(metric.capitalize(), table(headers, rows), is_open=number == 0, is_wide=True))
-    text = ["Mean ± sample standard deviation over seeds, after the last round. Differences stand below."]
+    text = ["Mean ± sample standard deviation over seeds, after the last round. Differences are below."]
     return PageSection("Overview", text, panels)
 
 

@@ -88,7 +88,7 @@ def overall_panel(run: RunData) -> Panel:
             *(f"{score.name}_mean" for score in run.scores[1:2]), "test_loss_mean", "train_loss_mean",
         ).iter_rows(),
     )  # fmt: skip
-    caption = "Every client counts the same, whatever its windows."
+    caption = "Every client has equal weight, whatever its number of windows."
     return Panel("All clients", numbers, figure, caption, points=Points(axes, series, shown=_LAST))
 
 
@@ -151,7 +151,9 @@ def unseen_panels(run: RunData) -> list[Panel]:
             *(f"unseen_{score.name}_mean" for score in run.scores[1:2]),
         ).iter_rows(),
     )  # fmt: skip
-    caption = "Unseen: unseen clients, whose users no leaf has a window of; each gets the model of its leaf."
+    caption = (
+        "Unseen: unseen clients, whose users have no window at any leaf; each gets the model of its leaf."
+    )
     return [
         Panel("Seen and unseen users", numbers, figure, caption, points=Points(axes, series, shown=_LAST))
     ]

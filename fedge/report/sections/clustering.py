@@ -27,7 +27,7 @@ _AGREEMENT = {  # column → name, line style: the lines often coincide
 _MANY_CHANGES = 12  # largest number described in words; the table lists all
 _DEAL_TEST = (
     "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
-    "clearly. It is made once for each common start; later rounds repeat what it has found."
+    "clearly. It is carried out once for each common start; later rounds repeat its result."
 )
 _MANY_CELLS = 20  # number of children above which a similarity map is an image without numbers
 

@@ -24,8 +24,8 @@ def _sentence(run: RunData, seconds: pl.Series) -> str:
     spent = "" if energy is None else f", {text_of(float(energy[-1]))} J of the devices"
     moved = bytes_text(float(bytes_so_far(run.rounds)[-1]))
     return (
-        f"With devices as {run.config.get('devices.preset')} has them the rounds would have taken "
-        f"{seconds_text(float(seconds[-1]))}{spent}, and moved {moved} on all tiers. Evaluations take none."
+        f"With devices of the preset {run.config.get('devices.preset')}, the rounds would have taken "
+        f"{seconds_text(float(seconds[-1]))}{spent}, and moved {moved} on all tiers. Evaluations are free."
     )
 
 

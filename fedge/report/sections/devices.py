@@ -230,7 +230,7 @@ def stale_over_time_panel(run: RunData) -> Panel:
     axes.set_ylabel("mean staleness so far")
     axes.set_ylim(bottom=0)
     legend_below(figure, axes)
-    caption = "Versions that were made between the start and the arrival of what came in."
+    caption = "Versions made between the start and the arrival of each update."
     return Panel("Staleness over virtual time", frame_table(rows, **headers), figure, caption)
 
 
@@ -251,7 +251,7 @@ def updates_panel(run: RunData) -> Panel:
         f"{_capital(run)} over updates",
         numbers,
         figure,
-        "An update is a device's job that arrived and counted.",
+        "An update is a device's job that arrived and was used.",
     )
 
 
@@ -292,7 +292,7 @@ def staleness_panel(run: RunData) -> Panel:
     axes.set_xlabel("versions made between start and arrival")
     axes.set_ylabel("arrivals")
     numbers = frame_table(rows, staleness="staleness", arrivals="arrivals")
-    caption = "A version is a model that the server made; docs/devices.md says what mean to expect."
+    caption = "A version is a model that the server made; docs/devices.md gives the expected mean."
     return Panel("Staleness", numbers, figure, caption)
 
 

@@ -151,7 +151,7 @@ def _rule(run: RunData, who: str) -> str:
     }
     rule = str(run.config.get("gate.rule"))
     if GATES.is_own(rule):
-        return f"A {who} takes an offer where the rule {rule} says so."
+        return f"A {who} takes an offer if the rule {rule} says so."
     published = f"A {who} takes an offer if it is {_better(run)} by {gain:g} or more."
     return rules.get(rule, published)
 
@@ -212,7 +212,7 @@ def evidence_panels(run: RunData, offers: pl.DataFrame) -> list[Panel]:
     seen = "Windows that only one of the two models has right; the" if _is_counted(run) else "The"
     caption = (
         f"{seen} standard error is that of offered − own {run.score.said}; p is that of {_test(run)} "
-        "one-sided test. Both take windows for independent."
+        "one-sided test. Both treat windows as independent."
     )
     title = "How both models compare" if _is_off(offers) else "What each decision rests on"
     return [Panel(title, numbers, caption=caption, is_wide=True)]

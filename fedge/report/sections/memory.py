@@ -32,8 +32,8 @@ def memory_section(run: RunData) -> PageSection:
         return PageSection("Memory", ["Memory was not measured."])
     text = [
         " ".join(peak_sentence(run, column) for column in _measured_columns(run, _MEASURES)),
-        "Resident memory counts pages that processes share in each of them; USS is what no other process "
-        "has, measured as often as takes 0.1 % of the time.",
+        "Resident memory counts pages that processes share in each of them; USS counts pages of the process "
+        "alone, and is measured as often as 0.1 % of the time allows.",
     ]
     if "node" in run.memory["role"]:
         text.append("Nodes have measured themselves, each with its last reply of a round.")

@@ -22,7 +22,7 @@ def privacy_sections(run: RunData) -> list[PageSection]:
         text.append(f"Not covered: {'; '.join(known['not_covered'])}.")
     spent = run.rounds["epsilon_spent"].drop_nulls()
     if not len(spent):
-        return [PageSection("Privacy", [*text, "Nobody added up what was spent."])]
+        return [PageSection("Privacy", [*text, "The privacy spent was not accounted for."])]
     delta = run.config.get("privacy.delta", 0.0)
     text.append(f"Spent by the last round: ε = {text_of(spent[-1])} at δ = {delta:g}.")
     return [PageSection("Privacy", text, [epsilon_panel(run)])]

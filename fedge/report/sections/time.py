@@ -25,7 +25,7 @@ _MEANING = {
     "aggregate": "average models",
     "cluster": "compare and group leaves",
     "gate": "decide on offers",
-    "report": "work out the rows of the round, show the last one",
+    "report": "compute the rows of the round, show the last one",
     "record": "write the last round",
     "checkpoint": "keep the state after the last round",
     "other": "everything else",

@@ -179,7 +179,7 @@ def legs_panel(run: RunData) -> Panel:
     return Panel(
         "How long messages take", table(headers, rows), is_open=True, is_wide=True,
         caption="Seconds: percentiles over the messages of a round, of which the median over rounds is "
-        "shown; and the longest of all. Messages overlap: nothing here adds up.",
+        "shown; and the longest of all. Messages overlap, so these do not add up.",
     )  # fmt: skip
 
 

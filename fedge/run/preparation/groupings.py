@@ -140,7 +140,7 @@ def _try_part(config: Config, made: "_Made") -> None:
     if not alike(found, _two_steps(config, made, made_anew=True)):
         raise ConfigError(
             f"cluster.method {name} must keep its state in cloud.memory, but keeps some in its object, which "
-            f"is lost when a run resumes after a stop, so that it then answers differently; move it there"
+            f"is lost when a run is resumed, so that groups then differ; move it there"
         )
 
 

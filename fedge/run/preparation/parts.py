@@ -322,7 +322,7 @@ def _refuse_arguments_of_what_takes_none(config: Config) -> None:
     data = config.data
     if data.path_args and data.path in ("auto", "synthetic"):
         raise ConfigError(
-            f"data.path-args must be empty for data.path {data.path}, which has options of its own, but is "
+            f"data.path-args must be empty for data.path {data.path}, which has its own options, but is "
             f"{data.path_args}; remove them"
         )
 
@@ -335,7 +335,7 @@ def _refuse_score_without_shares(config: Config) -> None:
     if config.cluster.enabled and GROUPINGS.has(method, BY_SHARES) and not has_shares:
         raise ConfigError(
             f"cluster.method {method} weighs models by shares of their scores, so that of train.task {task} "
-            f"must be at least 0, and more be better, but is {score.said}; use another of the two"
+            f"must be at least 0, and larger be better, but is {score.said}; use another of the two"
         )
 
 

@@ -81,8 +81,8 @@ def alike_remarks(windows: Windows) -> list[str]:
     """
     users, classes = np.unique(windows.user).tolist(), windows.classes
     return [
-        f"{len(alike)} of {quantity(len(names), what)} have names that differ only in case, spaces or coding "
-        f"of characters, and count as different ones{shown}; if they are not, correct the data"
+        f"{len(alike)} of {quantity(len(names), what)} have names that differ only in case, spaces or "
+        f"encoding, and count as different{shown}; if they are the same, correct the data"
         for what, names in (("user", users), ("class", classes))
         if (alike := _alike(names))
         for shown in [f" ({', '.join(map(repr, alike[:_SHOWN]))})" if what == "class" else ""]

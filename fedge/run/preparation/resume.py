@@ -351,7 +351,7 @@ def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
     if config.privacy.kind != "off" and config.privacy.noise_source == SYSTEM:
         raise ConfigError(
             f"resume needs privacy.noise-source seed, because a round of {short(found.folder)} that is done "
-            f"again draws new noise and spends again, but it is {SYSTEM}; start a new run"
+            f"again draws new noise and spends privacy again, but it is {SYSTEM}; start a new run"
         )
 
 

@@ -54,6 +54,6 @@ def refuse_start_that_owners_do_not_have(config: Config) -> None:
     if train.start and train.exchange != "all":
         raise ConfigError(
             f"train.exchange {train.exchange} with train.start needs clients that can read the server's "
-            f"file, but separate leaf servers and SuperNodes with data of their own cannot; set "
+            f"file, but separate leaf servers and SuperNodes with their own data cannot; set "
             f'train.exchange="all", or let the model\'s own code load the frozen part'
         )

@@ -313,6 +313,6 @@ def test_a_seed_of_the_shell_that_does_not_reach_a_superlink_is_refused(tmp_path
     words = [Path(sys.executable).with_name("flwr"), "run", app, "deployed", "-c", "seed=3"]
     environment = {**os.environ, "SEED": seed, "FLWR_HOME": str(tmp_path / "flwr")}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
-    said = "SEED must reach the run, but the SuperLink at '127.0.0.1:9' has an environment of its own"
+    said = "SEED must reach the run, but the SuperLink at '127.0.0.1:9' has its own environment"
     assert (said in done.stderr, done.returncode == REFUSED) == (refused, refused)
     assert ("use -c seed=7, or fedge run" in done.stderr) == refused

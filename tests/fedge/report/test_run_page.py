@@ -473,7 +473,7 @@ def test_rounds_in_which_nobody_was_evaluated(tmp_path):
     nobody = round_result(1, [None] * 4, decisions=("off", "off"))
     html = html_of(write_run(tmp_path / "r", [nobody], status="partial"))
     assert "No client was evaluated." in html
-    assert "Clients failed on the way" in html
+    assert "Clients failed during the run" in html
 
 
 def test_a_client_without_a_score_has_no_bar(tmp_path):

@@ -286,7 +286,7 @@ def look_at_sums(runs, names, has_report=False):
         found = ended(runs, name)
         look_at_words(found, name)
         assert found.status == "completed", (name, found.reason)
-        said = f"partition {LIAR} is left out of the statistics by which all scale"
+        said = f"partition {LIAR} is left out of the statistics for scaling"
         assert said in found.shown, name
         (why,) = found.manifest["data"]["left_out"].values()
         assert list(found.manifest["data"]["left_out"]) == [str(LIAR)], name

@@ -77,7 +77,7 @@ def test_an_environment_per_run_is_refused(tmp_path):
 def test_a_superlink_elsewhere_has_its_own_seed():
     far = {"address": "far.example:443"}
     refuse_what_does_not_reach(far, 42, {}, {})
-    with pytest.raises(ConfigError, match=r"'far.example:443' has an environment .*; use -c seed=7"):
+    with pytest.raises(ConfigError, match=r"'far.example:443' has its own environment.*; use -c seed=7"):
         refuse_what_does_not_reach(far, 42, {}, {"SEED": "7"})
 
 
