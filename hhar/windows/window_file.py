@@ -600,7 +600,7 @@ def _unreadable(source: Path, error: OSError) -> WindowFileError:
     """An error in one line."""
     return WindowFileError(
         f"{source}: window file must be readable for this user, but: {error.strerror or error}; change its "
-        f"rights or its folder's (chmod, chown)"
+        f"permissions or its folder's (chmod, chown)"
     )
 
 
