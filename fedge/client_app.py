@@ -178,7 +178,7 @@ def train_round(message: Message, context: Context) -> Message:
         else:
             evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, config, clock))
             reply = joint_reply(message, evaluation, lambda: _trained(message, context, config, clock))
-        _let_network_go()
+        _release_network()
         aside(reply)
     return reply
 
@@ -230,9 +230,9 @@ def _client(
 ) -> AlgorithmClient:
     """Client in a leaf round, as its algorithm sees it."""
     message, _, config, round_context, data, client = call
-    x, y = _lent_windows(config.train, data)
+    x, y = _training_windows(config.train, data)
     draws = _draws(config.train, round_context, client)
-    _begin_with(model, start, config.train)
+    _load_start(model, start, config.train)
     return AlgorithmClient(
         received=start, x=x, y=y, network=model,
         settings=_settings(config, round_context),
@@ -244,7 +244,7 @@ def _client(
     )  # fmt: skip
 
 
-def _lent_windows(train: TrainConfig, data: ClientData) -> list[torch.Tensor]:
+def _training_windows(train: TrainConfig, data: ClientData) -> list[torch.Tensor]:
     """Training windows and labels for an algorithm; a user's algorithm gets copies.
 
     They are in a mapped file; a write to it would end the process with all its clients.
@@ -253,7 +253,7 @@ def _lent_windows(train: TrainConfig, data: ClientData) -> list[torch.Tensor]:
     return [tensor.clone() for tensor in lent] if ALGORITHMS.is_own(train.algorithm) else lent
 
 
-def _begin_with(model: torch.nn.Module, state: State, train: TrainConfig) -> None:
+def _load_start(model: torch.nn.Module, state: State, train: TrainConfig) -> None:
     """Load a model into the network for a user's algorithm, which may train it with its own steps.
 
     Otherwise the network has another client's weights, or none, depending on the order of clients on this
@@ -386,8 +386,8 @@ def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[t
             yield role, state
             continue
         _forget(model)
-        (x, y), draws = _lent_windows(config.train, data), _draws(config.train, round_context, client)
-        _begin_with(model, state, config.train)
+        (x, y), draws = _training_windows(config.train, data), _draws(config.train, round_context, client)
+        _load_start(model, state, config.train)
         stands = AlgorithmClient(
             received=state, x=x, y=y, network=model,
             settings=_settings(config, round_context),
@@ -506,7 +506,7 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     return model
 
 
-def _let_network_go() -> None:
+def _release_network() -> None:
     """Release this thread's network, before the reply is sent, if the process gets no further message."""
     if is_client_app() and not stays():
         _workspace.__dict__.clear()

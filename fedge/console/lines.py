@@ -166,9 +166,11 @@ def final_table(result: RoundResult) -> list[str]:
     for of, unseen_clients in (("", False), (" on users unseen in training", True)):
         there = sum(leaf.unseen_clients if unseen_clients else leaf.num_clients for leaf in result.leaves)
         if found := result.over_clients("test_score", unseen_clients):
-            lines.append(f"{_everybody(found.n, there)}{of}: {_spread(found, first.said)}")
+            lines.append(f"{_with_a_score(found.n, there)}{of}: {_spread(found, first.said)}")
         for name, own in result.over_own_models(unseen_clients).items():
-            lines.append(f"{_everybody(own.n, there)}{of}, own models ({name}): {_spread(own, first.said)}")
+            lines.append(
+                f"{_with_a_score(own.n, there)}{of}, own models ({name}): {_spread(own, first.said)}"
+            )
     return lines
 
 
@@ -195,7 +197,7 @@ def minutes(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def _everybody(clients: int, there: int) -> str:
+def _with_a_score(clients: int, there: int) -> str:
     """Words for the clients with a score, out of those present; others have no test windows, or failed."""
     if clients < there:
         return f"the {clients} evaluated of {there} clients"

@@ -329,7 +329,7 @@ class Schema:
         return head, arrays
 
 
-def words_told(answer: Packet) -> str:
+def failure_reason(answer: Packet) -> str:
     """A leaf server's reason why an order failed: one printable line."""
     words = answer.facts.get("words", "no reason given")
     return printable(words[:_LONGEST] if isinstance(words, str) else shown(words))[:_LONGEST]

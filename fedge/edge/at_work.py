@@ -57,7 +57,7 @@ class Site:
     close: Callable[[], None]
 
 
-class AtWork:
+class LeafExecutor:
     """A leaf server in one run."""
 
     def __init__(self, site: Site) -> None:

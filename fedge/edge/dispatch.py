@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from fedge.config.registers.option import shown
-from fedge.edge.answers import AnswerRejected, Schema, words_told
+from fedge.edge.answers import AnswerRejected, Schema, failure_reason
 from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, bundled, unbundled
@@ -246,7 +246,7 @@ class Dispatch:
             return answer
         if answer.kind != orders.FAILED:
             raise LeafRefused(f"leaf server {leaf} answered {shown(answer.kind)}")
-        words = words_told(answer)
+        words = failure_reason(answer)
         if leaf in self._at_work:
             raise LeafFailed(f"leaf server {leaf} could not carry out an order: {words}; its log has more")
         raise RunError(f"leaf server {leaf} cannot continue: {words}; its log has more")

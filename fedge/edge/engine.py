@@ -20,7 +20,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import shown
 from fedge.config.topology import leaf_of_clients
 from fedge.data.own import WindowsReport
-from fedge.edge.answers import words_told
+from fedge.edge.answers import failure_reason
 from fedge.edge.packets import orders
 from fedge.edge.packets.facts import mapping, text
 from fedge.edge.port import EdgeLeaves
@@ -117,7 +117,7 @@ class EdgeEngine:
             answer = self._gate.ask(leaf, over, _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
             if answer.kind == orders.DONE:
                 return ""
-            return f"it answered {shown(answer.kind)}: {words_told(answer)}"
+            return f"it answered {shown(answer.kind)}: {failure_reason(answer)}"
         except LeafRefused as error:
             return f"its answer is refused: {error}"
         except LeafGone:
@@ -200,7 +200,7 @@ class EdgeEngine:
         leaf, why = self._leaf_of[client], ""
         try:
             answer = asked.result()
-            why = words_told(answer) if answer.kind != orders.DONE else ""
+            why = failure_reason(answer) if answer.kind != orders.DONE else ""
             if not why:
                 told = mapping(answer.facts["told"], "told").get(str(client))
                 if told is None and self._may_be_away:

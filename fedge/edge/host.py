@@ -11,7 +11,7 @@ from typing import Any
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.edge.asked import CARRIED_OUT, OrderRefused, check_run, failed_order, most_bytes
-from fedge.edge.at_work import AtWork, Site
+from fedge.edge.at_work import LeafExecutor, Site
 from fedge.edge.packets import orders
 from fedge.edge.together import Together
 from fedge.link.dial import Note
@@ -54,7 +54,7 @@ class LeafHost:
         self._opening = opening
         self._telling = telling
         self._together = together
-        self._run: tuple[Mapping[str, Any], AtWork] | None = None  # facts of the run, and its executor
+        self._run: tuple[Mapping[str, Any], LeafExecutor] | None = None  # facts of the run, and its executor
         self.refused = ""  # the cloud's reason why the newest run has no finished round
 
     @property
@@ -105,7 +105,7 @@ class LeafHost:
             return self._together.carry_out(packet, note, self._run[0])
         return self._run[1].carry_out(packet, note)
 
-    def in_run(self, facts: Mapping[str, Any]) -> AtWork:
+    def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
         """The leaf server for a run, started if necessary."""
         if self._run is None or self._run[0]["run"] != facts["run"]:
             return self._begin(facts)
@@ -134,10 +134,10 @@ class LeafHost:
         told = {str(client): text for client, text in texts.items()}
         return Packet(orders.DONE, {"told": told, orders.KERNELS: " ".join(kernels)})
 
-    def _begin(self, facts: Mapping[str, Any]) -> AtWork:
+    def _begin(self, facts: Mapping[str, Any]) -> LeafExecutor:
         """Open a run in place of the previous one."""
         self.close()
-        at_work = AtWork(self._opening(facts))
+        at_work = LeafExecutor(self._opening(facts))
         self._run = facts, at_work
         return at_work
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from fedge.cloud.region import Region, all_regions, servers_over
 from fedge.config.config import Config
 from fedge.edge.asked import check_order, check_region
-from fedge.edge.at_work import AtWork
+from fedge.edge.at_work import LeafExecutor
 from fedge.edge.packets import orders
 from fedge.edge.progress import MergedNotes
 from fedge.exchange.round_context import LEAF
@@ -26,10 +26,10 @@ from fedge.link.frames import Packet
 from fedge.states.averaging import State
 
 
-class RegionAtWork:
+class RegionExecutor:
     """A region in one run, over the leaf servers of its process."""
 
-    def __init__(self, config: Config, leaves: Mapping[int, AtWork]) -> None:
+    def __init__(self, config: Config, leaves: Mapping[int, LeafExecutor]) -> None:
         """Start over leaf servers by number, each in the run."""
         self._config, self._leaf_servers = config, leaves
 

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.edge.asked import failed_order, leaves_named, orders_of
-from fedge.edge.at_work import AtWork
+from fedge.edge.at_work import LeafExecutor
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import bundled
 from fedge.edge.progress import MergedNotes
-from fedge.edge.region import RegionAtWork
+from fedge.edge.region import RegionExecutor
 from fedge.link.dial import Note
 from fedge.link.frames import Packet
 
@@ -30,7 +30,7 @@ class Host(Protocol):
     def lock(self) -> AbstractContextManager[Any]:
         """Lock: one order is executed at a time."""
 
-    def in_run(self, facts: Mapping[str, Any]) -> AtWork:
+    def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
         """The leaf server for a run, started if necessary."""
 
 
@@ -75,7 +75,7 @@ class Together:
                 return self._each(parts, note, facts)
             at_work = {leaf: self._hosts[leaf].in_run({**facts, "leaf": leaf}) for leaf in leaves}
             config = next(iter(at_work.values())).site.task.config
-            return RegionAtWork(config, at_work).carry_out(packet, note)
+            return RegionExecutor(config, at_work).carry_out(packet, note)
 
     def _each(self, parts: Mapping[int, Packet], note: Note, facts: Mapping[str, Any]) -> Packet:
         """Answers of leaf servers to one order each, as a bundle; times of calls are relative to its end."""

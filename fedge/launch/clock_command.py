@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedge.rounds.measurements.moment import VersionRow
 
 _WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
-_OF_WHAT_IS_OFF = ("scaffold.", "gate.", "cluster.")  # options that a clock ignores
+_IGNORED = ("scaffold.", "gate.", "cluster.")  # options that a clock ignores
 _MEBI = 2**20
 
 
@@ -103,7 +103,7 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
         raise ConfigError("fedge clock needs a virtual clock; add -c 'asynchrony.rule=\"fedbuff\"'")
     refuse_clock_parts_that_do_not_fit(config)
     for line in options_without_effect(config):
-        if not line.startswith(_OF_WHAT_IS_OFF):
+        if not line.startswith(_IGNORED):
             print(f"note: {line}")
     seed, _ = resolve_seed(config.seed)
     rows: list[VersionRow] = []

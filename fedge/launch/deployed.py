@@ -75,7 +75,7 @@ def _is_superlink(pid: int | None) -> bool:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _RunOutput:
     """Output of `flwr run`.
 
     Attributes:
@@ -121,10 +121,10 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
             said = _follow(words, [*_at(submitted), *link], home)
         except KeyboardInterrupt:
             if not here or _folder(told).is_dir():
-                print(f"fedge: run stopped; resume with: {_go_on(app, here, told)}", flush=True)
+                print(f"fedge: run stopped; resume with: {_resume_command(app, here, told)}", flush=True)
             raise
     if said.exit_code is None:
-        print(f"fedge: {_without_a_word(said, app, address, told, here)}", file=sys.stderr, flush=True)
+        print(f"fedge: {_no_end_message(said, app, address, told, here)}", file=sys.stderr, flush=True)
         return exits.FAILED
     return said.exit_code
 
@@ -164,8 +164,8 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
     return {"FLWR_HOME": str(home)}
 
 
-def _without_a_word(
-    said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any], here: bool
+def _no_end_message(
+    said: _RunOutput, app: Sequence[str], address: str, told: Mapping[str, Any], here: bool
 ) -> str:
     """Message for a run whose server did not report its end, because it or its SuperLink was killed."""
     if not said.run_id:
@@ -176,7 +176,7 @@ def _without_a_word(
         else f"the SuperLink at {address} no longer answers; start fedge superlink there again"
     )
     log = f"flwr log {said.run_id} {' '.join(_at(app))}"
-    return f"{what}; resume with: {_go_on(app, here, told)}; its log: {log}"
+    return f"{what}; resume with: {_resume_command(app, here, told)}; its log: {log}"
 
 
 def _folder(told: Mapping[str, Any]) -> Path:
@@ -184,7 +184,7 @@ def _folder(told: Mapping[str, Any]) -> Path:
     return Path(told["resume"] or Path(told["runs-dir"], told["run-name"]))
 
 
-def _go_on(app: Sequence[str], here: bool, told: Mapping[str, Any]) -> str:
+def _resume_command(app: Sequence[str], here: bool, told: Mapping[str, Any]) -> str:
     """Command that resumes the run."""
     if here:
         return f"fedge resume {_folder(told)} --app {app[0]} --federation {app[1]}"
@@ -203,7 +203,7 @@ def _refuse_unreachable(project: Project, federation: str, address: str) -> None
         )
 
 
-def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _Said:
+def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _RunOutput:
     """Start `flwr run`, print its output, and stop the run at the SuperLink if this process is interrupted.
 
     Args:
@@ -241,4 +241,4 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _S
         process.kill()
         process.wait()
     started, ended = _STARTED.search(text), list(_ENDED.finditer(_COLOURS.sub("", text)))
-    return _Said(started[1] if started else "", int(ended[-1][2]) if ended else None)
+    return _RunOutput(started[1] if started else "", int(ended[-1][2]) if ended else None)

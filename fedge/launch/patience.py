@@ -12,7 +12,7 @@ _AFTER_S = 60.0  # trials of user code take seconds, or tens of seconds on a bus
 
 
 @contextmanager
-def telling_where_it_stands() -> Iterator[None]:
+def reporting_slow_code() -> Iterator[None]:
     """Context, or decorator, in which stderr shows once which line of the user's code has not returned."""
     over = threading.Event()
     threading.Thread(target=_tell, args=(over, _AFTER_S), name="patience", daemon=True).start()

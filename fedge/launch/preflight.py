@@ -17,9 +17,9 @@ from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.engine.loopback import attaches, refuse_listening_elsewhere
 from fedge.flower import moves_federations, refuse_untested_flower, uses_superlink
-from fedge.launch.flower_runs.background import keep_this_environment, refuse_what_does_not_reach
+from fedge.launch.flower_runs.background import keep_this_environment, refuse_ignored_settings
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
-from fedge.launch.patience import telling_where_it_stands
+from fedge.launch.patience import reporting_slow_code
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
@@ -36,7 +36,7 @@ from fedge.trackers.tracker import refuse_missing_extra
 _SUPERNODES = "options.num-supernodes"
 
 
-@telling_where_it_stands()
+@reporting_slow_code()
 @without_flowers_news()
 def check(
     run_config: Mapping[str, Any],
@@ -152,7 +152,7 @@ def _prepare_superlink(
     path = flower_config()
     links, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
     link = links.get(name or default or "", {})
-    refuse_what_does_not_reach(link, run_config.get("seed", 0), federation.init_args)
+    refuse_ignored_settings(link, run_config.get("seed", 0), federation.init_args)
     keep_this_environment()
     if not stream:
         print("\nfedge: the run continues in the background: fedge status, or flwr run --stream", flush=True)

@@ -66,7 +66,7 @@ class Entrance:
 
     def admitted(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> tuple[str, Packet]:
         """Certificate name and hello of a new stream; streams that are not admitted are ended."""
-        name = self._who(context)
+        name = self._peer_name(context)
         with self._silent.one_more(name, context, self._most_silent(name)):
             hello = _hello(chunks)
         if hello is None:
@@ -92,7 +92,7 @@ class Entrance:
         assert type(leaf) is int
         return leaf
 
-    def _who(self, context: grpc.ServicerContext) -> str:
+    def _peer_name(self, context: grpc.ServicerContext) -> str:
         """Certificate name of the peer; streams of unknown or revoked names are ended."""
         known = context.auth_context()
         names = [name.decode(errors="replace") for name in known.get("x509_common_name", [])]

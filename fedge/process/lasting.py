@@ -52,12 +52,12 @@ def note_failure() -> None:
 def begin_message_of(run: int) -> None:
     """Forget code imported for another run; called before a message is handled."""
     if _life.may_stay and _life.run not in (None, run):
-        for name in brought(_life.before):
+        for name in imported_since(_life.before):
             del sys.modules[name]
     _life.run = run
 
 
-def brought(before: Collection[str]) -> list[str]:
+def imported_since(before: Collection[str]) -> list[str]:
     """Modules imported since `before` from the folders that are searched for the user's code."""
     folders = [Path(folder) for folder in {*looked_in(), str(Path.cwd())}]
     return [

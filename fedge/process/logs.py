@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedge.process.escape import printable
-from fedge.process.output import say_anew, writable_bytes
+from fedge.process.output import restart_counts, writable_bytes
 from fedge.process.streams import forget_unread, open_missing_streams
 
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -123,7 +123,7 @@ def log_to(path: Path) -> logging.Handler:
     The handlers of Flower's logger, which write to the terminal, are removed.
     """
     handler = _RunLog(path)
-    say_anew()
+    restart_counts()
     _said_by_flower.clear()
     root = logging.getLogger()
     root.addHandler(handler)

@@ -84,13 +84,13 @@ class _Share:
 _CONTROL = re.compile(r"([\n\r\t])")
 _lock = threading.Lock()
 _shares: dict[int, _Share] = {}
-_mine = threading.local()  # .share: share of this thread's client
-_everybodys: _Share | None = None  # share of this process's client
+_of_thread = threading.local()  # .share: share of this thread's client
+_process_share: _Share | None = None  # share of this process's client
 _at_work = 0  # calls in progress
 _streams: dict[str, "_Bounded"] = {}  # replacements of sys.stdout and sys.stderr
 
 
-def _is_alone() -> bool:
+def _serves_one_client() -> bool:
     """Whether this process serves one client at a time and does nothing else."""
     return is_client_app() or (bool(sys.argv) and os.path.basename(sys.argv[0]) == _RAY_WORKER)
 
@@ -98,20 +98,20 @@ def _is_alone() -> bool:
 @contextmanager
 def spoken_by(client: int) -> Iterator[None]:
     """Context that limits this thread's output and log on behalf of a client (partition id)."""
-    if getattr(_mine, "share", None) is not None:  # nested guards of two engines
+    if getattr(_of_thread, "share", None) is not None:  # nested guards of two engines
         yield
         return
     with _lock:
         share = _shares.setdefault(client, _Share(client, time.monotonic()))
         _enter()
     share.begin()
-    _mine.share = share
-    _let_all_count(share if _is_alone() else None)
+    _of_thread.share = share
+    _charge_unassigned(share if _serves_one_client() else None)
     try:
         yield
     finally:
-        _mine.share = None
-        _let_all_count(None)
+        _of_thread.share = None
+        _charge_unassigned(None)
         with _lock:
             _leave()
             words = share.words()
@@ -119,13 +119,13 @@ def spoken_by(client: int) -> Iterator[None]:
             logger.warning("%s", words)
 
 
-def _let_all_count(share: _Share | None) -> None:
+def _charge_unassigned(share: _Share | None) -> None:
     """Charge a client with the output of threads that belong to no client."""
-    global _everybodys
-    _everybodys = share
+    global _process_share
+    _process_share = share
 
 
-def say_anew() -> None:
+def restart_counts() -> None:
     """Restart the counts of dropped output for a new log."""
     with _lock:
         for share in _shares.values():
@@ -134,7 +134,7 @@ def say_anew() -> None:
 
 def writable_bytes(size: int) -> int:
     """Number of `size` bytes that the current client may still write; all of them without a client."""
-    share = getattr(_mine, "share", None) or _everybodys
+    share = getattr(_of_thread, "share", None) or _process_share
     return size if share is None else share.take(size)
 
 
@@ -182,7 +182,7 @@ class _Bounded:
         let = writable_bytes(len(text))
         if let:
             said = text if let == len(text) else text[:let]
-            self.stream.write(said if _everybodys is None else _escaped(said))
+            self.stream.write(said if _process_share is None else _escaped(said))
         return len(text)
 
     def writelines(self, lines: Iterable[Any]) -> None:

@@ -95,7 +95,7 @@ class AsynchronousSteps(Steps):
     _expected: int | None = None  # number of jobs, if known
     _memories: MemoryKeeper | MemoriesElsewhere | None = None
 
-    def _take_told(
+    def _use_descriptions(
         self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
         """Use the owners' descriptions of their windows; each owner is one device and one user.
@@ -109,7 +109,7 @@ class AsynchronousSteps(Steps):
                     f"{register.option} {name} needs the class shares of clients, which owners "
                     f"of their data do not send; use another rule"
                 )
-        found = super()._take_told(told, num_clients)
+        found = super()._use_descriptions(told, num_clients)
         self._owners = np.arange(len(told))
         self._shares = np.full((len(told), found[2].classes), 1 / found[2].classes)
         return found

@@ -118,7 +118,7 @@ class Steps:
 
     def _carry_out(self) -> None:
         """Clean up after an earlier attempt, find the clients, partition the data, and train."""
-        self._clear_away()
+        self._clean_up_before()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
         none = dealt.unseen_clients | clients.unknown
@@ -243,7 +243,7 @@ class Steps:
         if self._callbacks is not None:
             self._callbacks.end_run(EndedRun(status, self._global_round, reason))
 
-    def _clear_away(self) -> None:
+    def _clean_up_before(self) -> None:
         """Print the round from which a run resumes, and remove unfinished files of the last attempt."""
         found = self._opened.resumption
         if found is None:
@@ -270,13 +270,13 @@ class Steps:
             expected=_number_of_clients(self._plan.config, self._opened.resumption, self._recorder.manifest),
             quorum=_quorum(self._grid, self._plan.config, self._opened.resumption),
         )
-        self._go_without(clients)
+        self._note_missing(clients)
         clients.watch(self._console.follow)
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()
         return clients
 
-    def _go_without(self, clients: Clients) -> None:
+    def _note_missing(self, clients: Clients) -> None:
         """Note the missing clients, if the run begins without some."""
         if not clients.away:
             return
@@ -304,7 +304,7 @@ class Steps:
         plan, num_clients = self._plan, len(clients)
         if clients.told is not None:
             self._told = clients.told
-            return self._take_told(clients.told, len(clients))
+            return self._use_descriptions(clients.told, len(clients))
         self._console.phase("preparing data")
         held = self._prepared.deal
         deal = (
@@ -328,7 +328,7 @@ class Steps:
         self._plan = replace(self._plan, taught=facts.taught)
         return deal.partition, deal.clients_per_leaf, shape
 
-    def _take_told(
+    def _use_descriptions(
         self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
         """Use the owners' descriptions of their windows, by partition id; returns the same as `_deal`."""

@@ -76,7 +76,7 @@ class Ending:
         except BaseException as error:
             with exits.uninterrupted():  # a second Ctrl-C waits until the end is written and printed
                 reason = _reason(error)
-                if _says_all(error):
+                if _explains_itself(error):
                     logger.error("the run failed: %s", reason)
                 else:
                     logger.error("the run failed", exc_info=error)
@@ -166,7 +166,7 @@ def failure_lines(
     return lines
 
 
-def _says_all(error: BaseException) -> bool:
+def _explains_itself(error: BaseException) -> bool:
     """Whether an exception's message suffices for the user, without a traceback."""
     return isinstance(error, ConfigError | RunError | CheckpointError) and error.__cause__ is None
 

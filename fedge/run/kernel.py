@@ -75,7 +75,7 @@ def kernel_of_run(
     common = shared(everywhere, train.kernel)
     words = _words(everywhere, train.kernel)
     if not common:
-        return _nowhere(train, words)
+        return _no_common_kernel(train, words)
     kept = before.removeprefix(NAMED).removesuffix(BF16)
     chosen = kept if before.startswith(NAMED) and kept in common else common[0]
     kernel = kernel_of(*known, NAMED + chosen, train.precision, shape.tokens)
@@ -111,7 +111,7 @@ def _why_pytorch(train: TrainConfig, devices: Collection[str]) -> str:
     )
 
 
-def _nowhere(train: TrainConfig, words: str) -> Kernel:
+def _no_common_kernel(train: TrainConfig, words: str) -> Kernel:
     """PyTorch, with the reason, if no kernel is common to all."""
     if train.kernel == NATIVE:
         raise ConfigError(

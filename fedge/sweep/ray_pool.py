@@ -87,7 +87,7 @@ class RayPool:
         for task in self._running:
             self._ray.cancel(task, force=True)
         deadline = time.monotonic() + _END_S  # a run may write its end after its task is gone
-        while any(_is_going_on(run) for run, _ in self._running.values()) and time.monotonic() < deadline:
+        while any(_is_in_progress(run) for run, _ in self._running.values()) and time.monotonic() < deadline:
             time.sleep(_LOOK_S / 10)
         self._running.clear()
         self._ray.shutdown()
@@ -124,7 +124,7 @@ class RayPool:
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
 
-def _is_going_on(standing: RunStanding) -> bool:
+def _is_in_progress(standing: RunStanding) -> bool:
     """Whether a run's process holds the lock on its folder."""
     from fedge.records.lock import is_locked
 

@@ -76,7 +76,7 @@ def standings(sweep: Sweep) -> list[RunStanding]:
             standing = _standing(run, sources)
             _check(standing, sources)
             is_done = standing.action == "skip"
-            found.append(replace(standing, note=_changed_code(run) if is_done else sources.misfit(run)))
+            found.append(replace(standing, note=_changed_code(run) if is_done else sources.user_remark(run)))
     return found
 
 
@@ -98,7 +98,7 @@ class _Sources:
         """A run with one client per user if the data imply a number, else nine."""
         return replace(run, supernodes=clients_of_data(run.config, _CLIENTS, self.load))
 
-    def misfit(self, run: PlannedRun) -> str:
+    def user_remark(self, run: PlannedRun) -> str:
         """Remark if users are partitioned but a client is not exactly one user; else empty."""
         if in_pieces(run.config):  # several clients per user are intended
             return ""

@@ -25,7 +25,7 @@ _KNOWN_INIT = {"num-cpus", "num-gpus", "logging-level", "log-to-driver", "includ
 _INSTEAD = "or use fedge run --engine flower, which starts its own SuperLink"
 
 
-def refuse_what_does_not_reach(
+def refuse_ignored_settings(
     connection: Mapping[str, Any],
     configured_seed: Scalar,
     init_args: Mapping[str, Any],

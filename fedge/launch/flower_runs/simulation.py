@@ -75,7 +75,7 @@ class Simulation:
             while not self._has_ended():
                 now = awake()
                 if now > next_look:
-                    self._look_around()
+                    self._note_descendants()
                     changes = _last_changes(folder)
                     if changes != seen:
                         seen, last = changes, now
@@ -96,7 +96,7 @@ class Simulation:
         except psutil.Error:
             return []
 
-    def _look_around(self) -> None:
+    def _note_descendants(self) -> None:
         """Record all descendants, which could not be identified once their parents are gone."""
         for process in self._simulating():
             with suppress(psutil.Error):
@@ -105,7 +105,7 @@ class Simulation:
 
     def end(self, signum: int) -> None:
         """End all processes: first by `signum` to the simulation, then by force."""
-        self._look_around()
+        self._note_descendants()
         simulating = self._simulating()
         for process in simulating or ([self._process] if self._process.poll() is None else []):
             with suppress(psutil.Error, OSError):
@@ -126,7 +126,7 @@ class Simulation:
         """Wait until all processes have ended, at most `seconds` seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self._look_around()
+            self._note_descendants()
             alive = [p for p in self._family.values() if _is_alive(p)]
             if self._process.poll() is not None and not alive:
                 return

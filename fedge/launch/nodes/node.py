@@ -75,7 +75,7 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
     folder = make_node_folder()
     with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
         try:
-            exit_code = _serve_on(words, folder, _stand_in(folder))
+            exit_code = _serve_on(words, folder, _write_forwarder(folder))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if exit_code > 0:
@@ -113,7 +113,7 @@ def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
             time.sleep(_AGAIN_S)
 
 
-def _stand_in(folder: Path) -> int:
+def _write_forwarder(folder: Path) -> int:
     """Write the program that passes on its arguments; returns the reading end of the pipe.
 
     Forking a process with library threads is safe only on Linux; elsewhere the program is not in PATH.
@@ -197,10 +197,10 @@ class _Words:
         self.refused = self.refused or _REFUSED in self._last
         if any(loss in self._last for loss in _LOSSES):
             self.reason = _LOST
-        elif self._is_in and self._is_forgotten():  # a key that was never admitted cannot be unknown again
+        elif self._is_in and self._is_unknown():  # a key that was never admitted cannot be unknown again
             self.reason = _FORGOTTEN
 
-    def _is_forgotten(self) -> bool:
+    def _is_unknown(self) -> bool:
         """Whether the SuperLink no longer knows this node; a signal to this process has another effect."""
         return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
 

@@ -104,7 +104,7 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
     def interrupt(signum: int, _: FrameType | None) -> None:
         if _Signals.are_over or (_Signals.first and time.monotonic() - _Signals.at_s < _SAME_S):
             return
-        number = _noted(signum)
+        number = _first_signal(signum)
         _Signals.at_s = time.monotonic()
         raise Interrupted(number)
 
@@ -131,7 +131,7 @@ def _numbers() -> list[int]:
     return [number for name in _ENDING if (number := getattr(signal, name, None)) is not None]
 
 
-def _noted(signum: int) -> int:
+def _first_signal(signum: int) -> int:
     """The signal that counts, this one or an earlier one; from then on, the time to end is limited."""
     if _Signals.leave_s is not None:
         _Signals.first = _Signals.first or signum
@@ -152,7 +152,7 @@ def uninterrupted() -> Iterator[None]:
     held: list[int] = []
 
     def hold(signum: int, _: FrameType | None) -> None:
-        held.append(_noted(signum))
+        held.append(_first_signal(signum))
 
     before: dict[int, Any] = {}
     for number in _numbers():
@@ -203,8 +203,8 @@ def end_on_signal(signum: int) -> None:
 _leaving = threading.Lock()
 
 
-_at_rest = threading.Event()  # unset while this process has work to finish
-_at_rest.set()
+_idle = threading.Event()  # unset while this process has work to finish
+_idle.set()
 _unfinished = ""
 
 
@@ -216,11 +216,11 @@ def finishing(otherwise: str) -> Iterator[None]:
     """
     global _unfinished
     _unfinished = otherwise
-    _at_rest.clear()
+    _idle.clear()
     try:
         yield
     finally:
-        _at_rest.set()
+        _idle.set()
 
 
 def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
@@ -232,10 +232,10 @@ def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
     """
 
     def leave() -> None:
-        if patient and not _at_rest.is_set():
-            _at_rest.wait(REPORT_S)
+        if patient and not _idle.is_set():
+            _idle.wait(REPORT_S)
             time.sleep(seconds)
-        if not _at_rest.is_set():
+        if not _idle.is_set():
             with suppress(OSError, ValueError, AttributeError):
                 print(_unfinished, file=sys.stderr)
         leave_now(exit_code)

@@ -52,7 +52,7 @@ def clustering_section(run: RunData) -> PageSection:
     """Clusters over rounds and similarities."""
     steps, children = run.clusters, children_of_cloud(run)
     if steps.is_empty():
-        return PageSection("Clusters", [_nobody_compared(run)])
+        return PageSection("Clusters", [_no_comparison(run)])
     panels = [membership_panel(steps, children), *family_panels(run), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
@@ -64,7 +64,7 @@ def clustering_section(run: RunData) -> PageSection:
     return PageSection("Clusters", _sentences(run, compared, children) + _truth_sentences(run), panels)
 
 
-def _nobody_compared(run: RunData) -> str:
+def _no_comparison(run: RunData) -> str:
     """Sentence on why no leaves were compared; on the virtual clock, the cloud may still have averaged."""
     if run.versions.is_empty():
         return "There was no cloud step yet."
@@ -79,7 +79,7 @@ def _nobody_compared(run: RunData) -> str:
     return f"{made}, all in one model: clustering is off."
 
 
-def _told(method: str) -> str:
+def _criteria_note(method: str) -> str:
     """Words about a method that uses other criteria than a similarity of leaves; empty for others."""
     by_signal = GROUPINGS.has(method, BY_SIGNAL)
     return GROUPINGS.told(method) or ("" if by_signal else f"Groups are those of {method}")
@@ -87,7 +87,7 @@ def _told(method: str) -> str:
 
 def _by_tau(run: RunData) -> bool:
     """Whether children are joined by a threshold."""
-    is_told = bool(_told(str(run.config.get("cluster.method", "components"))))
+    is_told = bool(_criteria_note(str(run.config.get("cluster.method", "components"))))
     return not is_told and bool(run.config.get("cluster.count", "threshold") == "threshold")
 
 
@@ -96,7 +96,7 @@ def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list
     steps, method = run.clusters, str(run.config.get("cluster.method"))
     if len(steps["labels"][0]) == 1 and steps["signal"][0] != "off":
         return [f"There is a single {children.one}, and nothing to compare it with."]
-    if compared.is_empty() and (not _told(method) or steps["signal"][0] == "off"):
+    if compared.is_empty() and (not _criteria_note(method) or steps["signal"][0] == "off"):
         if steps["signal"][0] == "off":
             return [f"Clustering is off: the cloud averages all {children.several} into one model."]
         return [
@@ -106,7 +106,7 @@ def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list
     found = "; ".join(
         f"{quantity(c, 'cluster')} in {n} of {quantity(len(steps), 'cloud step')}" for c, n in counts.rows()
     )
-    text = [f"{found}. {_told(method) or _rule(run, compared, children)}."]
+    text = [f"{found}. {_criteria_note(method) or _rule(run, compared, children)}."]
     if rests := int((~steps["compared"]).sum()):
         text.append(
             f"A comparison was due in {len(steps) - rests} of {quantity(len(steps), 'cloud step')}; in the "

@@ -89,7 +89,7 @@ def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
             f"The gate is off: every offer is taken. {compared}. {_plural(run)} are of validation windows."
         ]
     taken, kept = decisions(run)
-    who = _who(offers)
+    who = _decider(offers)
     said = (
         f"{_taken(taken, kept)} {_rule(run, who)} "
         f"{_plural(run)} are of the validation windows of the {who}'s own clients."
@@ -105,7 +105,7 @@ def _is_off(offers: pl.DataFrame) -> bool:
     return bool((offers["gate"] == "off").all())
 
 
-def _who(offers: pl.DataFrame) -> str:
+def _decider(offers: pl.DataFrame) -> str:
     """Word for a server with a choice."""
     return str(offers["decider"][0]).rpartition(" ")[0]
 
@@ -179,7 +179,7 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     legend_below(figure, axes, columns=4)
     scores = (f"val_{run.score.name}_own", f"val_{run.score.name}_offered")
     rows = offers.with_columns(who=_number(offers)).select("global_round", "who", *scores, "gate")
-    numbers = table(("round", _who(offers), "own", "offered", "decision"), rows.iter_rows())
+    numbers = table(("round", _decider(offers), "own", "offered", "decision"), rows.iter_rows())
     lower = "" if sign > 0 else " A lower one is better: above 0 the offer is."
     caption = f"In validation {run.score.said}.{lower} Filled: taken; hollow: turned down."
     return Panel("Gain of every offer", numbers, figure, caption)
@@ -187,7 +187,7 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
 
 def _number(offers: pl.DataFrame) -> pl.Expr:
     """Number, or path, of the server with a choice."""
-    return pl.col("decider").str.strip_prefix(f"{_who(offers)} ")
+    return pl.col("decider").str.strip_prefix(f"{_decider(offers)} ")
 
 
 def _line(run: RunData, offers: pl.DataFrame) -> tuple[float, str]:
@@ -203,7 +203,7 @@ def evidence_panels(run: RunData, offers: pl.DataFrame) -> list[Panel]:
         return []
     only = {"val_only_own": "only own right", "val_only_offered": "only offered right"}
     headers = {
-        "global_round": "round", "who": _who(offers), "blend": "λ", "val_windows": "windows",
+        "global_round": "round", "who": _decider(offers), "blend": "λ", "val_windows": "windows",
         **(only if _is_counted(run) else {}),
         "val_standard_error": "standard error", "val_p_value": "p, offer is worse", "gate": "decision",
     }  # fmt: skip

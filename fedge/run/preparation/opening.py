@@ -14,7 +14,7 @@ from fedge.records.private import without_places
 from fedge.records.recorder import utc_now
 from fedge.run.preparation.parts import changed_parts, described_parts, own_parts
 from fedge.run.preparation.prepare import Prepared
-from fedge.run.preparation.resume import Resumption, find_resumption, is_as_found
+from fedge.run.preparation.resume import Resumption, find_resumption, is_unchanged
 from fedge.run.preparation.starts import described_start
 from fedge.run.preparation.traces import described_traces
 from fedge.tasks.chosen import task_entry
@@ -62,7 +62,7 @@ def open_folder(prepared: Prepared) -> Opened:
     lock = RunLock(folder)
     try:
         found = prepared.resumption.take() if prepared.resumption else None
-        if found is None or not is_as_found(found):  # the run may have continued before the lock
+        if found is None or not is_unchanged(found):  # the run may have continued before the lock
             found = find_resumption(config, prepared.seed)
     except BaseException:
         lock.close()
@@ -84,7 +84,7 @@ def first_manifest(
     """
     config = prepared.config
     if opened.resumption is not None:
-        manifest = opened.resumption.manifest_to_go_on(config, engine, versions(), utc_now())
+        manifest = opened.resumption.resumed_manifest(config, engine, versions(), utc_now())
         if changed := changed_parts(manifest.get("parts", {}), described_parts(config)):
             manifest["resumed"][-1]["code_changed"] = changed
         return manifest

@@ -108,7 +108,7 @@ class Resumption:
         before, now = self.manifest.get("config", {}), to_run_config(config)
         return "stopped" in self.manifest and all(now[key] == before.get(key) for key in ENDING)
 
-    def manifest_to_go_on(
+    def resumed_manifest(
         self, config: Config, engine: str, versions: Mapping[str, str], now: str
     ) -> dict[str, Any]:
         """Manifest of the resumed run: the checkpoint's, with one more entry in `resumed`."""
@@ -212,7 +212,7 @@ def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
     return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}
 
 
-def is_as_found(found: Resumption) -> bool:
+def is_unchanged(found: Resumption) -> bool:
     """Whether a run is unchanged since it was found; resuming changes the manifest."""
     return _manifest(found.folder) == found.manifest
 

@@ -45,7 +45,7 @@ def test_its_network_is_kept_for_the_next_message_where_the_process_stays(monkey
     monkeypatch.setattr(client_app, "is_client_app", lambda: True)
     monkeypatch.setattr(client_app, "stays", lambda: stays)
     monkeypatch.setattr(client_app, "_workspace", SimpleNamespace(model="network"))
-    client_app._let_network_go()
+    client_app._release_network()
     assert hasattr(client_app._workspace, "model") is stays
 
 

@@ -10,7 +10,7 @@ from spoilt import with_changes
 
 from fedge.clustering.likeness.updates import Updates
 from fedge.config.flat import from_run_config
-from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
+from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, failure_reason
 from fedge.edge.packets import orders
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
@@ -324,6 +324,6 @@ def test_a_note_speaks_of_clients_that_were_asked():
     "words", ["\x1b[2J" * 1000, None, ["x"], pytest.param(10**5000, id="digits"), {"a": 1}]
 )
 def test_what_a_leaf_server_says_of_its_failure_is_one_short_printable_line(words):
-    said = words_told(Packet(orders.FAILED, {"words": words}))
+    said = failure_reason(Packet(orders.FAILED, {"words": words}))
     assert said.isprintable()
     assert 0 < len(said) <= 200

@@ -8,7 +8,7 @@ from small_runs import small_config
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
-from fedge.edge.at_work import AtWork
+from fedge.edge.at_work import LeafExecutor
 from fedge.edge.packets import orders
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
@@ -73,7 +73,7 @@ def test_a_run_whose_end_fails_here_keeps_out_no_later_one(host, facts):
         site.close()
         raise OSError("\x1b[2J")
 
-    host._run = host._run[0], AtWork(replace(site, close=close))
+    host._run = host._run[0], LeafExecutor(replace(site, close=close))
     answer = host.answer(Packet(OVER), no_note)
     assert (answer.kind, answer.facts["words"].isprintable()) == (orders.FAILED, True)
     assert host.answer(Packet(orders.BEGIN, facts), no_note).kind == orders.DONE

@@ -15,9 +15,9 @@ from fedge.launch.deployed import (
     _STARTED,
     _at,
     _home_of,
+    _no_end_message,
     _refuse_unreachable,
-    _Said,
-    _without_a_word,
+    _RunOutput,
     is_here,
 )
 from fedge.launch.projects.project import Project, read_toml
@@ -101,8 +101,8 @@ def test_whom_a_superlink_is_certified_by_is_a_file_of_the_project(project, tmp_
 def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
     port = free_port()
     told = {"resume": resume, "runs-dir": "/r", "run-name": "x"}
-    words = _without_a_word(
-        _Said("7", None), [".", "there"], address.format(port), told, is_here(address.format(port))
+    words = _no_end_message(
+        _RunOutput("7", None), [".", "there"], address.format(port), told, is_here(address.format(port))
     )
     if moves_federations():  # Flower's own configuration names the SuperLink, not the project
         telling = telling.replace("flwr log 7 . there", "flwr log 7 there")
@@ -111,7 +111,7 @@ def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
 
 
 def test_a_run_that_was_not_taken_is_said():
-    words = _without_a_word(_Said("", None), [".", "there"], "127.0.0.1:1", {}, True)
+    words = _no_end_message(_RunOutput("", None), [".", "there"], "127.0.0.1:1", {}, True)
     assert words == "the SuperLink did not accept the run; see the lines above"
 
 

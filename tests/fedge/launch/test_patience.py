@@ -21,7 +21,7 @@ def soon(monkeypatch):
 def test_own_code_that_stands_still_is_named_once(capsys):
     known, over = {}, threading.Event()
     exec(compile(CODE, "/home/me/my_part.py", "exec"), known)
-    with patience.telling_where_it_stands(), Behind() as behind:
+    with patience.reporting_slow_code(), Behind() as behind:
         behind.begin(lambda: known["part"](over.wait))
         time.sleep(0.6)
         over.set()
@@ -32,7 +32,7 @@ def test_own_code_that_stands_still_is_named_once(capsys):
 
 
 def test_without_own_code_nothing_is_said(capsys):
-    with patience.telling_where_it_stands():
+    with patience.reporting_slow_code():
         time.sleep(0.4)
     assert capsys.readouterr().err == ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.launch.flower_runs.background import refuse_what_does_not_reach, standing_superlink
+from fedge.launch.flower_runs.background import refuse_ignored_settings, standing_superlink
 
 PORT = "39871"  # of no real one
 HERE = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": PORT, "FLWR_LOCAL_CONTROL_API_PORT": "39872"}
@@ -37,7 +37,7 @@ def superlink(folder, cwd=None, **variables):
 
 def test_without_one_all_is_well():
     assert standing_superlink(HERE) is None
-    refuse_what_does_not_reach(LOCAL, 42, {"num-gpus": 1}, {**HERE, "SEED": "7"})
+    refuse_ignored_settings(LOCAL, 42, {"num-gpus": 1}, {**HERE, "SEED": "7"})
 
 
 @pytest.mark.parametrize(
@@ -56,33 +56,33 @@ def test_a_seed_that_would_not_reach_the_run_is_refused(started, said, configure
     with superlink(tmp_path, **KEEP, **started) as process:
         assert standing_superlink(HERE).pid == process.pid
         if told is None:
-            refuse_what_does_not_reach(LOCAL, configured, {}, {**HERE, **said})
+            refuse_ignored_settings(LOCAL, configured, {}, {**HERE, **said})
             return
         with pytest.raises(ConfigError, match=told):
-            refuse_what_does_not_reach(LOCAL, configured, {}, {**HERE, **said})
+            refuse_ignored_settings(LOCAL, configured, {}, {**HERE, **said})
 
 
 def test_another_folder_is_refused(tmp_path):
     told = f"works in {tmp_path}; .* run cd {tmp_path} first"
     with superlink(tmp_path, cwd=tmp_path, **KEEP), pytest.raises(ConfigError, match=told):
-        refuse_what_does_not_reach(LOCAL, 42, {}, HERE)
+        refuse_ignored_settings(LOCAL, 42, {}, HERE)
 
 
 def test_an_environment_per_run_is_refused(tmp_path):
     told = r"install the app's dependencies again .* started without FLWR_DIS"
     with superlink(tmp_path), pytest.raises(ConfigError, match=told):
-        refuse_what_does_not_reach(LOCAL, 42, {}, HERE)
+        refuse_ignored_settings(LOCAL, 42, {}, HERE)
 
 
 def test_a_superlink_elsewhere_has_its_own_seed():
     far = {"address": "far.example:443"}
-    refuse_what_does_not_reach(far, 42, {}, {})
+    refuse_ignored_settings(far, 42, {}, {})
     with pytest.raises(ConfigError, match=r"'far.example:443' has its own environment.*; use -c seed=7"):
-        refuse_what_does_not_reach(far, 42, {}, {"SEED": "7"})
+        refuse_ignored_settings(far, 42, {}, {"SEED": "7"})
 
 
 def test_what_flower_does_not_pass_on_is_refused():
     """1.41 and 1.42 take four of Ray's arguments; without a dashboard is Ray's way here anyway."""
-    refuse_what_does_not_reach(LOCAL, 42, {"include-dashboard": False, "num-gpus": 2}, HERE)
+    refuse_ignored_settings(LOCAL, 42, {"include-dashboard": False, "num-gpus": 2}, HERE)
     with pytest.raises(ConfigError, match="but the federation has object-store-memory; remove it, or use"):
-        refuse_what_does_not_reach(LOCAL, 42, {"object-store-memory": 1e8, "num-gpus": 2}, HERE)
+        refuse_ignored_settings(LOCAL, 42, {"object-store-memory": 1e8, "num-gpus": 2}, HERE)

@@ -14,7 +14,7 @@ from fedge.launch.nodes.client_apps import SEPARATOR
 @pytest.fixture
 def orders(tmp_path):
     """The reading end of a node's pipe; the signals of ended processes are as before in the end."""
-    before, reading = signal.getsignal(signal.SIGCHLD), node._stand_in(tmp_path)
+    before, reading = signal.getsignal(signal.SIGCHLD), node._write_forwarder(tmp_path)
     yield reading
     os.close(reading)
     signal.signal(signal.SIGCHLD, before)
@@ -22,7 +22,7 @@ def orders(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no stand-in")
 def test_the_program_that_stands_first_hands_over_its_words(tmp_path):
-    orders = node._stand_in(tmp_path)
+    orders = node._write_forwarder(tmp_path)
     words = ["--token", "a b", "--flwr-dir", "/x'y", ""]
     try:
         subprocess.run([tmp_path / "flwr-clientapp", *words], check=True, timeout=10)

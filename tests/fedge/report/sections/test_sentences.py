@@ -11,7 +11,7 @@ from fedge.config.registers.traits import BY_SIGNAL
 from fedge.report.html.svg import figure_style
 from fedge.report.run_page import lead, tiles, write_report_of
 from fedge.report.sections.clients import clients_section
-from fedge.report.sections.clustering import _told, clustering_section
+from fedge.report.sections.clustering import _criteria_note, clustering_section
 from fedge.report.sections.data import windows_section
 from fedge.report.sections.privacy import privacy_sections
 from fedge.report.sections.setup import reproduce_section
@@ -72,7 +72,7 @@ def test_lead_of_a_record_of_no_tree_is_that_of_two_tiers(patients):
 @pytest.mark.parametrize("method", GROUPINGS.names)
 def test_methods_without_similarities_are_named_not_excused(method):
     """Groups are compared as the signal says, or the method is named."""
-    assert bool(_told(method)) != GROUPINGS.has(method, BY_SIGNAL)
+    assert bool(_criteria_note(method)) != GROUPINGS.has(method, BY_SIGNAL)
 
 
 def test_mixtures_are_not_said_to_lack_a_comparison(tmp_path):
