@@ -236,7 +236,7 @@ class Dispatch:
         return facts | ({"told": own} if own else {})
 
     def _carried_out(self, leaf: int, answer: Packet) -> Packet:
-        """Return an answer unless it reports a failed order.
+        """An answer, unless it reports a failed order.
 
         Raises:
             RunError: the leaf server has not executed any order yet, so the run cannot begin.

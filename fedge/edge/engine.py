@@ -226,7 +226,7 @@ class EdgeEngine:
         time.sleep(min(_POLL_S, timeout_s))
 
     def give_up_late(self, limit_s: float) -> None:
-        """Do nothing: leaf servers give up their own clients after the same time."""
+        """Do nothing: leaf servers give up their own clients after as many seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason why a client failed."""

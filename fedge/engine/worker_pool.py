@@ -168,7 +168,7 @@ class PatientPool:
             self._changed.wait(_LOOK_S)
 
     def _look(self) -> None:
-        """Return responding workers to the pool; the others are asked again."""
+        """Put responding workers back into the pool; the others are asked again."""
         ray, aside = _ray(), self._aside
         self._looked, self._aside = time.monotonic(), []
         for actor, answer in aside:
