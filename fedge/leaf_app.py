@@ -61,7 +61,7 @@ def _serve(link: Link, host: LeafHost, lost_s: float, once: bool) -> int:
     try:
         while True:
             link.serve(host, lost_s, host.most_bytes, host.keep)
-            print(f"fedge: {host.end_said}", flush=True)
+            print(f"fedge: {host.end_description}", flush=True)
             if once:
                 return exits.FAILED if host.refused else 0
     finally:

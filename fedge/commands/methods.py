@@ -31,7 +31,7 @@ def add_methods(commands: Any) -> None:
 
 def _methods(options: argparse.Namespace) -> int:
     """Carry out ``fedge methods``."""
-    lines = _listed() if options.name is None else _told(options.name)
+    lines = _listed() if options.name is None else _described_method(options.name)
     print("\n".join(lines))
     return 0
 
@@ -47,7 +47,7 @@ def _listed() -> Iterator[str]:
     yield "for what each tier of a method keeps and sends: fedge methods ditto"
 
 
-def _told(name: str) -> Iterator[str]:
+def _described_method(name: str) -> Iterator[str]:
     """Lines about one method.
 
     Raises:
@@ -137,7 +137,7 @@ def _words(memory: Mapping[str, Any], tiers: "Tiers") -> str:
     return ", ".join(found) or "nothing"
 
 
-def _beside(name: str) -> dict[str, Any]:
+def _required_options(name: str) -> dict[str, Any]:
     """Options that a grouping requires, by its traits."""
     needed: dict[tuple[str, Any], tuple[str, ...]] = {
         ("cluster.count", "2"): (NUMBERED, NEVER_BY_THRESHOLD),
@@ -156,7 +156,7 @@ def _cloud_method(name: str) -> Iterator[str]:
     from fedge.clustering.registry import method_named, sent_for
     from fedge.config.flat import from_run_config
 
-    config = from_run_config({"cluster.method": name, **_beside(name)}).cluster
+    config = from_run_config({"cluster.method": name, **_required_options(name)}).cluster
     method = method_named(config)
     told = getattr(GROUPINGS.load(name), "told", "") or GROUPINGS.told(name)
     if told:

@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     project = project_of(options)
     project.refuse_other_server()
     options.client_app = project.client_app
-    run_config = project.run_config(options.run_config) | _said(options)
+    run_config = project.run_config(options.run_config) | _given_options(options)
     federation = project.federation(options.federation)
     if project.packaged:
         with suppress(OSError):  # the terminal may be closed
@@ -95,7 +95,7 @@ def _run_deployed(
         return run_deployed(project, name, address, run_config)
 
 
-def _said(options: argparse.Namespace) -> dict[str, Scalar]:
+def _given_options(options: argparse.Namespace) -> dict[str, Scalar]:
     """Options given by dedicated arguments."""
     return {} if options.clients is None else {"clients": options.clients}
 

@@ -115,7 +115,7 @@ class RegionSpan:
         states, versions = self.answer.states, {}
         for leaf, (index, version, kept) in zip(self.leaves, self.answer.facts["leaves"], strict=True):
             own = orders.of_leaf(states, index)
-            leaf.put_round_states(orders.with_told(own), kept)
+            leaf.put_round_states(orders.with_own_control(own), kept)
             if orders.MODEL in own:
                 leaf.models.trained(LEAF, own[orders.MODEL])
             versions[index] = int(version)

@@ -45,7 +45,7 @@ _LEAST_S = 0.5  # shortest wait for the clients of a leaf server that connects l
 _RAISED = 2  # Flower's error code for an exception in a client
 
 
-def kernels_told(packet: Packet | None) -> tuple[str, ...] | None:
+def reported_kernels(packet: Packet | None) -> tuple[str, ...] | None:
     """Native kernels that a leaf server's clients can use; None if it does not report them."""
     said = None if packet is None else packet.facts.get(orders.KERNELS)
     return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
@@ -105,13 +105,13 @@ class EdgeEngine:
             reason: reason why no round finished; empty if one did.
         """
         over = Packet(OVER, {orders.REASON: reason[: orders.LONGEST_REASON]} if reason else {})
-        told = {leaf: self._pool.submit(self._tell_over, leaf, over) for leaf in self._gate.hellos()}
+        told = {leaf: self._pool.submit(self._notify_of_end, leaf, over) for leaf in self._gate.hellos()}
         for leaf, future in told.items():
             if why := future.result():
                 logger.warning("leaf server %d was told that the run is over: %s", leaf, why)
         self.close()
 
-    def _tell_over(self, leaf: int, over: Packet) -> str:
+    def _notify_of_end(self, leaf: int, over: Packet) -> str:
         """Notify one leaf server of the end of the run; returns the fault of its answer, if any."""
         try:
             answer = self._gate.ask(leaf, over, _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
@@ -160,7 +160,7 @@ class EdgeEngine:
             message.metadata.__dict__["_message_id"] = message_id
             if self._owners is None:
                 leaf = self._leaf_of[message.metadata.dst_node_id - 1]
-                self._answer(message, None, kernels_told(self._gate.hellos().get(leaf)))
+                self._answer(message, None, reported_kernels(self._gate.hellos().get(leaf)))
             else:
                 self._waiting[message_id] = message
                 self._ask(self._leaf_of[message.metadata.dst_node_id - 1])
@@ -192,10 +192,10 @@ class EdgeEngine:
             client = message.metadata.dst_node_id - 1
             if (asked := self._asked[self._leaf_of[client]]).done():
                 del self._waiting[key]
-                self._take_told(message, client, asked)
+                self._answer_from_description(message, client, asked)
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
-    def _take_told(self, message: Message, client: int, asked: "Future[Packet]") -> None:
+    def _answer_from_description(self, message: Message, client: int, asked: "Future[Packet]") -> None:
         """Answer a hello message from a leaf server's packet, or with the reason for its failure."""
         leaf, why = self._leaf_of[client], ""
         try:
@@ -203,11 +203,11 @@ class EdgeEngine:
             why = failure_reason(answer) if answer.kind != orders.DONE else ""
             if not why:
                 told = mapping(answer.facts["told"], "told").get(str(client))
-                if told is None and self._may_be_away:
+                if told is None and self._may_be_absent:
                     logger.warning("client %d has not connected to leaf server %d", client, leaf)
                     return
                 self._answer(
-                    message, WindowsReport.of_text(text(told, _MOST_TOLD, "told")), kernels_told(answer)
+                    message, WindowsReport.of_text(text(told, _MOST_TOLD, "told")), reported_kernels(answer)
                 )
                 return
         except (LeafGone, KeyError, ValueError) as error:
@@ -216,7 +216,7 @@ class EdgeEngine:
         self._replies[message.metadata.message_id] = Message(said, reply_to=message)
 
     @property
-    def _may_be_away(self) -> bool:
+    def _may_be_absent(self) -> bool:
         """Whether the run may start without some owners; each leaf server then reports those it can reach."""
         owners = self._owners
         return owners is not None and from_run_config(owners["config"]).guard.start_clients > 0

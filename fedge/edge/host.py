@@ -58,7 +58,7 @@ class LeafHost:
         self.refused = ""  # the cloud's reason why the newest run has no finished round
 
     @property
-    def end_said(self) -> str:
+    def end_description(self) -> str:
         """Description of how the latest run ended."""
         return f"no round of the run could be finished: {self.refused}" if self.refused else "the run is over"
 

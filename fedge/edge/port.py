@@ -127,7 +127,7 @@ class EdgeLeaves:
         """Update a leaf, or a fork, from its server's answer; return the number of accepted replies."""
         facts, book, index = answer.facts, self._transport.book, leaf.index
         if leaf is self._leaves[index]:
-            leaf.put_round_states(orders.with_told(answer.states), facts["leaf"])
+            leaf.put_round_states(orders.with_own_control(answer.states), facts["leaf"])
         elif leaf.algorithm is not None:
             leaf.algorithm.restore(answer.states.get(ALGORITHM, {}), facts["leaf"][ALGORITHM])
         if facts["moved"]:

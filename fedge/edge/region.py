@@ -43,7 +43,7 @@ class RegionExecutor:
         facts, states = packet.facts, packet.states
         check_region(packet, self._config.hierarchy, list(self._leaf_servers))
         where = facts["run"], facts["global_round"]
-        began = dict(self._begun(row, states, (*where, facts["first"])) for row in facts["leaves"])
+        began = dict(self._starting_leaf(row, states, (*where, facts["first"])) for row in facts["leaves"])
         leaves, versions = list(began), {leaf.index: version for leaf, (version, _) in began.items()}
         (server,) = servers_over(self._config, leaves, tier=len(facts["path"]))
         region, regions = cast(Region, server), all_regions([server])
@@ -73,7 +73,7 @@ class RegionExecutor:
                     self._combine(regions, leaf_round, int(facts["global_round"]))
         return _answer(region, leaves, versions, told)
 
-    def _begun(
+    def _starting_leaf(
         self, row: Sequence[Any], states: Mapping[str, State], where: tuple[Any, Any, Any]
     ) -> tuple[Leaf, tuple[int, list[int]]]:
         """A leaf in the state that an order gives, its starting version, and the versions to keep.
@@ -88,7 +88,7 @@ class RegionExecutor:
         """
         index, kept, version, needed = row
         site, model = self._leaf_servers[index].site, states[orders.MODEL]
-        own = orders.with_told(orders.of_leaf(states, index))
+        own = orders.with_own_control(orders.of_leaf(states, index))
         order = _order((kept, version, needed), {orders.MODEL: model, **own}, where)
         check_order(order, site.make_leaf(site.model))
         leaf = site.make_leaf(site.facilities.shared.keep(model))
@@ -97,7 +97,7 @@ class RegionExecutor:
 
     def _take(self, leaf: Leaf, answer: Packet) -> None:
         """Update a leaf from its server's answer, as the cloud does."""
-        leaf.put_round_states(orders.with_told(answer.states), answer.facts["leaf"])
+        leaf.put_round_states(orders.with_own_control(answer.states), answer.facts["leaf"])
         if answer.facts["moved"]:
             leaf.models.trained(LEAF, answer.states[orders.MODEL])
         leaf.keep_states(self._leaf_servers[leaf.index].site.facilities.shared.keep)

@@ -15,14 +15,14 @@ _AFTER_S = 60.0  # trials of user code take seconds, or tens of seconds on a bus
 def reporting_slow_code() -> Iterator[None]:
     """Context, or decorator, in which stderr shows once which line of the user's code has not returned."""
     over = threading.Event()
-    threading.Thread(target=_tell, args=(over, _AFTER_S), name="patience", daemon=True).start()
+    threading.Thread(target=_report_line, args=(over, _AFTER_S), name="patience", daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _tell(over: threading.Event, after_s: float) -> None:
+def _report_line(over: threading.Event, after_s: float) -> None:
     """Print once which line of the user's code is running, checking every `after_s` seconds until `over`."""
     waited_s = 0.0
     while not over.wait(after_s):

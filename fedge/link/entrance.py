@@ -78,7 +78,7 @@ class Entrance:
         """Leaves that a certificate may represent."""
         return [self._leaf_of[name]] if name in self._leaf_of else list(self._over[name])
 
-    def leaf_said(self, name: str, hello: Packet, context: grpc.ServicerContext) -> int | None:
+    def leaf_of_hello(self, name: str, hello: Packet, context: grpc.ServicerContext) -> int | None:
         """Leaf of a stream; None if a server over leaves asks for the list of leaves."""
         if name in self._leaf_of:
             return self._leaf_of[name]

@@ -366,7 +366,7 @@ class LeafGate:
     def _attach(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Serve a leaf server for the lifetime of its stream."""
         name, hello = self._entrance.admitted(chunks, context)
-        leaf = self._entrance.leaf_said(name, hello, context)
+        leaf = self._entrance.leaf_of_hello(name, hello, context)
         if leaf is None:
             facts = {**self._welcome.facts, BELOW: self._entrance.below(name)}
             yield from chunks_of(replace(self._welcome, facts=facts))

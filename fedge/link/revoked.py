@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedge.config.registers.option import ConfigError
-from fedge.link.usable import content_of, stamp_of, told
+from fedge.link.usable import content_of, fault_and_step, stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -100,4 +100,4 @@ class Revoked:
 
 def _refused(file: Path, fault: Exception) -> ConfigError:
     """Error for an unusable list."""
-    return ConfigError(f"{file} must be a revocation list, but: {told(fault, 'copy it again')}")
+    return ConfigError(f"{file} must be a revocation list, but: {fault_and_step(fault, 'copy it again')}")

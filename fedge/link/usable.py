@@ -61,7 +61,7 @@ def fault_of(error: Exception) -> str:
     return printable(words[:_LONGEST])
 
 
-def told(error: Exception, otherwise: str) -> str:
+def fault_and_step(error: Exception, otherwise: str) -> str:
     """Fault of a file, and the next step: fix its permissions, or `otherwise` for a damaged file."""
     if not isinstance(error, PermissionError):
         return f"{fault_of(error)}; {otherwise}"
@@ -81,7 +81,9 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
             _ = one.subject, one.issuer, one.not_valid_before_utc, one.not_valid_after_utc, one.extensions
         return found
     except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path} must be a certificate, but: {told(error, 'copy it again')}") from error
+        raise ConfigError(
+            f"{path} must be a certificate, but: {fault_and_step(error, 'copy it again')}"
+        ) from error
 
 
 def read_certificate(path: Path) -> x509.Certificate:
@@ -116,7 +118,7 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"{certificate}, {key.name} and {authority.name} must be a certificate, its key and its "
-            f"authority, but: {told(error, 'create them again with fedge certs')}"
+            f"authority, but: {fault_and_step(error, 'create them again with fedge certs')}"
         ) from error
     if not any(_is_issued_by(one, root) for one in chain for root in roots):
         raise ConfigError(
@@ -137,7 +139,7 @@ def refuse_unusable_node_key(path: Path) -> None:
         key = load_ssh_private_key(content_of(path), None)
     except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"{path} must be a private key of a node, but: {told(error, 'copy it again')}"
+            f"{path} must be a private key of a node, but: {fault_and_step(error, 'copy it again')}"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{path} must be an elliptic curve key, but is not; create it with fedge certs")
@@ -171,7 +173,9 @@ def _refuse_missing(path: Path) -> None:
             f"{path} must exist for TLS, but does not; fedge certs creates one for trials"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{path} must be readable, but: {told(error, 'copy it again')}") from error
+        raise ConfigError(
+            f"{path} must be readable, but: {fault_and_step(error, 'copy it again')}"
+        ) from error
 
 
 def _refuse_outside_its_time(path: Path, found: Sequence[x509.Certificate]) -> None:

@@ -78,7 +78,7 @@ def library_at(path: Path) -> Library:
     """A library at another path, e.g. one built with sanitizers; see `open_library`."""
     if not path.is_file():
         raise UnavailableError(f"it is not built; {_to_build_it()}")
-    _refuse_what_was_not_built(path)
+    _refuse_untrusted_library(path)
     try:
         calls = ctypes.CDLL(str(path))
         _declare(calls)
@@ -100,7 +100,7 @@ def _to_build_it() -> str:
     return "run python -m fedge.native.build"
 
 
-def _refuse_what_was_not_built(path: Path) -> None:
+def _refuse_untrusted_library(path: Path) -> None:
     """Raise UnavailableError for a file that others can change, or that has changed since it was built.
 
     Loading the file executes it: a truncated one crashes Python, and another account's may do anything.

@@ -215,8 +215,8 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     try:
         with torch.inference_mode(False), torch.enable_grad():  # the first call may be an evaluation
             generator = torch.Generator().manual_seed(0)
-            numbers = _made_up(model, generator)
-            x = _made_up_windows(plan, generator)
+            numbers = _random_entries(model, generator)
+            x = _generated_windows(plan, generator)
             classes, gradients, running = _stepped_by_pytorch(model, numbers, x, plan.buffers)
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
@@ -245,7 +245,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
         _require_close(f"buffer {name}", buffers[part], entry)
 
 
-def _made_up_windows(plan: Plan, generator: torch.Generator) -> Tensor:
+def _generated_windows(plan: Plan, generator: torch.Generator) -> Tensor:
     """Windows for the comparison."""
     shape = (_CHECK_WINDOWS, *plan.inputs)
     if plan.tokens:
@@ -253,7 +253,7 @@ def _made_up_windows(plan: Plan, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator)
 
 
-def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
+def _random_entries(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
     """Random entries with which no layer is dead, and no two numbers are equal."""
     numbers = {}
     for name, entry in [*model.named_parameters(), *model.named_buffers()]:

@@ -122,7 +122,7 @@ def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
             message has a new process.
     """
     rows = [tuple(numbers[at : at + _WIDTH]) for at in range(0, len(numbers), _WIDTH)]
-    if not 0 < len(rows) <= _MOST or not all(map(_is_row, rows)) or not _is_whole(worker, _LARGEST):
+    if not 0 < len(rows) <= _MOST or not all(map(_is_row, rows)) or not _is_whole_number(worker, _LARGEST):
         return []
     machine = machine_number(int(worker))
     return [
@@ -140,14 +140,14 @@ def _is_row(row: tuple[float, ...]) -> bool:
         return False
     place, pid, rss_mib, *counts = row
     return (
-        _is_whole(place, len(_ROLES))
-        and _is_whole(pid, 2**31)
+        _is_whole_number(place, len(_ROLES))
+        and _is_whole_number(pid, 2**31)
         and 0 <= rss_mib < _LARGEST
-        and all(count == -1 or _is_whole(count, _LARGEST) for count in counts)
+        and all(count == -1 or _is_whole_number(count, _LARGEST) for count in counts)
     )
 
 
-def _is_whole(number: float, below: float) -> bool:
+def _is_whole_number(number: float, below: float) -> bool:
     """Whether a number is whole, at least 0, and below a limit."""
     return 0 <= number < below and float(number).is_integer()
 

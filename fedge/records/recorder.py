@@ -306,7 +306,7 @@ class Recorder:
             with self._explained(models_file(name)):
                 self._kept[models_file(name)] = running_digest(path).hexdigest()
 
-    def go_on_with_models(self, kept: Mapping[str, str]) -> None:
+    def drop_later_models(self, kept: Mapping[str, str]) -> None:
         """Remove models kept beside the final ones that the checkpoint does not list, or that are damaged.
 
         Later rounds are repeated, and write their models again.

@@ -66,20 +66,20 @@ def runs_in(folder: Path) -> list[Path]:
     """
     if not is_sweep(folder):
         return [folder]
-    found = sorted(_begun(folder))
+    found = sorted(_begun_runs(folder))
     if not found:
         raise ConfigError(f"the sweep must have a run that has begun, but {folder} has none; start it again")
     return found
 
 
-def _begun(folder: Path) -> list[Path]:
+def _begun_runs(folder: Path) -> list[Path]:
     """Folders of a sweep's runs that have begun, without the link to the newest."""
     return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
 
 
 def _listed_sweep(folder: Path) -> Listed:
     """Line of a sweep: number of its runs by status, and the newest start."""
-    runs = [line_of_run(run) for run in _begun(folder)]
+    runs = [line_of_run(run) for run in _begun_runs(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)

@@ -129,8 +129,8 @@ class Announcer:
             f"partition {client} is left out of the statistics for scaling (data.normalize): {why}"
             for client, why in facts.left_out.items()
         )
-        self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
-        self._say_that_classes_differ(class_gap(held))
+        self._print_undetectable_groups(known_per_leaf(sizes, config.partition.unseen_clients))
+        self._warn_of_class_shares(class_gap(held))
         if dealt.scenario:
             self._console.say(dealt.scenario.line())
         notes = [_SYNTHETIC] if source.synthetic else []
@@ -242,7 +242,7 @@ class Announcer:
         logger.warning(line)
         self._account = account
 
-    def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
+    def _print_undetectable_groups(self, sizes: Sequence[int]) -> None:
         """Print the groups too small to detect with leaves of these sizes, if clustering tests deals."""
         config, cluster = self._plan.config, self._plan.config.cluster
         of = config.hierarchy.leaves_said
@@ -252,7 +252,7 @@ class Announcer:
         if line is not None:
             self._note([line])
 
-    def _say_that_classes_differ(self, gap: float) -> None:
+    def _warn_of_class_shares(self, gap: float) -> None:
         """Print a warning if class shares differ much between leaves, and clustering tests deals."""
         if self._plan.config.cluster.deals and gap > _MUCH_OF_A_LEAF:
             self._note([

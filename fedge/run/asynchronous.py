@@ -137,7 +137,7 @@ class AsynchronousSteps(Steps):
         procedure = self._procedure(clients, dealt, who, shape)
         self._running, self._kept = (procedure, who), self._kept_models()
         done = self._global_round = self._begin(procedure)
-        self._say(who)
+        self._print_settings(who)
         leaves = [who.devices_of(leaf) for leaf in range(who.leaves)]
         self._console.begin(leaves, 1, done)
         self._console.watch(lambda: moment(procedure).words())
@@ -147,7 +147,7 @@ class AsynchronousSteps(Steps):
             callbacks.begin_round(done + 1)
         procedure.go_on(last)
         sweep_memories(self._memories, procedure, is_over=True)
-        self._say_limits(procedure)
+        self._print_limits(procedure)
         if (remark := nothing_made(procedure)) is not None:
             self._announcer.note(remark)
         assert isinstance(self._recorder, DeviceRecorder)
@@ -279,7 +279,7 @@ class AsynchronousSteps(Steps):
         labels = None if groups is None else groups.labels.tolist()
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
 
-    def _say(self, who: Population) -> None:
+    def _print_settings(self, who: Population) -> None:
         """Print the clock's settings, and note facts that rules learn about clients besides models."""
         config = self._plan.config
         for register, name in self._rules():
@@ -293,7 +293,7 @@ class AsynchronousSteps(Steps):
             + ("" if self._expected is None else f"; jobs: about {self._expected}")
         )
 
-    def _say_limits(self, procedure: Procedure) -> None:
+    def _print_limits(self, procedure: Procedure) -> None:
         """Print and record how this process spent its real time, and note whether a server fell behind."""
         if not self._spent:
             return

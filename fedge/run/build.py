@@ -54,7 +54,7 @@ from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.run.preparation.common_test import parts_of_clients, parts_of_file
-from fedge.run.preparation.groupings import compares_what_stays
+from fedge.run.preparation.groupings import unaffected_signal_note
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
@@ -149,7 +149,7 @@ def build_strategy(
     branches = servers_over(config, leaves, own_layers)
     uplink = uplink_of_servers(config.uplink, trainable)
     if uplink is not None and len(branches) > 1:  # a single server has no cloud above it
-        _let_send(branches, uplink, plan.seed)
+        _set_uplinks(branches, uplink, plan.seed)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud_at = partial(_cloud_at, plan, shape, state, trainable, variances, truth)
     inner = {
@@ -358,7 +358,7 @@ def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: 
     form = plan.form
     if form is None or form.plain or leaf_part_of(plan.config.train).combines():  # a leaf may create them
         return []
-    notes = [compares_what_stays(plan.config, state, names, clients, form.entries)]
+    notes = [unaffected_signal_note(plan.config, state, names, clients, form.entries)]
     if form.own:
         named = ", ".join(form.own[:2]) + ", …" * (len(form.own) > 2)
         instead = (
@@ -405,11 +405,11 @@ def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, even: int) -> No
         )
 
 
-def _let_send(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:
+def _set_uplinks(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:
     """Compress the uplink of servers and of all servers below them."""
     for server in servers:
         server.sending = Sending(uplink, seed, server.path, server.model)
-        _let_send(server.below, uplink, seed)
+        _set_uplinks(server.below, uplink, seed)
 
 
 def round_contexts(plan: RunPlan) -> Callable[[int, int], RoundContext]:

@@ -51,7 +51,7 @@ from fedge.run.preparation.prepare import Deal, Prepared, deal_data
 from fedge.run.preparation.resume import Resumption
 from fedge.run.preparation.starts import refuse_start_that_owners_do_not_have
 from fedge.run.served import card_of, with_served
-from fedge.run.snapshot import Snapshots, go_on
+from fedge.run.snapshot import Snapshots, restore_run
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES
@@ -219,7 +219,7 @@ class Steps:
     def _kept_models(self) -> KeptModels:
         """Selection of the rounds whose models are kept."""
         config, found = self._plan.config, self._opened.resumption
-        self._recorder.go_on_with_models({} if found is None else found.kept)
+        self._recorder.drop_later_models({} if found is None else found.kept)
         return KeptModels(config.checkpoint, self._plan.folder, task_of(config.train).scores[0])
 
     def _write_models(self, name: str = "") -> None:
@@ -379,7 +379,7 @@ class Steps:
             self._snapshots.after(0, list)
             plan.behind.finish()  # the leaves are about to get their first models
             return 0
-        lines = go_on(found.checkpoint, strategy, remarks)
+        lines = restore_run(found.checkpoint, strategy, remarks)
         if memories is not None:
             memories.begin(strategy.kept_memories())
         with odd_content(found.checkpoint.folder, IN_USE):

@@ -115,7 +115,7 @@ class Snapshots:
         prune(parent, self._config.keep)
 
 
-def go_on(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks) -> list[str]:
+def restore_run(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks) -> list[str]:
     """Restore a run from a checkpoint; returns the lines of its final table at the time."""
     with odd_content(checkpoint.folder, IN_USE):
         states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}

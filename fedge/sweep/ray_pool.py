@@ -104,9 +104,9 @@ class RayPool:
             done, _ = self._ray.wait(list(self._running), timeout=_LOOK_S)
             for ref in done:
                 standing, began_s = self._running.pop(ref)
-                yield ended_as(standing, self._said(ref), time.monotonic() - began_s)
+                yield ended_as(standing, self._failure_reason(ref), time.monotonic() - began_s)
 
-    def _said(self, ref: Any) -> str:
+    def _failure_reason(self, ref: Any) -> str:
         """Reason why a task's run did not start or end; empty if the run folder has it."""
         try:
             code, words = self._ray.get(ref)

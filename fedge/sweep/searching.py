@@ -51,7 +51,7 @@ def kept_draws(search: Search) -> list[Drawn]:
             f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "
             f"{error}; give the sweep another name, or remove its folder"
         ) from error
-    now = _said(search)
+    now = _fixed_parts(search)
     for key, value in now.items():
         if before.get(key) != value:
             raise ConfigError(
@@ -61,7 +61,7 @@ def kept_draws(search: Search) -> list[Drawn]:
     return trials[: search.trials]
 
 
-def _said(search: Search) -> dict[str, Any]:
+def _fixed_parts(search: Search) -> dict[str, Any]:
     """Parts of [search] that must not change between commands; the number of trials may change."""
     space = {key: asdict(values) for key, values in search.space.items()}
     said = {
@@ -120,7 +120,7 @@ def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
     trials = [{"options": trial.options, "floors": trial.floors} for trial in drawn]
     try:
         search.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(search.folder / DRAWS, {"search": _said(search), "trials": trials}, indent=1)
+        write_whole(search.folder / DRAWS, {"search": _fixed_parts(search), "trials": trials}, indent=1)
     except OSError as error:
         raise ConfigError(
             f"{short(search.folder)} must be writable: {error}; free disk space and repeat"

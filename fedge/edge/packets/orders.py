@@ -3,8 +3,8 @@
 If clients own their windows, the cloud first asks for descriptions (`TELL`). The cloud sends the state from
 which a leaf round starts: the leaf's model, its control variate c_j and the one for its clients, and its
 strategy's state. The answer contains the same after the round. Clients' models and their control variates c_i
-stay at the leaf server. If the cloud groups leaves by updates, it also gets a summary of each client's update
-(`fedge.clustering.likeness.sketch`); and always the numbers for its tables.
+stay at the leaf server. The cloud also gets the numbers for its tables and, if it groups leaves by updates, a
+summary of each client's update (`fedge.clustering.likeness.sketch`).
 
 A region in its own process, with all leaf servers below it, gets one order for all its rounds in a round of
 its parent: its model and the leaves' states are sent once, and its model (or its leaves') and their states
@@ -130,7 +130,7 @@ def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
     return {f"{leaf}/{name}": state for name, state in states.items() if name != "told"}
 
 
-def with_told(states: Mapping[str, State]) -> dict[str, State]:
+def with_own_control(states: Mapping[str, State]) -> dict[str, State]:
     """States of a leaf whose clients get its control, with nothing from servers above."""
     own = {name: state for name, state in states.items() if name != "told"}
     return {**own, "told": own["control"]} if "control" in own else own

@@ -132,7 +132,7 @@ def serve_leaf(options: argparse.Namespace) -> int:
 
     def serve_run() -> bool:
         link.serve(host, options.wait or FOR_EVER_S, host.most_bytes, host.keep)
-        print(host.end_said, flush=True)
+        print(host.end_description, flush=True)
         return bool(host.refused)
 
     def close() -> None:

@@ -78,9 +78,11 @@ class Subtree:
         return any(host.refused for host in self._hosts)
 
     @property
-    def end_said(self) -> str:
+    def end_description(self) -> str:
         """Description of how the newest run ended."""
-        return next((host.end_said for host in self._hosts if host.refused), self._hosts[0].end_said)
+        return next(
+            (host.end_description for host in self._hosts if host.refused), self._hosts[0].end_description
+        )
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Wait until all leaves have ended, one has failed, or `leave_s` seconds after the first has ended.
@@ -116,7 +118,7 @@ def serve_subtree(options: argparse.Namespace) -> int:
         print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
         subtree = subtree_of(folder, leaves, options)
         subtree.serve(lost_s)
-        print(subtree.end_said, flush=True)
+        print(subtree.end_description, flush=True)
         if not options.once:
             below = Below(options.cloud, options.certs, path, say)
         return subtree.is_refused

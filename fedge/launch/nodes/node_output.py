@@ -69,7 +69,7 @@ class NodeOutput:
             if not said:
                 os.close(reading)
                 del self._pipes[reading]
-                self._tell()
+                self._report_dropped()
                 continue
             pipe, room = self._pipes[reading], self._room()
             let = said[: min(room, pipe.room)]
@@ -85,7 +85,7 @@ class NodeOutput:
             self._began, self._hour = time.monotonic(), AN_HOUR
         return self._hour
 
-    def _tell(self) -> None:
+    def _report_dropped(self) -> None:
         """Print the number of bytes dropped, each time it has doubled."""
         if self._dropped >= max(1, 2 * self._said):
             self._said = self._dropped

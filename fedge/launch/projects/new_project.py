@@ -146,7 +146,7 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
             f"the project's folder must be new or empty, but {folder} is not; choose another name"
         )
     module = re.sub(r"[.-]", "_", name.lower())
-    _refuse_module_that_is_there(name, module)
+    _refuse_taken_module(name, module)
     written = []
     with nullcontext() if folder.is_dir() else removed_on_failure(folder):
         for path, text in _files(name, module, method).items():
@@ -163,7 +163,7 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
     return written
 
 
-def _refuse_module_that_is_there(name: str, module: str) -> None:
+def _refuse_taken_module(name: str, module: str) -> None:
     """Raise ConfigError for a module name that is a keyword or the name of an existing module."""
     known = keyword.iskeyword(module) or module in {*sys.stdlib_module_names, "tests", "runs"}
     if not known:

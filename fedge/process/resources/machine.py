@@ -101,7 +101,7 @@ def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float 
             limit, used = _number(folder / limit_name), _number(folder / used_name)
             if limit is not None and limit < _NO_LIMIT:
                 most.append(limit / _MIB)
-                left.append(max(0, limit - max(0, (used or 0) - _given_back(folder))) / _MIB)
+                left.append(max(0, limit - max(0, (used or 0) - _reclaimable(folder))) / _MIB)
     return min(cores, default=None), min(most, default=None), min(left, default=None)
 
 
@@ -125,7 +125,7 @@ def _words(path: Path) -> tuple[str, str] | None:
     return None
 
 
-def _given_back(folder: Path) -> int:
+def _reclaimable(folder: Path) -> int:
     """Bytes of file pages in a cgroup and its descendants, which the kernel can free; 0 if unknown."""
     found: dict[str, str] = {}
     with suppress(OSError, ValueError):

@@ -139,7 +139,7 @@ def comparison_metrics(scores: Sequence[Score], least_loss: float = 0.0) -> dict
         scores: the task's scores; the first is the main one.
         least_loss: lower bound of the loss.
     """
-    found = {**_always(scores, least_loss), **_where_known(scores)}
+    found = {**_always(scores, least_loss), **_optional_metrics(scores)}
     summary = (
         f"mean test {scores[0].said}",
         f"worst client's test {scores[0].said}",
@@ -177,7 +177,7 @@ def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
     return {name: replace(metric, always=True) for name, metric in found.items()}
 
 
-def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
+def _optional_metrics(scores: Sequence[Score]) -> dict[str, Metric]:
     """Metrics omitted if no run has them."""
     first, *further = scores
     said, name = first.said, first.name

@@ -23,7 +23,7 @@ def examples_of(
         train: options of the run's training, whose task accepts generated y.
     """
     if windows is None:
-        return _made_up_x(shape), _made_up_y(shape, train)
+        return _generated_x(shape), _generated_y(shape, train)
     at = np.linspace(0, len(windows.y) - 1, EXAMPLES).astype(np.int64)
     x, y = np.array(windows.x[at]), np.array(windows.y[at])
     if shape.tokens:
@@ -33,7 +33,7 @@ def examples_of(
     return ((x - x.mean()) / spread).astype(np.float32), y
 
 
-def _made_up_x(shape: DataShape) -> np.ndarray:
+def _generated_x(shape: DataShape) -> np.ndarray:
     """x (10, …): standard normal noise, or token 0."""
     size = (EXAMPLES, *shape.input_shape)
     if shape.tokens:
@@ -41,7 +41,7 @@ def _made_up_x(shape: DataShape) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(size).astype(np.float32)
 
 
-def _made_up_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
+def _generated_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
     """y (10, …), the first that the task accepts: its targets may be counts, or numbers above 0."""
     size = (EXAMPLES, *shape.y_shape)
     numbers = np.arange(np.prod(size)).reshape(size)
@@ -50,10 +50,10 @@ def _made_up_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
     of_numbers = [even * 2 - 1, even, numbers % 3, numbers % 2, 1 - even, numbers % 3 + 1]
     kinds = by_class if shape.y_dtype == "int64" else [each.astype(np.float32) for each in of_numbers]
     task = task_of(train)
-    return next((y for y in kinds if _takes(task, y, shape.classes)), kinds[0])
+    return next((y for y in kinds if _accepts(task, y, shape.classes)), kinds[0])
 
 
-def _takes(task: Task, y: np.ndarray, outputs: int) -> bool:
+def _accepts(task: Task, y: np.ndarray, outputs: int) -> bool:
     """Whether a task accepts targets (10, …)."""
     try:
         task.refuse(y, outputs)

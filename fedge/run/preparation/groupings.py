@@ -64,7 +64,7 @@ def refuse_grouping_that_fails(
     """
     cluster = config.cluster
     for weights in _children(config, clients):
-        made = _Made(config, state, tuple(names), weights, classes)
+        made = _Generated(config, state, tuple(names), weights, classes)
         with suppress(NotComparable):
             if GROUPINGS.is_own(cluster.method):
                 _try_part(config, made)
@@ -72,7 +72,7 @@ def refuse_grouping_that_fails(
                 similarity_of(cluster.signal, made.answered(made.evidence(1)), cluster.arguments("signal"))
 
 
-def compares_what_stays(
+def unaffected_signal_note(
     config: Config, state: State, names: Sequence[str], clients: Sequence[int], sent: Collection[str]
 ) -> str:
     """Note on a signal that depends on nothing sent by clients, so that it never changes; else empty.
@@ -98,7 +98,7 @@ def compares_what_stays(
             if len(children) < 2:
                 continue
             each = children if own else children[:2]  # Fedge's signals compare each pair separately
-            made = _Made(config, state, tuple(names), each, _CLASSES, {*state} - {*kept})
+            made = _Generated(config, state, tuple(names), each, _CLASSES, {*state} - {*kept})
             if _is_unmoved(config, made) and not _is_unmoved(config, replace(made, moving=None)):
                 named = ", ".join(kept[:2]) + ", …" * (len(kept) > 2)
                 return (
@@ -109,7 +109,7 @@ def compares_what_stays(
     return ""
 
 
-def _is_unmoved(config: Config, made: "_Made") -> bool:
+def _is_unmoved(config: Config, made: "_Generated") -> bool:
     """Whether the signal has the same result for two rounds' models."""
     arguments = config.cluster.arguments("signal")
     first, second = (similarity_of(config.cluster.signal, made.evidence(turn), arguments) for turn in (1, 2))
@@ -126,7 +126,7 @@ def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
     return [[max(1, sum(clients) // count)] * count for count in sorted(counts) if count]
 
 
-def _try_part(config: Config, made: "_Made") -> None:
+def _try_part(config: Config, made: "_Generated") -> None:
     """Group in two steps; a class is tried again with a new object in between, as after a restart.
 
     Raises:
@@ -137,14 +137,14 @@ def _try_part(config: Config, made: "_Made") -> None:
         _two_steps(config, made)
         return
     found = asked_twice(GROUPINGS, name, lambda: _two_steps(config, made))
-    if not alike(found, _two_steps(config, made, made_anew=True)):
+    if not alike(found, _two_steps(config, made, with_new_object=True)):
         raise ConfigError(
             f"cluster.method {name} must keep its state in cloud.memory, but keeps some in its object, which "
             f"is lost when a run is resumed, so that groups then differ; move it there"
         )
 
 
-def _two_steps(config: Config, made: "_Made", made_anew: bool = False) -> list[tuple[Any, Memory]]:
+def _two_steps(config: Config, made: "_Generated", with_new_object: bool = False) -> list[tuple[Any, Memory]]:
     """Groupings and memories of two rounds, the second with the labels and the memory of the first."""
     cluster = config.cluster
     method, labels = method_named(cluster), None
@@ -152,7 +152,7 @@ def _two_steps(config: Config, made: "_Made", made_anew: bool = False) -> list[t
     kept: Mapping[str, Any] = {}
     steps = []
     for global_round in (1, 2):
-        method = method_named(cluster) if made_anew else method
+        method = method_named(cluster) if with_new_object else method
         seen = replace(made.evidence(global_round), before=labels, kept=kept, memory=memory)
         if method.ask is not None:
             seen = made.answered(seen, _asked(cluster.method, method.ask(seen), len(made.clients)))
@@ -188,7 +188,7 @@ def _asked(name: str, asked: Any, children: int) -> set[str]:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Generated:
     """Generated evidence for servers of a tier.
 
     Attributes:

@@ -117,10 +117,10 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         config.scenario, config.arguments("scenario"), "groups", "channels", "classes", "rng"
     )
     TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
-    _refuse_arguments_of_what_takes_none(config)
+    _refuse_data_arguments(config)
     _refuse_score_without_shares(config)
     _refuse_callbacks_that_cannot_be(config)
-    _refuse_kernel_that_is_not_there(config)
+    _refuse_missing_kernel(config)
     _refuse_clients_that_cannot_be_chosen(config)
     _refuse_steps_that_cannot_be(config)
     if config.uplink.is_on:
@@ -257,7 +257,7 @@ def _models_to_combine(config: Config) -> tuple[int, int]:
     return hierarchy.fewest_and_tier(hierarchy.tiers_said(config.cloud.rule_tiers, "cloud.rule-tiers"))
 
 
-def _refuse_kernel_that_is_not_there(config: Config) -> None:
+def _refuse_missing_kernel(config: Config) -> None:
     """Raise ConfigError if the native step is requested but unavailable on this machine."""
     if config.train.kernel != "native":
         return
@@ -317,7 +317,7 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     try_duration(devices.duration, duration)
 
 
-def _refuse_arguments_of_what_takes_none(config: Config) -> None:
+def _refuse_data_arguments(config: Config) -> None:
     """Raise ConfigError for `data.path-args` of a data set that takes none."""
     data = config.data
     if data.path_args and data.path in ("auto", "synthetic"):

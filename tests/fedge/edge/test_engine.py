@@ -7,7 +7,7 @@ import pytest
 from leaf_servers import Quiet, in_threads
 
 from fedge.edge import engine as edge_engine
-from fedge.edge.engine import EdgeEngine, kernels_told
+from fedge.edge.engine import EdgeEngine, reported_kernels
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
 from fedge.link.certificates import CertificateRequest, make_certificates
@@ -64,8 +64,8 @@ def test_a_leaf_server_that_does_not_come_is_missed(gate, tmp_path):
     ids=str,
 )  # fmt: skip
 def test_kernels_of_a_leaf_server(facts, kernels):
-    assert kernels_told(Packet(HELLO, facts)) == kernels
-    assert kernels_told(None) is None
+    assert reported_kernels(Packet(HELLO, facts)) == kernels
+    assert reported_kernels(None) is None
 
 
 # --- the end of a run: whatever a leaf server answers, it has ended -------------------------------------
