@@ -43,7 +43,7 @@ def content_of(path: Path) -> bytes:
 
     Raises:
         ValueError: the path is something else, or the file is too long.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         found = os.fstat(file.fileno())

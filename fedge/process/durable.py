@@ -83,7 +83,7 @@ def write_output(path: Path, content: bytes) -> None:
     """Write a file named by the user: atomically, or directly into a device or a pipe.
 
     Raises:
-        OSError: it cannot be written; an existing file is unchanged.
+        OSError: the file cannot be written; an existing one is unchanged.
     """
     with output_file(path) as temporary:
         write_new(temporary, content)
@@ -97,7 +97,7 @@ def output_file(path: Path) -> Iterator[Path]:
     device, a pipe or an open file, the content is copied: /dev/null and /dev/stdout must not be replaced.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if _is_open_elsewhere(path):
         with tempfile.TemporaryDirectory(prefix="fedge-output-") as folder:

@@ -31,7 +31,7 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def code_folders_of(folder: Path) -> list[str]:
-    """Folders on this machine in which a run looked for custom code."""
+    """Folders on this machine that a run searched for custom code."""
     folders = _read(folder).get("code")
     return [str(path) for path in folders] if isinstance(folders, list) else []
 

@@ -22,7 +22,7 @@ class Listed:
 
     Attributes:
         rounds: done and planned, e.g. "30/30".
-        said: name of the score by which its models are compared.
+        said: name of the score by which models are compared.
         score: mean test score of the served models over clients in the newest round.
         worst: test score of the worst client.
         unseen: mean over unseen clients.

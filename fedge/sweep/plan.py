@@ -125,8 +125,8 @@ class Sweep:
         path: path of the file.
         name: name of the sweep.
         folder: folder of its runs and comparison.
-        axes: in the order of the file; the entries of the first are compared.
-        seeds: in the order of the file.
+        axes: axes, in the order of the file; the entries of the first are compared.
+        seeds: seeds, in the order of the file.
         runs: all with the first seed, then all with the second, …, for an early first comparison.
         keep_checkpoints: whether completed runs keep checkpoints, needed to raise their number of rounds.
         notes: options of named files that the sweep file overrides, one line each.

@@ -45,8 +45,8 @@ class StudyPlan:
         folder: folder of its runs.
         axes: axis → its entries, in the order of the file; the first axis is compared, with its first entry
             as the reference.
-        seeds: in the order of the file.
-        runs: in the order of the plan.
+        seeds: seeds, in the order of the file.
+        runs: runs, in the order of the plan.
     """
 
     name: str

@@ -83,7 +83,7 @@ class Table:
     Attributes:
         path: path below the run folder; ``*`` stands for a number.
         about: meaning of a row.
-        columns: in the order of the file.
+        columns: columns, in the order of the file.
         always: whether every version of Fedge writes it.
         optional: whether a run can resume without it, because it has no results.
     """

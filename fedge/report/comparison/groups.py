@@ -22,7 +22,7 @@ class Group:
 
     Attributes:
         label: common part of their names, or A, B, …
-        runs: in order of seeds, one per seed.
+        runs: runs in order of seeds, one per seed.
         settings: settings common to all, by name: options, data, clients per leaf.
     """
 

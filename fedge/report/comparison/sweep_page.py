@@ -28,7 +28,7 @@ class Comparison:
     Attributes:
         title: names of its entries; empty for a sweep with one axis.
         point: axis → entry, by name.
-        groups: in the order of the file; the first is the reference.
+        groups: groups in the order of the file; the first is the reference.
         rows: their final numbers.
     """
 

@@ -94,7 +94,7 @@ def stacked_over_rounds(
     """Stacked quantities over rounds, as steps.
 
     Args:
-        rounds: in ascending order, at least one.
+        rounds: round numbers in ascending order, at least one.
         parts: (label, (rounds,) float64, colour), from the bottom to the top.
         what: label of the y axis.
     """
