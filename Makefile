@@ -1,25 +1,25 @@
-# Two commands: `make run` and `make test`. Both set up .venv first, when constraints.txt or pyproject.toml changed:
-# `make run` with what a run needs, `make test` with all that tests need. TORCH=cpu takes PyTorch without CUDA.
-# `make quick` is `make test` without whole runs, for while one works.
+# Two commands: `make run` and `make test`. If constraints.txt or pyproject.toml has changed, both first set up .venv,
+# `make run` with the packages of a run, `make test` with all packages of the tests. TORCH=cpu: PyTorch without CUDA.
+# `make quick` is `make test` without whole runs, for use during development.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := build/peers
-# what tests need is enough for a run
+# an environment for tests also suffices for a run
 RUNS := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-run)
 
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 export NO_MKDOCS_2_WARNING := 1
-# Python keeps what it compiles, in .venv and not beside the sources, even where it is told to keep nothing: a test that
-# starts a process would compile PyTorch anew, 3 s of CPU each time
+# Python caches bytecode in .venv, not beside the sources, even if PYTHONDONTWRITEBYTECODE is set: otherwise each process
+# that a test starts would compile PyTorch again, 3 s of CPU
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
-# window files of the two data sets, for `make results`; `fedge datasets download motionsense` and `prepare
-# motionsense` make the first
+# window files of the two data sets for `make results`; `fedge datasets download motionsense` and `prepare motionsense`
+# make the first
 MOTIONSENSE ?= data/motionsense.npz
 HHAR ?= data/hhar-9users.npz
 MNIST ?= data/mnist.npz
@@ -34,11 +34,11 @@ CIFAR10 ?= data/cifar10.npz
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
 
-# tests side by side: each process imports torch once, and takes over what another has not begun. Whole runs wait now and
-# then, so they take two processes more than there are cores (tests/conftest.py)
+# tests in parallel: each process imports torch once, and takes over tests that another has not started. Whole runs are
+# idle at times, so they get two processes more than there are cores (tests/conftest.py)
 SIDE_BY_SIDE := --dist worksteal
 
-# the checks take a core that tests, which wait now and then, leave free
+# the checks use the time in which tests are idle
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 check types tests
 
@@ -47,15 +47,16 @@ ten-by-ten: $(STAMP)
 	test -f data/cifar10.npz || $(BIN)/python -m studies.protocols.prepare $(PICTURES) data/cifar10.npz
 	$(BIN)/fedge sweep studies/protocols/ten-by-ten.toml
 
-# a table of a paper, studies/tables/NAME, cut or with SETTINGS=as-published, and its section of docs/tables-of-papers.md, also where
-# runs diverged (then the command fails after it); the same command goes on after a stop. MNIST and PICTURES, CIFAR-10, with a split of their own
+# a table of a paper, studies/tables/NAME, cut or with SETTINGS=as-published, and its section of docs/tables-of-papers.md;
+# if runs diverged, the section is still written, and the command fails. Repeat the command to resume after a stop. MNIST
+# and PICTURES (CIFAR-10) need their own split
 SETTINGS ?= cut
 table-%: $(STAMP)
 	$(BIN)/python -m studies.tables.data studies/tables/$*/$(SETTINGS)*.toml --mnist $(MNIST) --cifar10 $(PICTURES) --hhar $(HHAR)
 	code=0; $(BIN)/fedge sweep studies/tables/$*/$(SETTINGS)*.toml --workers 1 || code=$$?; \
 		$(BIN)/python -m studies.tables.page $* && exit $$code
 
-# a question that no paper answers, likewise
+# the same for a question that no paper answers
 question-%: $(STAMP)
 	$(MAKE) --no-print-directory table-$* SETTINGS=study
 
@@ -84,14 +85,14 @@ tests: $(STAMP)
 	$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 || true
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE)
 
-# what is the second of its kind on Ray, or long: minutes in all
+# tests that repeat another one's case on Ray, and long ones: minutes in total
 extended: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE) -m "extended and not soak"
 
 quick-tests: $(STAMP)
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 $(SIDE_BY_SIDE) -m "not soak and not extended and not whole_runs and not slow" --ignore=tests/runs
 
-# small changes of the code that decides results, and those that no test notices: make mutants NUMBER=200
+# mutation tests: small changes of code that affects results, and those that no test notices: make mutants NUMBER=200
 mutants: $(STAMP)
 	$(BIN)/python -m tools.mutants --number $(or $(NUMBER),50)
 
@@ -101,7 +102,7 @@ bench: $(STAMP)
 bench-full: $(STAMP)
 	$(BIN)/python -m benchmarks.all --full
 
-# Fedge beside other simulators, in an environment of its own (benchmarks/peers); minutes
+# Fedge compared with other simulators, in a separate environment (benchmarks/peers); minutes
 bench-peers: $(PEERS)/.installed
 	$(PEERS)/bin/python -m benchmarks.peers
 
@@ -111,12 +112,12 @@ $(PEERS)/.installed: constraints.txt pyproject.toml $(wildcard fedge/native/src/
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --ignore-requires-python -r benchmarks/peers/requirements-alone.txt
 	touch $@
 
-# deployments with one fault after another, and their table in docs/reliability.md: a quarter of an hour
+# deployments with one fault each, and their table in docs/reliability.md: a quarter of an hour
 faults: $(STAMP)
 	$(BIN)/python -m tools.faults --into docs/reliability.md
 
-# files under deploy/ as the linters of their kinds see them, in an environment of its own; needs the network once. DL3008: the
-# compiler of the image's own Debian release
+# linters for the files of deploy/, in a separate environment; needs the network once. DL3008 is ignored: the compiler is
+# that of the image's Debian release
 LINT := build/lint
 lint-deploy: $(LINT)/.installed
 	$(LINT)/bin/hadolint --ignore DL3008 deploy/Dockerfile
@@ -129,13 +130,13 @@ $(LINT)/.installed: deploy/lint.txt
 	$(LINT)/bin/python -m pip install --quiet -r deploy/lint.txt
 	touch $@
 
-# the image's root file system from the steps of its Dockerfile, without a container daemon, and runs from it as its user;
-# as root, with mmdebstrap, and the network: make image-root INTO=/tmp/fedge-image
+# the image's root file system, built by the steps of its Dockerfile without a container daemon, and runs in it as its
+# user; needs root, mmdebstrap and the network: make image-root INTO=/tmp/fedge-image
 image-root: $(STAMP)
 	$(BIN)/python -m tools.image_root $(INTO) $(IMAGE_ROOT) --run
 
-# known holes in what constraints.txt names; needs the network, and an environment of its own (.audit), or
-# a copy of OSV's database: make audit OSV=all.zip
+# known vulnerabilities of the packages in constraints.txt; uses a separate environment (.audit), and the network or a
+# copy of OSV's database: make audit OSV=all.zip
 audit: $(STAMP)
 	@$(BIN)/python -m tools.audit $(OSV)
 
@@ -147,7 +148,8 @@ hashes: $(STAMP)
 soak: $(STAMP)
 	FEDGE_DAY=$$(($$(date +%s) / 86400)) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s
 
-# all studies and the second half of docs/results.md: 680 runs in some forty minutes on two cores; the same command goes on after a stop
+# all studies and the second half of docs/results.md: 680 runs, about forty minutes on two cores;
+# repeat the command to resume after a stop
 results: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
@@ -156,19 +158,19 @@ results: $(STAMP)
 	$(BIN)/fedge sweep studies/*.toml
 	$(BIN)/python -m studies.page
 
-# a part of studies/draws, by the present method, that anybody can check in a quarter of an hour on two cores; MNIST is
-# what `fedge datasets prepare mnist --users 24 --per-user 250` writes
+# a part of studies/draws, with the present method, for a check in a quarter of an hour on two cores; MNIST is the output
+# of `fedge datasets prepare mnist --users 24 --per-user 250`
 results-quick: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/quick/*.toml
 	$(BIN)/python -m studies.draws_part --studies studies/quick --pages
 
-# methods of clients (Ditto, pFedMe, FedRep) and families of models beside Fedge: 80 runs
+# client methods (Ditto, pFedMe, FedRep) and families of models compared with Fedge: 80 runs
 results-methods: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
 	$(BIN)/fedge sweep studies/methods/*.toml
 
-# what asynchrony buys on a virtual clock: 106 runs, about two hours on two cores
+# gain from asynchrony on a virtual clock: 106 runs, about two hours on two cores
 results-devices: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
@@ -189,7 +191,7 @@ results-depth: $(STAMP)
 	$(BIN)/fedge sweep studies/depth/motionsense.toml
 	$(BIN)/python -m studies.depth_part
 
-# what factors of eight bits cost in accuracy: 30 runs, a quarter of an hour on two cores
+# cost in accuracy of bf16 factors: 30 runs, a quarter of an hour on two cores
 results-precision: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(HHAR) data/study/hhar-long.npz --keep-every 4
@@ -197,19 +199,19 @@ results-precision: $(STAMP)
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/precision/*.toml
 
-# accuracy by the native step and by PyTorch: 20 runs, minutes on two cores
+# accuracy with the native step and with PyTorch: 20 runs, minutes on two cores
 results-kernel: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/kernel/*.toml
 
-# all of them: ten draws of five data sets, and of none planted: 1,090 runs in forty minutes on two cores
+# all draws: ten of each of five data sets, with groups and without: 1,090 runs, forty minutes on two cores
 results-draws: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/draws/*.toml
 	$(BIN)/python -m studies.draws_part
 
-# all rivals, with and without the number of groups, at one shape of studies/PROTOCOL.md: 1,370 runs
+# all rivals, with and without the number of groups, with one setting of studies/PROTOCOL.md: 1,370 runs
 results-rivals: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/rivals/*.toml
 	$(BIN)/python -m studies.draws_part --studies studies/rivals
@@ -237,20 +239,20 @@ levels: $(STAMP) draws-data
 	$(BIN)/python -m benchmarks.grouping.levels data/study/motionsense.npz --shapes 10x2 --deals 200 --seeds 3005 \
 		--planted lone-rotate,lone-labels,lone-gain,half-rotate,half-labels,half-gain
 
-# the table of CLoVE's authors for MNIST in four rotations, as far as it can be had; hours on two cores
+# the table of CLoVE's authors for MNIST in four rotations, as far as it can be repeated; hours on two cores
 feature-skew: $(STAMP)
 	$(BIN)/python -m benchmarks.feature_skew $(IMAGES) --out data/feature-skew.jsonl
 
-# the site, into site/: strict, so a warning, a link or an anchor that leads nowhere ends it
+# the site, into site/: strict, so a warning, or a link or anchor without a target, is an error
 docs: $(STAMP)
 	$(BIN)/python -m mkdocs build
 
-# docs/notebooks, carried out anew and written back with their outputs
+# docs/notebooks, executed and saved with their outputs
 notebooks: $(STAMP)
 	$(BIN)/python -m tools.notebooks
 
-# what goes to a package index, checked; a tag must name the version (CONTRIBUTING.md): the source distribution, a wheel
-# for any system, and one with the native step for all x86-64 Linuxes, where this is one (tools/manylinux.py)
+# files for a package index, checked; a tag must match the version (CONTRIBUTING.md): the source distribution, a wheel for
+# any system, and on x86-64 Linux one with the native step for all such systems (tools/manylinux.py)
 dist: docs
 	$(BIN)/python -m tools.tagged
 	rm -rf dist
@@ -258,11 +260,11 @@ dist: docs
 	$(BIN)/python -m tools.manylinux dist
 	$(BIN)/python -m twine check --strict dist/*
 
-# a fresh environment, the wheel, an empty folder: what somebody does who has never seen Fedge
+# the steps of a new user: a fresh environment, the wheel, an empty folder
 newcomer:
 	PYTHON=$(PYTHON) bash tests/newcomer.sh
 
-# the tests without whole runs on Python 3.10 to 3.13, as far as they are there
+# the tests without whole runs on Python 3.10 to 3.13, those that are installed
 pythons:
 	$(PYTHON) -m tools.pythons
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# A cloud and three leaf servers as one Slurm job of four tasks, on as many nodes as Slurm gives it.
+# A cloud and three leaf servers as one Slurm job of four tasks, on one or more nodes.
 #   fedge certs certs --leaves 3 && sbatch deploy/slurm/leaf-servers.sh -c fedge:fedge
-# Windows of your own, in a file that all nodes see: DATA=windows.npz sbatch …
-# After scancel, --time or the loss of a node it goes on from the last checkpoint:
+# With your own windows, in a file that all nodes can read: DATA=windows.npz sbatch …
+# To resume from the last checkpoint after scancel, --time or the loss of a node:
 #   sbatch deploy/slurm/leaf-servers.sh resume runs/NAME
-# Two jobs at a time: each in a folder of its own, with a PORT of its own.
+# Two jobs at the same time need separate folders and different values of PORT.
 #SBATCH --job-name=fedge-leaves
 #SBATCH --ntasks=4
 #SBATCH --cpus-per-task=4
@@ -19,7 +19,7 @@ LEAVES=$((SLURM_NTASKS - 1))
 
 DATA=${DATA:+$(realpath "$DATA")}
 
-# every task is a step of one node: Slurm gives it cores of its own, and ends it with the job
+# every task is a step on one node: Slurm gives it its own cores, and ends it with the job
 step() { srun --nodes=1 --ntasks=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --exact "$@"; }
 
 if [[ "${1:-}" == resume ]]; then
