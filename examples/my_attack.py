@@ -1,4 +1,4 @@
-"""Malicious clients: they send the opposite of their update (sign flip; Li et al. 2019, RSA)."""
+"""Malicious clients, which send their update with the opposite sign (sign flip; Li et al. 2019, RSA)."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ class SignFlip(Algorithm):
         self.scale = scale
 
     def train(self, client: Client) -> Fit:
-        """Train as FedAvg does; attackers then turn the update of every trainable entry."""
+        """Train as in FedAvg; attackers then reverse the update of every trainable entry."""
         fit = client.fit()
         if client.id not in self.attackers:
             return fit

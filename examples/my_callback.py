@@ -1,4 +1,4 @@
-"""A callback: end the run once the cloud has made the same clusters for some global rounds in a row."""
+"""A callback that ends the run once clusters have been the same for a number of global rounds."""
 
 from fedge.callbacks import Callback, Round
 
@@ -7,16 +7,16 @@ class Settled(Callback):
     """Watch the clusters.
 
     Args:
-        rounds: global rounds in a row with the same clusters after which the run ends.
+        rounds: consecutive global rounds with the same clusters after which the run ends.
     """
 
     def __init__(self, rounds: int = 5) -> None:
         self.rounds = rounds
         self.labels = ""
-        self.since = 0  # what has changed since then comes back when a run goes on
+        self.since = 0  # attributes are restored when a run resumes
 
     def end_round(self, round_: Round) -> str | None:
-        """Compare the clusters with those of the round before; a reason ends the run."""
+        """Compare the clusters with those of the previous round; a returned text ends the run."""
         labels = round_.numbers["cluster_labels"]
         if labels != self.labels:
             self.labels, self.since = labels, round_.global_round

@@ -1,10 +1,10 @@
-"""A model of characters: at each place of a text, which comes next. Data: `data.path="sonnets"`."""
+"""A character model: predicts the next character at each position of a text. Data: `data.path="sonnets"`."""
 
 from torch import Tensor, nn
 
 
 class Gru(nn.Module):
-    """Reads tokens one by one; every state says the next one. `train.task="sequence"`."""
+    """A GRU over tokens, with a prediction of the next token from every state; `train.task="sequence"`."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, width: int = 16, hidden: int = 48):
         """Take pieces of `input_shape` (T,); `train.model-args` has the rest."""

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def newest_first(clients, turn):
-    """Those that were asked longest ago."""
+    """Clients whose last turn is the longest ago."""
     return clients.ids[np.argsort(clients.given_in, kind="stable")][: turn.count]
 
 

@@ -1,4 +1,4 @@
-"""A code of updates that clients upload."""
+"""A compression of clients' updates."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from fedge.compression import Compressor
 
 
 class RandomK(Compressor):
-    """Entries drawn at random, scaled up so that the mean is right (Wangni et al. 2018, with equal odds)."""
+    """A random selection of entries, scaled to be unbiased (Wangni et al. 2018, with equal probabilities)."""
 
     unbiased = True
 
@@ -14,7 +14,7 @@ class RandomK(Compressor):
         self.share = share
 
     def sent(self, update, rng):
-        """Values (n,) that arrive of an update (n,), both float64."""
+        """Received values (n,) of an update (n,), both float64."""
         return np.where(rng.random(update.shape) < self.share, update / self.share, 0.0)
 
     def bits(self, count):

@@ -1,4 +1,4 @@
-"""A data set: a function that returns `hhar.Windows`; here real images, read row by row as if over time."""
+"""A data set: a function that returns `hhar.Windows`; here real images, with rows as time steps."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -9,7 +9,7 @@ from hhar import Windows
 def rows_of_digits(writers: int = 10) -> Windows:
     """1,797 handwritten digits as windows of 8 samples (rows) of 8 channels (columns).
 
-    Who wrote which digit is not known, so the file is cut into `writers` blocks of neighbours.
+    Writers are unknown, so the file is cut into `writers` consecutive blocks.
     """
     digits = load_digits()
     count = len(digits.target)

@@ -1,4 +1,4 @@
-"""A soft family of models at the cloud: two models, of which every leaf is offered its own mixture."""
+"""A soft family of two models at the cloud; every leaf is offered its own mixture of them."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ class Soft(CloudPart):
     """Fuzzy means of the leaves' models.
 
     Args:
-        temperature: of the memberships; a smaller one makes them harder.
+        temperature: of the memberships; smaller is harder.
     """
 
     def __init__(self, temperature: float = 1.0) -> None:

@@ -6,12 +6,12 @@ from fedge.devices import Fleet
 
 
 def damped(model, memory, arrival, step=0.5):
-    """A rule: the older an arrival, the less of it; a model at every arrival."""
+    """A rule: a new model at every arrival, with a smaller step for older updates."""
     return model + step / (1 + arrival.staleness) * arrival.delta
 
 
 def two_kinds(owner, rng, slow=4.0):
-    """A preset: one device in two takes `slow` seconds for a job, the others one."""
+    """A preset: a random half of the devices takes `slow` seconds for a job, the others one second."""
     count = len(owner)
     seconds = np.where(rng.random(count) < 0.5, slow, 1.0)
     nothing, at_once = np.zeros(count), np.full(count, np.inf)
@@ -19,12 +19,12 @@ def two_kinds(owner, rng, slow=4.0):
 
 
 def warming_up(work, slower=0.5):
-    """A duration: a device's first jobs take longer, and no two jobs of it the same."""
+    """A duration: a device's first jobs take longer, with random differences between jobs."""
     return work.usual_s * (1 + slower / work.attempt) * work.rng.uniform(0.9, 1.1)
 
 
 def shifts(devices, seed, hours=8.0):
-    """An availability: every third device is there in each of three shifts."""
+    """An availability: a third of the devices in each of three shifts."""
     shift = round(hours * 3600e6)  # virtual microseconds
 
     def presence(device, now_us):
@@ -35,6 +35,6 @@ def shifts(devices, seed, hours=8.0):
 
 
 def least_lately(there, history, turn):
-    """A selection: of three drawn from those that are there, whose last result took least time."""
+    """A selection: of three randomly drawn idle devices, the one with the fastest last job."""
     drawn = [there.at(turn.below(len(there))) for _ in range(3)]
     return min(drawn, key=lambda device: np.nan_to_num(history.seconds[device]))

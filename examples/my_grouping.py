@@ -1,4 +1,4 @@
-"""A way to group leaves: a function of what the cloud knows. Here bottom-up, cut at the largest gap."""
+"""A grouping method: a function of the cloud's evidence. Here agglomerative, cut at the largest gap."""
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -8,13 +8,13 @@ from fedge.config.sections.cluster import ClusterConfig
 
 
 def needs(_: ClusterConfig) -> frozenset[str]:
-    """Need the models with which the leaves began: their updates are compared."""
+    """Request the leaves' initial models, for the updates."""
     return frozenset({"starts"})
 
 
 @method(needs, compares="directions of updates")
 def largest_gap(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Join leaves by the cosine of their updates; stop before the step that joins the least alike."""
+    """Merge leaves by the cosine of their updates; stop before the largest step in distance."""
     updates = [
         np.concatenate([(model[n] - start[n]).astype(np.float64).ravel() for n in evidence.parameter_names])
         for model, start in zip(evidence.models, evidence.starts, strict=True)

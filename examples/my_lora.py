@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022) on a small transformer; entries are named as PEFT names them.
+"""Low-rank adapters (LoRA, Hu et al. 2022) on a small transformer; entries have PEFT's names.
 
 Only adapters and head train. With `train.exchange="trainable"` the rest is sent once, and with
 `train.start="backbone.safetensors"` it comes from a file.
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class Adapted(nn.Module):
-    """A frozen linear layer W, and beside it B A of rank r that learns: y = W x + (α / r) B A x."""
+    """A frozen linear layer W with a trainable B A of rank r: y = W x + (α / r) B A x."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float):
-        """Freeze `base`, and put matrices of rank `rank` beside it."""
+        """Freeze `base`, and add matrices of rank `rank`."""
         super().__init__()
         self.base_layer = base.requires_grad_(False)
         self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, rank, bias=False)})
@@ -28,7 +28,7 @@ class Adapted(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Samples of a window are tokens; a block of attention and two layers; the mean says the class."""
+    """Tokens are samples of a window; one attention block and two layers; the class from the mean over tokens."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, hidden: int = 64, rank: int = 4):
         """Take windows of `input_shape` (C, T); rank 0 trains everything."""

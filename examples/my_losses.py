@@ -6,7 +6,7 @@ from fedge.tasks import Score
 
 
 def focal(answers, y, gamma=2.0):
-    """Focal loss (Lin et al. 2017) of logits (N, classes): what is nearly right counts less."""
+    """Focal loss (Lin et al. 2017) of logits (N, classes): well-classified windows count less."""
     right = F.log_softmax(answers, dim=1).gather(1, y[:, None])[:, 0]
     return -((1 - right.exp()) ** gamma) * right
 

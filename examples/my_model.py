@@ -1,10 +1,10 @@
-"""A model: any `torch.nn.Module`. Its code draws its initial weights; dropout is a client's own stream."""
+"""A model: any `torch.nn.Module`. Its code draws the initial weights; dropout uses a stream per client."""
 
 from torch import Tensor, nn
 
 
 class Gru(nn.Module):
-    """Reads a window sample by sample; the last state says the class."""
+    """A GRU over the samples of a window; the class from the last state."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, hidden: int = 32, dropout: float = 0.1):
         """Take windows of `input_shape` (C, T); `train.model-args` has the rest."""

@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 
 
 class GeometricMedian(FedAvg):
-    """Weighs clients the less the farther they are from the rest, so that one bad client moves little."""
+    """Clients far from the others have less weight, so that one bad client has little influence."""
 
     def __init__(self, steps: int = 8, smallest: float = 1e-6, **settings):
         """Take `steps` of Weiszfeld's algorithm; `settings` are FedAvg's, which Fedge gives."""

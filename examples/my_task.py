@@ -1,4 +1,4 @@
-"""A learning task: counts of events by Poisson regression, with a score of its own; and data for it."""
+"""A learning task: counts of events by Poisson regression, with its score and its data."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ class Counts(Task):
     least_loss = -1e30
 
     def refuse(self, y, outputs):
-        """Refuse targets (N,) that are no counts."""
+        """Refuse targets (N,) that are not counts."""
         if y.dtype != np.float32 or y.ndim != 1 or (y < 0).any():
             raise ValueError(f"y must be float32 (N,) and 0 or more, is {y.dtype} {y.shape}")
 
@@ -26,7 +26,7 @@ class Counts(Task):
         return answers[:, 0].exp() - y * answers[:, 0]
 
     def form(self, outputs):
-        """Sums of no example: float64 () and int64 ()."""
+        """Sums over zero examples: float64 () and int64 ()."""
         return {"deviance": np.zeros(()), "n": np.zeros((), np.int64)}
 
     def values(self, answers, y):
