@@ -28,7 +28,7 @@ class Adapted(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens are samples of a window; one attention block, two layers, and the class from the tokens' mean."""
+    """Tokens are samples of a window; one attention block, two layers, the class from the tokens' mean."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, hidden: int = 64, rank: int = 4):
         """Take windows of `input_shape` (C, T); rank 0 trains everything."""
