@@ -35,13 +35,13 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
     for name, said in asynchrony.of_tiers.items():
         if hierarchy.tiers < 3:
             raise ConfigError(
-                f"{_KEY} must name tiers between cloud and leaves, but names {shown(name)} without a deeper "
+                f"{_KEY} must be tiers between cloud and leaves, but names {shown(name)} without a deeper "
                 f"hierarchy.tree; leave it out, or set a tree"
             )
         tiers = hierarchy.tiers_said(name, _KEY)
         if 0 in tiers:
             raise ConfigError(
-                f"{_KEY} must name tiers between cloud and leaves, but names {shown(name)}, whose options "
+                f"{_KEY} must be tiers between cloud and leaves, but names {shown(name)}, whose options "
                 f"are asynchrony.cloud-rule, cloud-every, …; set those"
             )
         for tier in tiers:

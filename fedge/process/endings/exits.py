@@ -113,6 +113,15 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
     for number in _numbers():
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, interrupt)
+    report_dropped = sys.unraisablehook
+
+    def report(dropped: "sys.UnraisableHookArgs") -> None:
+        if not isinstance(
+            dropped.exc_value, Interrupted
+        ):  # in a finaliser; raised again by refuse_interrupted
+            report_dropped(dropped)
+
+    sys.unraisablehook = report
     try:
         with interruptions():
             yield
@@ -121,6 +130,7 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
         if not _Signals.are_over:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            sys.unraisablehook = report_dropped
             _Signals.leave_s = was_left_s
             if was_left_s is None:
                 _Signals.first, _Signals.at_s = 0, -math.inf

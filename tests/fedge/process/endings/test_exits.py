@@ -59,6 +59,24 @@ def test_a_signal_within_a_condition_s_wait_is_an_interruption():
     assert (found, output) == (130, "cannot release un-acquired lock\n")
 
 
+def test_a_signal_in_a_finaliser_prints_no_traceback():
+    """Python drops it there, and would print it; other errors of finalisers are printed as ever."""
+    found, output = run(
+        "import os, signal\nfrom fedge.process.endings import exits\n"
+        "class Ends:\n"
+        "    def __init__(self, how): self.how = how\n"
+        "    def __del__(self): self.how()\n"
+        "def fail(): raise ValueError('its own')\n"
+        "with exits.signals_as_exceptions():\n"
+        "    Ends(lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "    Ends(fail)\n"
+        "    print('on')\n"
+    )
+    assert found == 0
+    assert "Interrupted" not in output
+    assert "ValueError: its own" in output
+
+
 def test_errors_of_their_own_are_no_interruptions():
     with pytest.raises(RuntimeError, match="its own"), exits.interruptions():
         raise RuntimeError("its own")
