@@ -116,9 +116,8 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
     report_dropped = sys.unraisablehook
 
     def report(dropped: "sys.UnraisableHookArgs") -> None:
-        if not isinstance(
-            dropped.exc_value, Interrupted
-        ):  # in a finaliser; raised again by refuse_interrupted
+        is_signal = isinstance(dropped.exc_value, Interrupted)  # refuse_interrupted raises it again
+        if not is_signal:
             report_dropped(dropped)
 
     sys.unraisablehook = report

@@ -45,3 +45,20 @@ def test_a_network_of_zeros_ends_with_neither():
         nn.init.zeros_(parameter)
     assert last_function(made, (3, 4), tokens=False) == ""
     assert made.training
+
+
+class Categories(nn.Module):
+    """Inputs are numbers of categories, as floats: generated ones are out of range."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_each = nn.Embedding(5, 3)
+
+    def forward(self, x):
+        return self.of_each(x.flatten(1).long()).mean(1)
+
+
+def test_a_network_that_takes_no_generated_inputs_ends_with_neither():
+    made = Categories()
+    assert last_function(made, (3, 4), tokens=False) == ""
+    assert made.training
