@@ -45,8 +45,8 @@ def refuse_missing_on_cluster(federation: Federation) -> None:
 
 def refuse_clients_that_fit_nowhere(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
     """Raise ConfigError if no machine, in the form of `machines`, has the resources of a client."""
-    wanted = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
-    if not any(all(node.get(kind, 0) >= much for kind, much in wanted.items()) for node in nodes):
+    needed = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
+    if not any(all(node.get(kind, 0) >= much for kind, much in needed.items()) for node in nodes):
         has = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise ConfigError(
             f"options.backend.client-resources must fit on one machine of the cluster, but are "

@@ -102,8 +102,8 @@ def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
     if not words or Path(words[0]).stem != _SIMULATION:
         return Federation()
     if TOLD in os.environ:
-        told = json.loads(os.environ[TOLD])
-        return from_backend(told["num-supernodes"], told["backend"])
+        settings = json.loads(os.environ[TOLD])
+        return from_backend(settings["num-supernodes"], settings["backend"])
     return _federation_on_a_stack()
 
 
@@ -113,13 +113,14 @@ def _federation_on_a_stack() -> Federation:
     Uses private names of Flower; without them, the federation is unknown.
     """
     for frame in sys._current_frames().values():
-        below: FrameType | None = frame
-        while below is not None:
-            names = below.f_locals if below.f_globals.get("__name__", "").startswith("flwr.") else {}
+        frame_below: FrameType | None = frame
+        while frame_below is not None:
+            is_flowers = frame_below.f_globals.get("__name__", "").startswith("flwr.")
+            names = frame_below.f_locals if is_flowers else {}
             count, backend = names.get("num_supernodes"), names.get("backend_config_stream")
             if isinstance(count, int) and isinstance(backend, str):
                 return from_backend(count, json.loads(backend))
-            below = below.f_back
+            frame_below = frame_below.f_back
     return Federation()
 
 
@@ -155,11 +156,11 @@ def refuse_missing_cpus(federation: Federation, on_ray: bool) -> None:
 
     Flower itself would wait forever, or end without a reason.
     """
-    there = federation.engine_cpus or (cpus_of_ray() if on_ray else os.cpu_count() or 1)
-    if not 0 < federation.num_cpus <= there:
+    available = federation.engine_cpus or (cpus_of_ray() if on_ray else os.cpu_count() or 1)
+    if not 0 < federation.num_cpus <= available:
         counting = " that Ray counts" if on_ray else ""
         raise ConfigError(
-            f"options.backend.client-resources.num-cpus must be above 0 and at most the {there:g} CPUs"
+            f"options.backend.client-resources.num-cpus must be above 0 and at most the {available:g} CPUs"
             f"{counting} here, but is {federation.num_cpus:g}; change it, set init-args.num-cpus, or use "
             f"another federation"
         )

@@ -180,8 +180,8 @@ class InProcessGrid(Grid):
         """Replies that have arrived; each is returned once."""
         wanted = message_ids if isinstance(message_ids, set) else set(message_ids)
         with self._arrived:  # usually few have arrived and many are wanted
-            there = [message_id for message_id in self._replies if message_id in wanted]
-            return [self._replies.pop(message_id) for message_id in there]
+            arrived = [message_id for message_id in self._replies if message_id in wanted]
+            return [self._replies.pop(message_id) for message_id in arrived]
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """Reply to one message; None if it does not arrive within `timeout_s` seconds.

@@ -131,8 +131,8 @@ def init_args_told() -> dict[str, Any]:
     """Start arguments of Ray, if Flower passes on fewer than the federation has."""
     if TOLD not in os.environ:
         return {}
-    told = federation_of_this_process().init_args
-    return {key.replace("-", "_"): value for key, value in told.items()}
+    init_args = federation_of_this_process().init_args
+    return {key.replace("-", "_"): value for key, value in init_args.items()}
 
 
 def load_ray_engine() -> None:

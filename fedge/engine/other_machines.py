@@ -26,12 +26,12 @@ def look_elsewhere() -> Elsewhere:
     """Query all idle workers; workers that do not answer within two seconds are left out."""
     workers = free_workers()
     answers = _answers(workers, _measured)
-    kernels = Counter(said[2] for said in answers if said)
+    kernels = Counter(answer[2] for answer in answers if answer)
     here = machine_number(process_number())
     found: dict[int, ProcessMemory] = {}
     clocks: dict[int, MachineClock] = {}
     for worker, (name, processes, _) in [
-        (one, said) for one, said in zip(workers, answers, strict=True) if said
+        (worker_asked, answer) for worker_asked, answer in zip(workers, answers, strict=True) if answer
     ]:
         for number, process in processes:
             is_here = machine_number(number) == here
@@ -70,14 +70,14 @@ def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | Non
     """Each worker's answer to a call; None without one."""
     ray = sys.modules["ray"]
     asked = [worker.__ray_call__.remote(call) for worker in workers]
-    there = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_S)[0] if asked else []
-    return [_answer(one) if one in there else None for one in asked]
+    ready = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_S)[0] if asked else []
+    return [_answer(call_ref) if call_ref in ready else None for call_ref in asked]
 
 
-def _answer(there: Any) -> Any:
+def _answer(reference: Any) -> Any:
     """A worker's answer; None if it has died."""
     ray = sys.modules["ray"]
     try:
-        return ray.get(there)
+        return ray.get(reference)
     except ray.exceptions.RayError:
         return None

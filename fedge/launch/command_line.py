@@ -172,8 +172,8 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str
     is_option = word.startswith("-") or "=" in word
     if is_option and "run-config" in known and (meant := option_meant(key)):
         after = next((text for text in words[words.index(word) + 1 :] if not text.startswith("-")), None)
-        told = value or after or json.dumps(options()[meant][0])
-        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={told}')}")
+        setting = value or after or json.dumps(options()[meant][0])
+        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={setting}')}")
     close = difflib.get_close_matches(key, known, n=1, cutoff=ALIKE) if is_option else []  # dashes are alike
     near = f"; did you mean {known[close[0]]}?" if close else ""
     if name in _FLOWERS and "--clients" in known.values():

@@ -105,28 +105,28 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     prepared = check(looked_at, Federation())
     _refuse_unreachable(project, federation, address)
     config = prepared.config
-    told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is set in this process only
-    told["run-name"] = config.run_name or dated_name(prepared.seed, alone=True)
+    settings: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is set in this process only
+    settings["run-name"] = config.run_name or dated_name(prepared.seed, alone=True)
     if here:
-        told["runs-dir"] = str(Path(config.runs_dir).absolute())
+        settings["runs-dir"] = str(Path(config.runs_dir).absolute())
     app = [str(project.folder), federation]
     with tempfile.TemporaryDirectory(prefix="fedge-") as place, keeping_federations(project.path):
         overrides = Path(place, "overrides.toml")
-        overrides.write_text(toml_of(project.as_declared(told)), encoding="utf-8")
+        overrides.write_text(toml_of(project.as_declared(settings)), encoding="utf-8")
         home = _home_of(Path(place), project, federation, address)
         submitted = [str(writable_project(project.folder, Path(place))), federation]
         link = _link_of(project, federation) if submitted != app else []
         words = ["flwr", "run", *submitted, *link, "--stream", "-c", str(overrides)]
         try:
-            said = _follow(words, [*_at(submitted), *link], home)
+            output = _follow(words, [*_at(submitted), *link], home)
         except KeyboardInterrupt:
-            if not here or _folder(told).is_dir():
-                print(f"fedge: run stopped; resume with: {_resume_command(app, here, told)}", flush=True)
+            if not here or _folder(settings).is_dir():
+                print(f"fedge: run stopped; resume with: {_resume_command(app, here, settings)}", flush=True)
             raise
-    if said.exit_code is None:
-        print(f"fedge: {_no_end_message(said, app, address, told, here)}", file=sys.stderr, flush=True)
+    if output.exit_code is None:
+        print(f"fedge: {_no_end_message(output, app, address, settings, here)}", file=sys.stderr, flush=True)
         return exits.FAILED
-    return said.exit_code
+    return output.exit_code
 
 
 def _at(app: Sequence[str]) -> list[str]:
@@ -150,8 +150,11 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
     """
     if not moves_federations():
         return {}
-    there = flower_config()
-    if there.is_file() and federation in connections(read_toml(there, "Flower's configuration"))[0]:
+    config_file = flower_config()
+    if (
+        config_file.is_file()
+        and federation in connections(read_toml(config_file, "Flower's configuration"))[0]
+    ):
         return {}
     has_tls, authority = project.authority(federation)
     link: dict[str, Any] = {"address": address} | ({} if has_tls else {"insecure": True})
@@ -165,30 +168,30 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
 
 
 def _no_end_message(
-    said: _RunOutput, app: Sequence[str], address: str, told: Mapping[str, Any], here: bool
+    output: _RunOutput, app: Sequence[str], address: str, settings: Mapping[str, Any], here: bool
 ) -> str:
     """Message for a run whose server did not report its end, because it or its SuperLink was killed."""
-    if not said.run_id:
+    if not output.run_id:
         return "the SuperLink did not accept the run; see the lines above"
-    what = (
+    fault = (
         "the run's server was killed or has crashed"
         if is_there("address", address)
         else f"the SuperLink at {address} no longer answers; start fedge superlink there again"
     )
-    log = f"flwr log {said.run_id} {' '.join(_at(app))}"
-    return f"{what}; resume with: {_resume_command(app, here, told)}; its log: {log}"
+    log = f"flwr log {output.run_id} {' '.join(_at(app))}"
+    return f"{fault}; resume with: {_resume_command(app, here, settings)}; its log: {log}"
 
 
-def _folder(told: Mapping[str, Any]) -> Path:
+def _folder(settings: Mapping[str, Any]) -> Path:
     """Folder of a run on this machine."""
-    return Path(told["resume"] or Path(told["runs-dir"], told["run-name"]))
+    return Path(settings["resume"] or Path(settings["runs-dir"], settings["run-name"]))
 
 
-def _resume_command(app: Sequence[str], here: bool, told: Mapping[str, Any]) -> str:
+def _resume_command(app: Sequence[str], here: bool, settings: Mapping[str, Any]) -> str:
     """Command that resumes the run."""
     if here:
-        return f"fedge resume {_folder(told)} --app {app[0]} --federation {app[1]}"
-    run = told["resume"] or told["run-name"]
+        return f"fedge resume {_folder(settings)} --app {app[0]} --federation {app[1]}"
+    run = settings["resume"] or settings["run-name"]
     return f"fedge run {' '.join(app)} -c 'resume=\"{run}\"' with the options of the run"
 
 
@@ -211,8 +214,8 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _R
         at: arguments that name the SuperLink.
         variables: environment variables added to this process's.
     """
-    told = Federation().as_told()  # already checked: `flwr run` would look here for a folder to resume
-    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: told}
+    checked = Federation().as_told()  # `flwr run` would look here for a folder to resume
+    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: checked}
     environment.pop("SEED", None)  # the run's options have the seed
     try:
         process = subprocess.Popen(

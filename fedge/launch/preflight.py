@@ -138,11 +138,11 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
 def _supernodes(federation_config: str | None) -> int | None:
     """Number of SuperNodes in ``--federation-config``; None for any other content."""
     try:
-        said = parse_override(federation_config or "")
+        settings = parse_override(federation_config or "")
     except ConfigError:
         return None
-    count = said.pop(_SUPERNODES, None)
-    return count if type(count) is int and count > 0 and not said else None
+    count = settings.pop(_SUPERNODES, None)
+    return count if type(count) is int and count > 0 and not settings else None
 
 
 def _prepare_superlink(

@@ -210,9 +210,11 @@ class Announcer:
             self._note([f"train.kernel: PyTorch trains, since {kernel.why}"])
         devices = self._recorder.manifest.get("devices") or {CPU: 0}
         if kernel.name == TORCH and CPU in devices and self._plan.config.train.precision == ROUNDED:
-            alone = len(devices) == 1
-            what = " has no effect: PyTorch trains" if alone else ": clients on the CPU compute in float32"
-            self._note([f"train.precision {ROUNDED}{what}"])
+            cpus_only = len(devices) == 1
+            effect = (
+                " has no effect: PyTorch trains" if cpus_only else ": clients on the CPU compute in float32"
+            )
+            self._note([f"train.precision {ROUNDED}{effect}"])
         if kernel.name.endswith(BF16) and not kernel.name.endswith(f"amx{BF16}"):
             self._note(
                 [f"train.precision {ROUNDED}: factors are rounded without a gain: this machine has no AMX"]
@@ -245,10 +247,10 @@ class Announcer:
     def _print_undetectable_groups(self, sizes: Sequence[int]) -> None:
         """Print the groups too small to detect with leaves of these sizes, if clustering tests deals."""
         config, cluster = self._plan.config, self._plan.config.cluster
-        of = config.hierarchy.leaves_said
+        of_children = config.hierarchy.leaves_said
         if config.asynchrony.is_on:  # on the virtual clock, the cloud compares its children of any tier
-            sizes, of = sizes_of_branches(config.hierarchy, sizes), config.hierarchy.children_said(0)
-        line = out_of_reach(cluster.level, sizes, of) if cluster.deals else None
+            sizes, of_children = sizes_of_branches(config.hierarchy, sizes), config.hierarchy.children_said(0)
+        line = out_of_reach(cluster.level, sizes, of_children) if cluster.deals else None
         if line is not None:
             self._note([line])
 

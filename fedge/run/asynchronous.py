@@ -96,7 +96,7 @@ class AsynchronousSteps(Steps):
     _memories: MemoryKeeper | MemoriesElsewhere | None = None
 
     def _use_descriptions(
-        self, told: Mapping[int, WindowsReport], num_clients: int
+        self, reports: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
         """Use the owners' descriptions of their windows; each owner is one device and one user.
 
@@ -109,17 +109,19 @@ class AsynchronousSteps(Steps):
                     f"{register.option} {name} needs the class shares of clients, which owners "
                     f"of their data do not send; use another rule"
                 )
-        found = super()._use_descriptions(told, num_clients)
-        self._owners = np.arange(len(told))
-        self._shares = np.full((len(told), found[2].classes), 1 / found[2].classes)
+        found = super()._use_descriptions(reports, num_clients)
+        self._owners = np.arange(len(reports))
+        self._shares = np.full((len(reports), found[2].classes), 1 / found[2].classes)
         return found
 
     def _rules(self) -> list[tuple[Register, str]]:
         """Registers and names of the rules of leaves, and of the servers above them."""
         config = self._plan.config
-        names = {of.cloud_rule for of in clock_of_tiers(config)}
-        above = [(CLOUD_RULES, name) for name in sorted(names) if has_servers_above_leaves(config.hierarchy)]
-        return [(SERVER_RULES, config.asynchrony.rule), *above]
+        names = {tier.cloud_rule for tier in clock_of_tiers(config)}
+        of_servers = [
+            (CLOUD_RULES, name) for name in sorted(names) if has_servers_above_leaves(config.hierarchy)
+        ]
+        return [(SERVER_RULES, config.asynchrony.rule), *of_servers]
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep each client's user and class shares."""
@@ -131,14 +133,14 @@ class AsynchronousSteps(Steps):
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
         """Run the clock to its end, and write the results."""
         config = self._plan.config
-        who = population(dealt, sizes)
+        devices = population(dealt, sizes)
         callbacks = self._callbacks = Callbacks(config)
         self._spent = Counter()
-        procedure = self._procedure(clients, dealt, who, shape)
-        self._running, self._kept = (procedure, who), self._kept_models()
+        procedure = self._procedure(clients, dealt, devices, shape)
+        self._running, self._kept = (procedure, devices), self._kept_models()
         done = self._global_round = self._begin(procedure)
-        self._print_settings(who)
-        leaves = [who.devices_of(leaf) for leaf in range(who.leaves)]
+        self._print_settings(devices)
+        leaves = [devices.devices_of(leaf) for leaf in range(devices.leaves)]
         self._console.begin(leaves, 1, done)
         self._console.watch(lambda: moment(procedure).words())
         last = self._begin_callbacks(callbacks, sizes)
@@ -154,19 +156,21 @@ class AsynchronousSteps(Steps):
         self._write_models()
         ledger, now_us = procedure.ledger, procedure.clock.now_us
         self._recorder.write_totals(
-            ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
+            ledger.devices(now_us, devices.leaf_of, devices.windows), sorted(ledger.staleness.items())
         )
         self._finish(callbacks)
 
     def _write_models(self, name: str = "") -> None:
         """Write every leaf's model and the card that describes it."""
-        procedure, who = self._running
+        procedure, devices = self._running
         assert self._card is not None
-        card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
+        card = with_served(self._card, [_members(devices, leaf) for leaf in range(devices.leaves)], ())
         models = [self._whole(top.version.state) for top in procedure.tops]
         self._recorder.write_models(models, card=card, name=name)
 
-    def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
+    def _procedure(
+        self, clients: Clients, dealt: Partition, devices: Population, shape: DataShape
+    ) -> Procedure:
         """The event loop of the run, before its first event."""
         plan, engine = self._plan, self._grid
         config = with_local_steps(plan.config, plan.local_steps)
@@ -175,25 +179,25 @@ class AsynchronousSteps(Steps):
         trainable = parameter_names(network)
         assert isinstance(engine, LookAheadEngine), "engines without look-ahead are refused earlier"
         initial = version_of(start_of(plan, network)[0], variances)
-        algorithms = algorithms_of(plan, who, initial.state, trainable)
+        algorithms = algorithms_of(plan, devices, initial.state, trainable)
         aside = self._aside(engine, initial)
         initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
         access = ClientAccess(waiting, clients, config, round_contexts(plan), variances, algorithms)
         val, test = ({c: len(splits[at]) for c, splits in enumerate(dealt.clients)} for at in (1, 2))
         fleet = fleet_of(config.devices, self._owners, plan.seed)
-        refuse_vain_times(fleet, who, config, initial.nbytes)
+        refuse_vain_times(fleet, devices, config, initial.nbytes)
         refuse_unknown_power(fleet, config)
-        presence_anew = partial(presence_of, config.devices, len(who.leaf_of), plan.seed)
+        presence_anew = partial(presence_of, config.devices, len(devices.leaf_of), plan.seed)
         presence = presence_anew()
-        refuse_nobody_there(who, config, presence)
+        refuse_nobody_there(devices, config, presence)
         world = World(
-            config, plan.seed, who, fleet, presence,
-            LookAhead(access, who.windows),
+            config, plan.seed, devices, fleet, presence,
+            LookAhead(access, devices.windows),
             ClockEvaluation(access, test, shape.classes, val),
-            frozenset(who.windows) if config.asynchrony.is_real else self._traced(who), plan.clock,
+            frozenset(devices.windows) if config.asynchrony.is_real else self._traced(devices), plan.clock,
             Listeners(
-                lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(who, row)
+                lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(devices, row)
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             duration_of(config.devices.duration, config.devices.arguments("duration")), aside.give_back,
@@ -201,18 +205,18 @@ class AsynchronousSteps(Steps):
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
-            self._expected = jobs_expected(fleet, who, config, initial.nbytes, presence_anew())
+            self._expected = jobs_expected(fleet, devices, config, initial.nbytes, presence_anew())
         facts = self._facts(initial, shape)
-        servers = self._leaf_servers(initial, who, facts)
+        servers = self._leaf_servers(initial, devices, facts)
         groups = None
         if has_servers_above_leaves(config.hierarchy):
-            groups = ClockGroups(config, trainable, plan.seed, who.truth)
-        members = [len(who.devices_of(leaf)) for leaf in range(who.leaves)]
+            groups = ClockGroups(config, trainable, plan.seed, devices.truth)
+        members = [len(devices.devices_of(leaf)) for leaf in range(devices.leaves)]
         for note in remarks_on_kept(plan, initial.state, trainable, members):
             self._announcer.note(note)
         for server in servers:
             server.put_aside = aside.vector
-        above = self._above(who, servers, facts, groups)
+        above = self._above(devices, servers, facts, groups)
         procedure = Procedure(world, servers, above, groups, algorithms)
         for server in above.servers if above is not None else ():
             server.put_aside = aside.vector
@@ -220,7 +224,7 @@ class AsynchronousSteps(Steps):
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
 
-    def _leaf_servers(self, initial: Version, who: Population, facts: ModelFacts) -> list[DeviceServer]:
+    def _leaf_servers(self, initial: Version, devices: Population, facts: ModelFacts) -> list[DeviceServer]:
         """A server for each leaf, with the initial model."""
         asynchrony, seed = self._plan.config.asynchrony, self._plan.seed
         rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
@@ -228,11 +232,11 @@ class AsynchronousSteps(Steps):
         sent = None if form is None or form.sent is None else initial.layout.places(form.sent)
         return [
             DeviceServer(
-                initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
-                private_sum(self._plan.config.privacy, seed, leaf, len(who.leaf_of), sent),
+                initial, rule, arguments, len(devices.devices_of(leaf)), replace(facts, server=leaf),
+                private_sum(self._plan.config.privacy, seed, leaf, len(devices.leaf_of), sent),
                 f"{SERVER_RULES.option} {asynchrony.rule}",
             )
-            for leaf in range(who.leaves)
+            for leaf in range(devices.leaves)
         ]  # fmt: skip
 
     def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
@@ -259,27 +263,31 @@ class AsynchronousSteps(Steps):
         )
 
     def _above(
-        self, who: Population, leaves: Sequence[DeviceServer], facts: ModelFacts, groups: ClockGroups | None
+        self,
+        devices: Population,
+        leaves: Sequence[DeviceServer],
+        facts: ModelFacts,
+        groups: ClockGroups | None,
     ) -> Above | None:
         """The servers above the leaves; None for a single leaf."""
-        windows = np.zeros((who.leaves, len(who.leaf_of)))
-        for device, count in who.windows.items():
-            windows[who.leaf_of[device], device] = count
+        windows = np.zeros((devices.leaves, len(devices.leaf_of)))
+        for device, count in devices.windows.items():
+            windows[devices.leaf_of[device], device] = count
 
         def make(place: ServerPlace) -> DeviceServer:
             rule = CLOUD_RULES.load(place.options.cloud_rule)
             arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
-            below = np.array([windows[list(each)].sum(0) for each in place.leaves])
-            shares = below @ facts.shares / below.sum(1)[:, None]
-            stream = who.leaves + place.stream
-            own = replace(facts, shares=shares, server=stream)
+            child_windows = np.array([windows[list(each)].sum(0) for each in place.leaves])
+            shares = child_windows @ facts.shares / child_windows.sum(1)[:, None]
+            stream = devices.leaves + place.stream
+            own_facts = replace(facts, shares=shares, server=stream)
             told = f"{CLOUD_RULES.option} {place.options.cloud_rule}"
-            return DeviceServer(facts.version, rule, arguments, len(below), own, told=told)
+            return DeviceServer(facts.version, rule, arguments, len(child_windows), own_facts, told=told)
 
         labels = None if groups is None else groups.labels.tolist()
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
 
-    def _print_settings(self, who: Population) -> None:
+    def _print_settings(self, devices: Population) -> None:
         """Print the clock's settings, and note facts that rules learn about clients besides models."""
         config = self._plan.config
         for register, name in self._rules():
@@ -288,7 +296,7 @@ class AsynchronousSteps(Steps):
         seconds = config.num_server_rounds * config.asynchrony.evaluate_every_s
         self._console.say(
             f"{config.asynchrony.clock} clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of "
-            f"{quantity(len(who.windows), 'device')} at work, {seconds:g} {config.asynchrony.clock} s, a "
+            f"{quantity(len(devices.windows), 'device')} at work, {seconds:g} {config.asynchrony.clock} s, a "
             f"global round every {config.asynchrony.evaluate_every_s:g}"
             + ("" if self._expected is None else f"; jobs: about {self._expected}")
         )
@@ -387,44 +395,44 @@ class AsynchronousSteps(Steps):
             callbacks.begin_round(self._global_round + 1)
         return is_last
 
-    def _traced(self, who: Population) -> frozenset[int]:
+    def _traced(self, devices: Population) -> frozenset[int]:
         """Devices whose jobs are written to a table."""
-        return traced(sorted(who.windows), self._plan.config.devices.traced)
+        return traced(sorted(devices.windows), self._plan.config.devices.traced)
 
-    def _write_job(self, who: Population, row: JobRow) -> None:
+    def _write_job(self, devices: Population, row: JobRow) -> None:
         """Write a traced device's job; on the real clock, also log every job's arrival."""
         assert isinstance(self._recorder, DeviceRecorder)
         if not self._plan.config.asynchrony.is_real:
             self._recorder.write_job(row)
             return
         self._recorder.write_arrival(row)
-        if row.job.device in self._traced(who):
+        if row.job.device in self._traced(devices):
             self._recorder.write_job(row)
 
 
 def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]:
     """Device and job number of each reply that has arrived; waits up to `timeout_s` seconds for the first."""
-    there = procedure.world.ahead.arrived(timeout_s)
-    return [(procedure.jobs[number].device, number) for number in sorted(there)]
+    arrived = procedure.world.ahead.arrived(timeout_s)
+    return [(procedure.jobs[number].device, number) for number in sorted(arrived)]
 
 
 def algorithms_of(
-    plan: RunPlan, who: Population, model: State, trainable: Sequence[str]
+    plan: RunPlan, devices: Population, model: State, trainable: Sequence[str]
 ) -> ClockAlgorithms | None:
     """State of the clients' algorithm at each leaf; None if the options are the whole algorithm.
 
     Args:
         plan: plan of the run.
-        who: devices of the run.
+        devices: devices of the run.
         model: any model of the run.
         trainable: trainable entries of the model.
     """
     make, train = algorithm_maker(plan), plan.config.train
-    made = [make(model, trainable) for _ in range(who.leaves)]
+    made = [make(model, trainable) for _ in range(devices.leaves)]
     leaves = [leaf for leaf in made if leaf is not None]
     if not leaves:
         return None
-    return ClockAlgorithms(leaves, who, lambda period: local_training(train, period).lr, plan.seed)
+    return ClockAlgorithms(leaves, devices, lambda period: local_training(train, period).lr, plan.seed)
 
 
 def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure) -> list[Path]:
@@ -485,12 +493,12 @@ def shared_windows(deal: Deal) -> str | None:
 def _class_shares(deal: Deal) -> np.ndarray:
     """Class shares of each client's training windows, (K, classes) float64."""
     y, classes, planted = deal.windows.labels, len(deal.windows.classes), deal.partition.scenario
-    found = np.zeros((len(deal.partition.clients), classes))
+    shares = np.zeros((len(deal.partition.clients), classes))
     for client, (train, _, _) in enumerate(deal.partition.clients):
         labels = planted.change_of(client).labels if planted else None
-        mine = y[train] if labels is None else labels[y[train]]
-        found[client] = np.bincount(mine, minlength=classes) / max(1, len(mine))
-    return found
+        own_labels = y[train] if labels is None else labels[y[train]]
+        shares[client] = np.bincount(own_labels, minlength=classes) / max(1, len(own_labels))
+    return shares
 
 
 def traced(devices: Sequence[int], count: int) -> frozenset[int]:
@@ -503,8 +511,8 @@ def traced(devices: Sequence[int], count: int) -> frozenset[int]:
     return frozenset(devices[number * len(devices) // count] for number in range(count))
 
 
-def _members(who: Population, leaf: int) -> Members:
+def _members(devices: Population, leaf: int) -> Members:
     """Clients of a leaf, as its model's card lists them."""
-    clients = who.devices_of(leaf)
-    unseen = [client for client in sorted(who.unseen) if who.leaf_of[client] == leaf]
-    return Members(leaf, clients, unseen, sum(who.windows[client] for client in clients))
+    clients = devices.devices_of(leaf)
+    unseen = [client for client in sorted(devices.unseen) if devices.leaf_of[client] == leaf]
+    return Members(leaf, clients, unseen, sum(devices.windows[client] for client in clients))

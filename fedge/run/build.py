@@ -470,13 +470,13 @@ def prepare_sharing(
     controls = 2 if config.scaffold.levels == 1 else 5
     own_controls = (senders + 1) * control_bytes // len(leaves) if senders else 0
     round_bytes = models * model_bytes + controls * control_bytes + own_controls
-    above = config.transfer.share_above_mb * 1e6
+    limit_bytes = config.transfer.share_above_mb * 1e6
     if plan.shared.in_one_process:
-        above = config.transfer.spill_above_bytes
-        if by_memory and not control_bytes and model_bytes > above and fits_in_memory(round_bytes):
+        limit_bytes = config.transfer.spill_above_bytes
+        if by_memory and not control_bytes and model_bytes > limit_bytes and fits_in_memory(round_bytes):
             logger.info("a round's models need %.0f MB; they stay in memory", round_bytes / 1e6)
-            above = math.inf
-    plan.shared.prepare(above, model_bytes, round_bytes)
+            limit_bytes = math.inf
+    plan.shared.prepare(limit_bytes, model_bytes, round_bytes)
     if plan.shared.folder is not None and not clients.any_shares:
         clients.keep_replies(plan.shared.keep)
 

@@ -198,7 +198,7 @@ class Steps:
         if not isinstance(self._grid, LeafEngine):
             return RoutedLeaves
         manifest, config, scale = self._recorder.manifest, self._plan.config, self._plan.owners_scale
-        told = clients.told or {}
+        reports = clients.told or {}
         facts = RunFacts(
             f"{self._plan.folder.name} {manifest['started']}",
             {
@@ -212,7 +212,7 @@ class Steps:
                 "scale": None if scale is None else [list(scale.mean), list(scale.std)],
             },
             config.checkpoint.keep,
-            {client: one.to_text() for client, one in told.items()},
+            {client: report.to_text() for client, report in reports.items()},
         )
         return partial(self._grid.make_port, facts)
 
@@ -329,11 +329,11 @@ class Steps:
         return deal.partition, deal.clients_per_leaf, shape
 
     def _use_descriptions(
-        self, told: Mapping[int, WindowsReport], num_clients: int
+        self, reports: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
         """Use the owners' descriptions of their windows, by partition id; returns the same as `_deal`."""
         plan = self._plan
-        data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption, num_clients)
+        data = data_of_owners(plan.config, plan.seed, reports, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
         refuse_start_that_owners_do_not_have(plan.config)
         refuse_other_common_test(plan.config, data.shape, owners=True)
@@ -455,9 +455,9 @@ def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None
 
 def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
     """Number of clients required at the start; a simulation requires all."""
-    apart = isinstance(grid, LeafEngine) or grid.nodes_come_back
-    told = None if found is None else found.told
-    return Quorum(config.guard.start_clients, apart and not config.asynchrony.is_on, told)
+    may_be_late = isinstance(grid, LeafEngine) or grid.nodes_come_back
+    reports = None if found is None else found.told
+    return Quorum(config.guard.start_clients, may_be_late and not config.asynchrony.is_on, reports)
 
 
 def _number_of_clients(config: Config, found: Resumption | None, manifest: Mapping[str, Any]) -> int:

@@ -76,7 +76,7 @@ class NodeSites:
                 "data to their --node-config"
             )
         self._found = question, clients
-        texts = {client: told.to_text() for client, told in clients.told.items()}
+        texts = {client: report.to_text() for client, report in clients.told.items()}
         return texts, shared(offers_of(clients.kernels, "client"), NATIVE)
 
     def open(self, facts: Mapping[str, Any]) -> Site:
@@ -91,12 +91,12 @@ class NodeSites:
         self._refuse(facts)
         if facts.get("scale") is None:
             raise ConfigError("its clients own their windows; start the cloud with fedge run --owners")
-        told = {int(client): WindowsReport.of_text(text) for client, text in facts["told"].items()}
+        reports = {int(client): WindowsReport.of_text(text) for client, text in facts["told"].items()}
         scale = Scale(*map(tuple, facts["scale"]))
         plan = replace(site_plan(self._folder, facts), owners_scale=scale, options=_question(facts).options)
-        clients = self._clients(facts, told)
+        clients = self._clients(facts, reports)
         clients.wait_for_gone(plan.config.guard.return_timeout)
-        dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), told, scale)
+        dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), reports, scale)
         form = form_of_algorithm(plan.config, shape, None)
         behind = (
             MemoriesBehind(plan.folder.name.removeprefix(RUN)) if form is not None and form.keeps else None
@@ -111,7 +111,7 @@ class NodeSites:
         config = from_run_config(facts["config"])
         refuse_code_of_cloud(config, self._folder, self._trust_code, facts.get("parts", {}))
 
-    def _clients(self, facts: Mapping[str, Any], told: Mapping[int, WindowsReport]) -> Clients:
+    def _clients(self, facts: Mapping[str, Any], reports: Mapping[int, WindowsReport]) -> Clients:
         """Clients found by `tell`.
 
         A restarted leaf server finds them again. So does one whose information about a client differs from
@@ -119,11 +119,15 @@ class NodeSites:
         unknown.
         """
         found, self._found = self._found, None
-        if found is not None and found[0] == _question(facts) and told.keys() == (found[1].told or {}).keys():
+        if (
+            found is not None
+            and found[0] == _question(facts)
+            and reports.keys() == (found[1].told or {}).keys()
+        ):
             return found[1]
         guard = from_run_config(facts["config"]).guard
         wait_s = min(guard.return_timeout, guard.start_timeout / 2)  # the cloud waits for the answer
-        return find_again(self._engine, wait_s, _question(facts), self._among(facts), told)
+        return find_again(self._engine, wait_s, _question(facts), self._among(facts), reports)
 
     def _among(self, facts: Mapping[str, Any]) -> Among:
         """This leaf's clients, among those of the run."""

@@ -71,8 +71,8 @@ def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection
     for leaf in leaves:
         own, unseen = tuple(leaf.clients), tuple(leaf.unseen_clients)
         is_other = leaf.index in others
-        mine = own if is_other else (*own, *unseen)
-        served[f"leaf-{leaf.index}"] = Served(leaf.index, mine, not is_other, leaf.weight)
+        clients = own if is_other else (*own, *unseen)
+        served[f"leaf-{leaf.index}"] = Served(leaf.index, clients, not is_other, leaf.weight)
         if is_other:
             served[f"unseen-{leaf.index}"] = Served(leaf.index, unseen, True, leaf.weight)
     return replace(card, served=served)

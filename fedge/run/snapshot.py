@@ -45,7 +45,7 @@ class Snapshots:
         callbacks: Callbacks,
         behind: Behind,
         memories: MemoryKeeper | MemoriesElsewhere | None = None,
-        told: Mapping[int, WindowsReport] | None = None,
+        reports: Mapping[int, WindowsReport] | None = None,
     ) -> None:
         """Writer for the parts of a run.
 
@@ -55,7 +55,7 @@ class Snapshots:
             recorder, strategy, remarks: parts of the run.
             callbacks: the run's callbacks.
             memories: files of clients' memories; None if clients keep none.
-            told: partition id → the owner's description of its windows; None if the server dealt the windows.
+            reports: partition id → the owner's description of its windows; None if the server dealt them.
             behind: background writer; its errors become a CheckpointError (disk full or gone).
         """
         self._config = config
@@ -66,7 +66,7 @@ class Snapshots:
         self._callbacks = callbacks
         self._behind = behind
         self._memories = memories
-        owners = {str(client): one.to_text() for client, one in (told or {}).items()}
+        owners = {str(client): one.to_text() for client, one in (reports or {}).items()}
         self._told: dict[str, Any] = {"told": owners} if owners else {}
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:

@@ -74,30 +74,31 @@ def _refuse_another_start(
 ) -> None:
     """Raise ConfigError if the SuperLink has another seed or directory, or installs packages for each run."""
     end = f"end it (kill {superlink.pid}) and repeat the command"
-    who = f"the background SuperLink (process {superlink.pid})"
+    superlink_text = f"the background SuperLink (process {superlink.pid})"
     try:
         started, place, words = superlink.environ(), superlink.cwd(), superlink.cmdline()
     except psutil.Error:
         raise ConfigError(
-            f"{who} must belong to this account, but it cannot be inspected; {_INSTEAD[3:]}"
+            f"{superlink_text} must belong to this account, but it cannot be inspected; {_INSTEAD[3:]}"
         ) from None
     configured = int(configured_seed)
-    wanted, there = (resolve_seed(configured, env)[0] for env in (variables, started))
-    if wanted != there:
+    wanted, seed_of_run = (resolve_seed(configured, env)[0] for env in (variables, started))
+    if wanted != seed_of_run:
         had = f"started with SEED={started['SEED']}" if started.get("SEED") else "started without SEED"
         write = "" if started.get("SEED") else f", or add -c seed={wanted}"
         raise ConfigError(
-            f"the seed must be {wanted}, but {who} was {had} and the run would have {there}; {end}{write}, "
+            f"the seed must be {wanted}, but {superlink_text} was {had} and the run would have "
+            f"{seed_of_run}; {end}{write}, "
             f"{_INSTEAD}"
         )
     if Path(place) != Path.cwd():
         raise ConfigError(
-            f"the working directory must be {Path.cwd()}, but {who} works in {place}; {end}, "
+            f"the working directory must be {Path.cwd()}, but {superlink_text} works in {place}; {end}, "
             f"run cd {shlex.quote(place)} first, {_INSTEAD}"
         )
     if started.get(KEEP_ENVIRONMENT) != "1" and "--disable-runtime-dependency-installation" not in words:
         raise ConfigError(
-            f"{who} must not install the app's dependencies again for every run "
+            f"{superlink_text} must not install the app's dependencies again for every run "
             f"(gigabytes, other versions), but it was started without {KEEP_ENVIRONMENT}=1; {end}, {_INSTEAD}"
         )
 

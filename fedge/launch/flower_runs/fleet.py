@@ -177,9 +177,9 @@ def keys_of(certs: Path, numbers: str | None, option: str = "--nodes") -> list[P
         keys = [certs / f"node-{number}.pub" for number in sorted(set().union(*ranges))]
     missing = [key.name for key in keys if not key.is_file()]
     if missing or not keys:
-        what = f"no {missing[0]}" if missing else "none"
+        fault = f"no {missing[0]}" if missing else "none"
         raise ConfigError(
-            f"{option} needs keys of SuperNodes in {certs}, but there is {what}; create keys: fedge certs "
+            f"{option} needs keys of SuperNodes in {certs}, but there is {fault}; create keys: fedge certs "
             f"{certs} --nodes N"
         )
     return keys
@@ -342,14 +342,14 @@ class SuperLink:
             words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        before, *each = (" ".join(_COLOUR.sub("", said).split()) for said in done.stdout.split(_EACH))
+        before, *each = (" ".join(_COLOUR.sub("", answer).split()) for answer in done.stdout.split(_EACH))
         return dict(zip(keys, each, strict=False)) or {keys[0]: before}
 
     def _bind(self, answers: Mapping[Path, str]) -> None:
         """Bind nodes to the partitions of their keys: key → Flower's answer to it."""
         bound, free = {}, []
-        for key, said in answers.items():
-            nodes, partition = nodes_registered(said), partition_of_key(key)
+        for key, answer in answers.items():
+            nodes, partition = nodes_registered(answer), partition_of_key(key)
             if len(nodes) == 1 and partition is not None:
                 bound[nodes[0]] = partition
             else:
@@ -365,14 +365,14 @@ class SuperLink:
         """End the SuperLink and all processes it started."""
         if self._filter is not None:
             self._filter.close()
-        below = []
+        children = []
         with suppress(psutil.Error):
-            below = psutil.Process(self.process.pid).children(recursive=True)
+            children = psutil.Process(self.process.pid).children(recursive=True)
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_S)
-        for child in below:
+        for child in children:
             with suppress(psutil.Error):
                 child.kill()
         self.process.kill()

@@ -137,9 +137,9 @@ def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
     try:
         manifest = read_manifest(folder)
     except ConfigError as error:
-        said = f" ({why_not})" if why_not else ""
+        because = f" ({why_not})" if why_not else ""
         print(
-            f"fedge: flwr run ended with code {returncode} before the run began{said}: {error}",
+            f"fedge: flwr run ended with code {returncode} before the run began{because}: {error}",
             file=sys.stderr,
         )
         return exits.FAILED

@@ -107,14 +107,14 @@ class _BehindSuperLink(Simulation):
     def end_superlink(self) -> None:
         """End the SuperLink and all processes it started."""
         try:
-            below = psutil.Process(self._superlink.pid).children(recursive=True)
+            children = psutil.Process(self._superlink.pid).children(recursive=True)
         except psutil.Error:
-            below = []
+            children = []
         with suppress(OSError):
             self._superlink.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._superlink.wait(_END_S)
-        for process in below:
+        for process in children:
             with suppress(psutil.Error):
                 process.kill()
         self._superlink.kill()

@@ -64,10 +64,10 @@ def _follow(link: SuperLink, options: argparse.Namespace) -> int:
     """Start the app, and print its output; returns its exit code when it has ended."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
-    told = {TOLD: Federation().as_told()}  # none of its settings is an option of Fedge
+    federation_variable = {TOLD: Federation().as_told()}  # none of its settings is an option of Fedge
     running = subprocess.Popen(
         ["flwr", "run", str(app), _NAME, "--stream"],
-        env={**link.environment, **told, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
+        env={**link.environment, **federation_variable, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     assert running.stdout is not None
@@ -95,7 +95,7 @@ def write_app(folder: Path, place: SuperLinkPlace, options: argparse.Namespace) 
     """Write the app submitted to the SuperLink: settings of this leaf server, and no code."""
     folder.mkdir(exist_ok=True)
     (folder / "README.md").write_text("A leaf server.\n")  # Flower 1.25 cannot install an app without files
-    told = {
+    settings = {
         leaf_app.LEAF: options.leaf,
         leaf_app.CLOUD: options.cloud,
         leaf_app.CERTS: str(options.certs.absolute()),
@@ -108,7 +108,7 @@ def write_app(folder: Path, place: SuperLinkPlace, options: argparse.Namespace) 
         "project": {"name": f"fedge-{_NAME}", "version": "0.1.0", "license": "Apache-2.0"},
         "tool.flwr.app": {"publisher": "fedge"},
         "tool.flwr.app.components": {"serverapp": "fedge.leaf_app:app", "clientapp": CLIENT_APP},
-        "tool.flwr.app.config": told,
+        "tool.flwr.app.config": settings,
         "tool.flwr.federations": {"default": _NAME},
         f"tool.flwr.federations.{_NAME}": place.link,
     }

@@ -71,17 +71,17 @@ class ClientApps:
 
     def hear(self, ready: Iterable[int]) -> None:
         """Read the children's reports; at most one child is kept waiting, and ended ones are dropped."""
-        for said in self._kept.keys() & set(ready):
+        for pipe in self._kept.keys() & set(ready):
             waits = any(child.idle for child in self._kept.values())
-            if os.read(said, len(_STAYS)) and not waits:
-                self._kept[said].idle = True
+            if os.read(pipe, len(_STAYS)) and not waits:
+                self._kept[pipe].idle = True
             else:
-                self._let_go(said)
+                self._let_go(pipe)
 
     def start(self, words: Sequence[str]) -> None:
         """Handle a message, given by its arguments for Flower's program."""
         self._hear_now()
-        for said, child in list(self._kept.items()):
+        for pipe, child in list(self._kept.items()):
             if not child.idle:
                 continue
             child.idle = False
@@ -90,21 +90,21 @@ class ClientApps:
                 os.write(child.orders, (SEPARATOR.join(words) + "\n").encode())
                 return
             except OSError:  # it has died since
-                self._let_go(said)
+                self._let_go(pipe)
         self._fork(words)
 
     def close(self) -> None:
         """Let all waiting children end."""
-        for said in list(self._kept):
-            self._let_go(said)
+        for pipe in list(self._kept):
+            self._let_go(pipe)
 
     def _hear_now(self) -> None:
         self.hear(select.select(self.descriptors, [], [], 0)[0])
 
-    def _let_go(self, said: int) -> None:
+    def _let_go(self, pipe: int) -> None:
         """Close a child's pipes, so that it ends once it waits for a message."""
-        os.close(self._kept.pop(said).orders)
-        os.close(said)
+        os.close(self._kept.pop(pipe).orders)
+        os.close(pipe)
 
     def _fork(self, words: Sequence[str]) -> None:
         """Start a process for a message."""

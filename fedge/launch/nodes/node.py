@@ -155,11 +155,11 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
         Exit code of the SuperNode, or the message because of which it must be restarted.
     """
     assert node.stderr is not None
-    client_app, said = _load(), node.stderr.fileno()
+    client_app, errors = _load(), node.stderr.fileno()
     signal.signal(signal.SIGCHLD, reap)
     gc.collect()
     gc.freeze()  # keeps loaded modules shared with all children
-    waiting, heard, words = b"", [orders, said], _Words()
+    waiting, heard, words = b"", [orders, errors], _Words()
     output, news = NodeOutput(), SuperNodeOutput()
     apps = ClientApps(client_app, output)
     with closing(apps):
@@ -171,12 +171,12 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
                 *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
                 for line in lines:
                     apps.start(line.decode().split(SEPARATOR))
-            if said in ready:
-                words.add(_passed_on(said, heard, news))
+            if errors in ready:
+                words.add(_passed_on(errors, heard, news))
                 if words.reason:
                     return words.reason
-    while said in heard and said in select.select(heard, [], [], 0)[0]:
-        words.add(_passed_on(said, heard, news))
+    while errors in heard and errors in select.select(heard, [], [], 0)[0]:
+        words.add(_passed_on(errors, heard, news))
     if words.reason:
         return words.reason
     return _REFUSED if words.refused and node.returncode else int(node.returncode)
@@ -205,11 +205,11 @@ class _Words:
         return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
 
 
-def _passed_on(said: int, heard: list[int], news: SuperNodeOutput) -> bytes:
+def _passed_on(errors: int, heard: list[int], news: SuperNodeOutput) -> bytes:
     """Read the SuperNode's output, and print it without repetitions; stop listening at its end."""
-    words = os.read(said, _CHUNK)
+    words = os.read(errors, _CHUNK)
     if not words:
-        heard.remove(said)
+        heard.remove(errors)
     with suppress(OSError, ValueError):  # the terminal may be closed
         os.write(2, news.passed(words))
     return words

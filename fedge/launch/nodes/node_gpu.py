@@ -33,12 +33,12 @@ def take_gpu() -> str:
     folder = _folder() if names else None
     if folder is None:
         return ""
-    place, beside = taken(names, folder)
+    place, others_on_it = taken(names, folder)
     if len(names) > 1:
         os.environ[VISIBLE] = ",".join([*names[place:], *names[:place]])
     which = f"GPU {place + 1} of {len(names)} ({names[place]})" if len(names) > 1 else "the GPU"
-    if beside:
-        others = f"{quantity(beside, 'other node')}"
+    if others_on_it:
+        others = f"{quantity(others_on_it, 'other node')}"
         return f"this node shares {which} with {others} of this machine: they wait for each other"
     return f"this node takes {which}" if len(names) > 1 else ""
 
@@ -71,10 +71,10 @@ def gpu_names(listing: str, visible: str | None) -> list[str]:
 
 def taken(names: Sequence[str], folder: Path) -> tuple[int, int]:
     """Index of the GPU with the fewest nodes, locked by this process, and its number of other nodes."""
-    for beside in range(_MOST_BESIDE):
+    for others in range(_MOST_BESIDE):
         for place, name in enumerate(names):
-            if _locked(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{beside}"):
-                return place, beside
+            if _locked(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{others}"):
+                return place, others
     return 0, _MOST_BESIDE
 
 

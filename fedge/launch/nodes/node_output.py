@@ -65,19 +65,19 @@ class NodeOutput:
     def pass_on(self, ready: Iterable[int]) -> None:
         """Read from the ready pipes, and print their output up to the limits."""
         for reading in self._pipes.keys() & set(ready):
-            said = os.read(reading, _CHUNK)
-            if not said:
+            output = os.read(reading, _CHUNK)
+            if not output:
                 os.close(reading)
                 del self._pipes[reading]
                 self._report_dropped()
                 continue
             pipe, room = self._pipes[reading], self._room()
-            let = said[: min(room, pipe.room)]
-            pipe.room -= len(let)
-            self._hour -= len(let)
-            self._dropped += len(said) - len(let)
+            printed = output[: min(room, pipe.room)]
+            pipe.room -= len(printed)
+            self._hour -= len(printed)
+            self._dropped += len(output) - len(printed)
             with suppress(OSError):  # the terminal may be closed
-                os.write(pipe.stands_for, let.translate(_HARMLESS))
+                os.write(pipe.stands_for, printed.translate(_HARMLESS))
 
     def _room(self) -> int:
         """Bytes that may still be printed in this hour."""
@@ -101,12 +101,12 @@ class SuperNodeOutput:
     def __init__(self) -> None:
         self._has_contact = True
 
-    def passed(self, said: bytes) -> bytes:
+    def passed(self, output: bytes) -> bytes:
         """Part of further output that should be printed.
 
         A line is usually written in one piece; if it arrives in two, both are passed on.
         """
-        return b"".join(line for line in said.splitlines(keepends=True) if self._is_news(line))
+        return b"".join(line for line in output.splitlines(keepends=True) if self._is_news(line))
 
     def _is_news(self, line: bytes) -> bool:
         """Whether a line is more than a further attempt to reach the same SuperLink."""

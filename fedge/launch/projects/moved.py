@@ -71,13 +71,13 @@ def _uncommented(lines: list[str]) -> list[str]:
 def _commented(lines: list[str], notice: list[str]) -> list[str]:
     """Lines as `flwr run` would leave them."""
     found: list[str] = []
-    inside, told = False, False
+    inside, has_notice = False, False
     for line in lines:
         if header := _HEADER.match(line):
             inside = header[1].startswith(_MOVED)
-        if inside and not told:
+        if inside and not has_notice:
             found += notice
-            told = True
+            has_notice = True
         found.append(f"# {line}" if inside and line.strip() else line)
     return found
 

@@ -67,9 +67,9 @@ def packaged_file(text: str) -> Path:
 
 def _nearest_of(name: str, names: tuple[str, ...]) -> str:
     """Suggestion of the nearest configuration, with or without its folder."""
-    whole = {known.split("/")[-1]: known for known in names}
-    near = get_close_matches(name.split("/")[-1], whole, n=1, cutoff=0.5)
-    return f"; did you mean {PREFIX}{whole[near[0]]}?" if near else nearest(name, names)
+    full_names = {known.split("/")[-1]: known for known in names}
+    near = get_close_matches(name.split("/")[-1], full_names, n=1, cutoff=0.5)
+    return f"; did you mean {PREFIX}{full_names[near[0]]}?" if near else nearest(name, names)
 
 
 def packaged_configurations() -> Iterator[tuple[str, str]]:

@@ -254,10 +254,10 @@ class Project:
 
     def refuse_unknown_to_flower(self, name: str | None) -> None:
         """Raise ConfigError for a federation of [tool.fedge.federations], which `flwr run` does not read."""
-        wanted = name or self._default
+        federation = name or self._default
         if self.is_own(name):
             raise ConfigError(
-                f"flwr run needs a federation of [tool.flwr.federations], but {wanted} is in "
+                f"flwr run needs a federation of [tool.flwr.federations], but {federation} is in "
                 f"[tool.fedge.federations]; use fedge run --engine flower"
             )
 
@@ -322,21 +322,21 @@ class Project:
             ConfigError: an option that is not at its default is missing from pyproject.toml.
         """
         declared, defaults = flatten(self._config), {key: default for key, (default, _) in options().items()}
-        told: dict[str, Scalar] = {}
+        settings: dict[str, Scalar] = {}
         for key, value in run_config.items():
             inner = flatten(arguments_of(str(value), key), f"{key}.") if options()[key][1]["table"] else {}
             if key in declared or not inner:
-                told[key] = value
+                settings[key] = value
             else:
-                told.update(inner)
-        said = {*declared, "clients"}  # set through the federation
-        missing = [key for key, value in told.items() if key not in said and value != defaults.get(key)]
+                settings.update(inner)
+        known = {*declared, "clients"}  # set through the federation
+        missing = [key for key, value in settings.items() if key not in known and value != defaults.get(key)]
         if missing:
             raise ConfigError(
                 f"options for Flower's engine must be in [tool.flwr.app.config], but {missing[0]} is "
                 f"not there; add it to {self.path}, with any value"
             )
-        return {key: value for key, value in told.items() if key in declared}
+        return {key: value for key, value in settings.items() if key in declared}
 
     @property
     def default_federation(self) -> str:
@@ -361,8 +361,8 @@ class Project:
             ConfigError: there is no federation of this name, or its number of SuperNodes is missing or
                 invalid.
         """
-        wanted = name or self._default
-        if not isinstance(wanted, str) or wanted not in self._federations:
+        federation = name or self._default
+        if not isinstance(federation, str) or federation not in self._federations:
             if not self._federations:
                 raise ConfigError(
                     f"federations must be in [tool.flwr.federations], but {self.path} has none; add one, as "
@@ -370,20 +370,20 @@ class Project:
                 )
             known = ", ".join(self._federations)
             raise ConfigError(
-                f"federation must be one of {known}, but is {shown(wanted)}; see [tool.flwr.federations]"
+                f"federation must be one of {known}, but is {shown(federation)}; see [tool.flwr.federations]"
             )
-        table = self._federations[wanted]
+        table = self._federations[federation]
         if isinstance(table, Mapping) and "address" in table and "options" not in table:
             return Federation()
         count = flatten({"federation": table}).get("federation.options.num-supernodes")
         if type(count) is not int or count < 1:
             raise ConfigError(
-                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, "
+                f"federation {federation} must set options.num-supernodes to a whole number of at least 1, "
                 f"but has {shown(count)}; set it in {self.path}"
             )
         if count > _MOST_SUPERNODES:
             raise ConfigError(
-                f"federation {wanted} must have at most {_MOST_SUPERNODES} options.num-supernodes, "
+                f"federation {federation} must have at most {_MOST_SUPERNODES} options.num-supernodes, "
                 f"but has {shown(count)}; lower it in {self.path}"
             )
         return replace(from_backend(count, table["options"].get("backend", {})), is_default=not name)

@@ -25,8 +25,8 @@ def writable_project(folder: Path, place: Path) -> Path:
     Raises:
         ConfigError: a file of the project cannot be read.
     """
-    there = [folder / name for name in _WRITTEN if (folder / name).exists()]
-    if all(os.access(path, os.W_OK) for path in there):
+    to_write = [folder / name for name in _WRITTEN if (folder / name).exists()]
+    if all(os.access(path, os.W_OK) for path in to_write):
         return folder
     copy = place / "app"
     try:

@@ -33,38 +33,38 @@ def refuse_algorithm(config: Config) -> None:
     algorithm, part = algorithm_of(config.train), leaf_part_of(config.train)
     if is_default_algorithm(config):
         return
-    what = f"train.algorithm {config.train.algorithm}"
+    name = f"train.algorithm {config.train.algorithm}"
     if config.scaffold.enabled and not algorithm.corrected:
         raise ConfigError(
-            f"{what} does not use SCAFFOLD's control variates, but scaffold.enabled is true; add "
+            f"{name} does not use SCAFFOLD's control variates, but scaffold.enabled is true; add "
             f"scaffold.enabled=false"
         )
     if config.train.processes > 1:
         raise ConfigError(
-            f"{what} supports only train.processes=1, because several processes train by the options alone, "
+            f"{name} supports only train.processes=1, because several processes train by the options alone, "
             f"but it is {config.train.processes}; set train.processes=1"
         )
     if config.asynchrony.is_on:
-        _refuse_on_the_clock(config, what, part)
+        _refuse_on_the_clock(config, name, part)
     if part.combines() and not config.leaf.is_mean:
         raise ConfigError(
-            f"{what} computes the leaf's model itself and needs leaf.strategy fedavg, but it is "
+            f"{name} computes the leaf's model itself and needs leaf.strategy fedavg, but it is "
             f"{config.leaf.strategy}; change one of the two"
         )
 
 
-def _refuse_on_the_clock(config: Config, what: str, part: "LeafPart") -> None:
+def _refuse_on_the_clock(config: Config, name: str, part: "LeafPart") -> None:
     """Raise ConfigError if an algorithm has no meaning on the virtual clock."""
     rule = config.asynchrony.rule
     if part.combines() and part.reads_replies and not SERVER_RULES.has(rule, ROUNDS):
         in_rounds = " or ".join(SERVER_RULES.having(ROUNDS))
         raise ConfigError(
-            f"{what} has a leaf part that combines replies to one model, so asynchrony.rule must work in "
+            f"{name} has a leaf part that combines replies to one model, so asynchrony.rule must work in "
             f"rounds ({in_rounds}), but is {rule}; set one of them otherwise"
         )
     if config.devices.partial_work:
         raise ConfigError(
-            f"{what} needs devices.partial-work to be false, because how much of its work is done after some "
+            f"{name} needs devices.partial-work to be false, because how much of its work is done after some "
             f"steps only the algorithm knows; add devices.partial-work=false"
         )
 

@@ -118,14 +118,18 @@ class OwnersData:
 
 
 def data_of_owners(
-    config: Config, seed: int, told: Mapping[int, WindowsReport], resumption: Resumption | None, clients: int
+    config: Config,
+    seed: int,
+    reports: Mapping[int, WindowsReport],
+    resumption: Resumption | None,
+    clients: int,
 ) -> OwnersData:
     """Facts of a run's data from the owners' descriptions.
 
     Args:
         config: the run's configuration.
         seed: the run's seed.
-        told: partition id → the client's description, for all clients with which the run begins.
+        reports: partition id → the client's description, for all clients with which the run begins.
         resumption: the run to resume, which must have the same data; None for a new run.
         clients: number of clients of the run.
 
@@ -140,31 +144,31 @@ def data_of_owners(
         )
     sizes = clients_per_leaf(config.hierarchy, clients)
     refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
-    first = _alike(told)
-    source = _source(told)
+    first = _common_report(reports)
+    source = _joint_source(reports)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes, of_owners=True)
     unseen = unseen_ids(sizes, config.partition.unseen_clients)
-    _refuse_without_windows(told)
-    _refuse_leaf_without_clients(told, sizes, unseen)
-    known = [client for client in told if client not in unseen]
-    scale, odd = _pooled({client: told[client].sums for client in known}, first.channels, config)
+    _refuse_without_windows(reports)
+    _refuse_leaf_without_clients(reports, sizes, unseen)
+    known = [client for client in reports if client not in unseen]
+    scale, odd = _common_scale({client: reports[client].sums for client in known}, first.channels, config)
     shape = _shape(first, scale)
     refuse_model_that_does_not_fit(config, shape)
-    refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
+    refuse_last_batch_of_one(config, shape, {client: reports[client].windows("train") for client in known})
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
-    dealt = Partition(_counted(told, clients), first.split_kind, frozenset(unseen), planted)
-    total = sum(one.windows(split) for one in told.values() for split in SPLITS)
+    dealt = Partition(_counted(reports, clients), first.split_kind, frozenset(unseen), planted)
+    total = sum(one.windows(split) for one in reports.values() for split in SPLITS)
     facts = DataFacts(
-        source, total, first.classes, first.channels, first.dtype, _about(told), None, dealt, sizes,
-        list(_holdings(told, dealt, sizes)), (), odd,
+        source, total, first.classes, first.channels, first.dtype, _common_description(reports), None, dealt,
+        sizes, list(_holdings(reports, dealt, sizes)), (), odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
 
 
 def part_of_owners(
-    config: Config, seed: int, clients: int, told: Mapping[int, WindowsReport], scale: Scale
+    config: Config, seed: int, clients: int, reports: Mapping[int, WindowsReport], scale: Scale
 ) -> tuple[Partition, DataShape]:
     """Partition and sizes at a leaf server, from the descriptions of its own clients.
 
@@ -172,13 +176,13 @@ def part_of_owners(
         config: the run's configuration.
         seed: the run's seed.
         clients: number of clients of the run.
-        told: partition id → the client's description, for this leaf's clients.
+        reports: partition id → the client's description, for this leaf's clients.
         scale: common scale of all clients of the run.
     """
-    first, sizes = told[min(told)], clients_per_leaf(config.hierarchy, clients)
+    first, sizes = reports[min(reports)], clients_per_leaf(config.hierarchy, clients)
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
     unseen = frozenset(unseen_ids(sizes, config.partition.unseen_clients))
-    dealt = Partition(_counted(told, clients), first.split_kind, unseen, planted)
+    dealt = Partition(_counted(reports, clients), first.split_kind, unseen, planted)
     return dealt, _shape(first, scale)
 
 
@@ -190,33 +194,33 @@ def _shape(first: WindowsReport, scale: Scale) -> DataShape:
     )  # fmt: skip
 
 
-def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
+def _common_report(reports: Mapping[int, WindowsReport]) -> WindowsReport:
     """Description of the first client; ConfigError if another client's windows are of a different kind."""
-    at = min(told)
-    first = told[at]
-    for client, one in told.items():
+    first_client = min(reports)
+    first = reports[first_client]
+    for client, report in reports.items():
         for name in KIND:
-            if getattr(one, name) != getattr(first, name):
+            if getattr(report, name) != getattr(first, name):
                 raise ConfigError(
                     f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
-                    f"{client} has {shown(getattr(one, name))} and partition {at} has "
+                    f"{client} has {shown(getattr(report, name))} and partition {first_client} has "
                     f"{shown(getattr(first, name))}; prepare all of them the same way"
                 )
     return first
 
 
-def _about(told: Mapping[int, WindowsReport]) -> dict[str, str]:
+def _common_description(reports: Mapping[int, WindowsReport]) -> dict[str, str]:
     """Entries of the data's own description given by more than half of the clients, in most clients' order.
 
     They go on the card of a model for all clients, so no single owner determines them.
     """
-    said = Counter(entry for one in told.values() for entry in one.about.items())
-    common = {key: text for (key, text), count in said.items() if 2 * count > len(told)}
-    ((order, _),) = Counter(tuple(one.about) for one in told.values()).most_common(1)
+    counts = Counter(entry for report in reports.values() for entry in report.about.items())
+    common = {key: text for (key, text), count in counts.items() if 2 * count > len(reports)}
+    ((order, _),) = Counter(tuple(report.about) for report in reports.values()).most_common(1)
     return {key: common[key] for key in (*order, *sorted(common)) if key in common}
 
 
-def _pooled(
+def _common_scale(
     sums: Mapping[int, ChannelSums], channels: Sequence[str], config: Config
 ) -> tuple[Scale, dict[int, str]]:
     """Common scale, and the clients left out of it, each with the reason.
@@ -234,23 +238,23 @@ def _pooled(
             f"{len(sums)} are out of proportion: partition {client}: {why}; prepare all the same way, or set "
             f"data.normalize=false"
         )
-    return scale_of([told for client, told in sums.items() if client not in odd]), odd
+    return scale_of([channel_sums for client, channel_sums in sums.items() if client not in odd]), odd
 
 
-def _source(told: Mapping[int, WindowsReport]) -> DataSource:
+def _joint_source(reports: Mapping[int, WindowsReport]) -> DataSource:
     """Origin of the data; the fingerprint is a hash of all clients' fingerprints, in order."""
-    names = sorted({one.source for one in told.values()})
+    names = sorted({report.source for report in reports.values()})
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    digest = hashlib.sha256("\n".join(one.fingerprint for one in told.values()).encode()).hexdigest()
-    synthetic = any(one.synthetic for one in told.values())
-    return DataSource(f"{quantity(len(told), 'owner')} ({some})", digest, synthetic)
+    digest = hashlib.sha256("\n".join(report.fingerprint for report in reports.values()).encode()).hexdigest()
+    synthetic = any(report.synthetic for report in reports.values())
+    return DataSource(f"{quantity(len(reports), 'owner')} ({some})", digest, synthetic)
 
 
-def _refuse_without_windows(told: Mapping[int, WindowsReport]) -> None:
+def _refuse_without_windows(reports: Mapping[int, WindowsReport]) -> None:
     """Raise ConfigError for the first client without windows in some split."""
-    for client, one in told.items():
+    for client, report in reports.items():
         for split in SPLITS:
-            if one.windows(split) == 0:
+            if report.windows(split) == 0:
                 raise ConfigError(
                     f"every client must have windows of every split, but partition {client} has no {split} "
                     f"windows; give it more windows"
@@ -285,14 +289,16 @@ def _counted(
     return found
 
 
-def _holdings(told: Mapping[int, WindowsReport], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
+def _holdings(
+    reports: Mapping[int, WindowsReport], dealt: Partition, sizes: Sequence[int]
+) -> Iterator[Holding]:
     """Windows of every client by split and class; users and devices are blank, as only owners know them."""
     leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
-    for client, one in told.items():
+    for client, report in reports.items():
         leaf = leaf_of[client]
         group = dealt.scenario.groups[leaf] if dealt.scenario else None
         for split in SPLITS:
-            for label, count in zip(one.labels, one.counts[split], strict=True):
+            for label, count in zip(report.labels, report.counts[split], strict=True):
                 if count:
                     unseen = int(client in dealt.unseen_clients)
                     yield Holding(client, leaf, split, "", "", label, count, unseen, group)

@@ -97,8 +97,8 @@ def unaffected_signal_note(
         for children in _children(config, clients):
             if len(children) < 2:
                 continue
-            each = children if own else children[:2]  # Fedge's signals compare each pair separately
-            made = _Generated(config, state, tuple(names), each, _CLASSES, {*state} - {*kept})
+            compared = children if own else children[:2]  # Fedge's signals compare each pair separately
+            made = _Generated(config, state, tuple(names), compared, _CLASSES, {*state} - {*kept})
             if _is_unmoved(config, made) and not _is_unmoved(config, replace(made, moving=None)):
                 named = ", ".join(kept[:2]) + ", …" * (len(kept) > 2)
                 return (
@@ -237,14 +237,14 @@ class _Generated:
             return evidence
         rng = np.random.default_rng((evidence.global_round, 1))
         leaf_of = np.repeat(np.arange(count, dtype=np.int64), np.clip(self.clients, 1, _MOST_CLIENTS))
-        each = len(leaf_of)
-        confusions = {role: rng.integers(1, 9, (each, self.classes, self.classes)) for role in sorted(roles)}
+        total = len(leaf_of)
+        confusions = {role: rng.integers(1, 9, (total, self.classes, self.classes)) for role in sorted(roles)}
         answers = Answers(
-            {role: 0.5 + rng.random(each) for role in sorted(roles)},
-            np.full(each, 10, dtype=np.int64),
+            {role: 0.5 + rng.random(total) for role in sorted(roles)},
+            np.full(total, 10, dtype=np.int64),
             leaf_of,
-            clients=np.arange(each, dtype=np.int64),
-            accuracies={role: rng.random(each) for role in sorted(roles)},
+            clients=np.arange(total, dtype=np.int64),
+            accuracies={role: rng.random(total) for role in sorted(roles)},
             confusions=confusions if self.config.train.task == "classification" else {},
         )
         return replace(evidence, answers=answers)

@@ -299,10 +299,10 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     try_rule(asynchrony.rule, rule)
     refuse_partial_work(devices, asynchrony.rule)
     if has_servers_above_leaves(config.hierarchy):
-        for of in clock_of_tiers(config):
-            cloud = of.arguments("cloud_rule")
-            CLOUD_RULES.refuse_wrong_arguments(of.cloud_rule, cloud, "model", "memory", "arrival")
-            try_rule(of.cloud_rule, cloud, CLOUD_RULES)
+        for tier in clock_of_tiers(config):
+            cloud = tier.arguments("cloud_rule")
+            CLOUD_RULES.refuse_wrong_arguments(tier.cloud_rule, cloud, "model", "memory", "arrival")
+            try_rule(tier.cloud_rule, cloud, CLOUD_RULES)
         if config.cluster.enabled:
             from fedge.devices.tiers.groups import refuse_needs_of_rounds
 

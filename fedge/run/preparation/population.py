@@ -17,7 +17,7 @@ AUTO = "auto"
 _ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'options.num-supernodes={users}'"
 
 
-def clients_for(config: Config, windows: Windows, there: int) -> int:
+def clients_for(config: Config, windows: Windows, given: int) -> int:
     """Number of clients of a run whose options leave it open.
 
     One per user, if `partition.kind` deals users and the data name several; else the federation's number.
@@ -28,14 +28,14 @@ def clients_for(config: Config, windows: Windows, there: int) -> int:
     Args:
         config: the run's configuration.
         windows: all windows of the run.
-        there: number of clients of the federation, if only a default.
+        given: number of clients of the federation, if only a default.
     """
     users = np.unique(windows.user).size
     sizes = config.hierarchy.clients_per_server
     is_said = sizes == AUTO or _sum(sizes) == users
     if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users < 2 or not is_said:
-        return there
-    return max(users, there) if config.partition.cuts_owners else users
+        return given
+    return max(users, given) if config.partition.cuts_owners else users
 
 
 def _sum(sizes: str) -> int:
@@ -44,11 +44,11 @@ def _sum(sizes: str) -> int:
     return sum(map(int, parts)) if all(p.strip().isdecimal() and len(p) < 10 for p in parts) else 0
 
 
-def refuse_other_number(config: Config, there: int) -> None:
+def refuse_other_number(config: Config, given: int) -> None:
     """Raise ConfigError if the federation's number of clients differs from the option `clients`."""
-    if config.clients not in (AUTO, there):
+    if config.clients not in (AUTO, given):
         raise ConfigError(
-            f"clients must be the number of SuperNodes, {there}, but is {config.clients}; use "
+            f"clients must be the number of SuperNodes, {given}, but is {config.clients}; use "
             f"fedge run, which sets it, or flwr run . --federation-config "
             f"'options.num-supernodes={config.clients}'"
         )

@@ -194,8 +194,10 @@ def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> lis
     ]
     if not changed:
         return []
-    said = f"{len(changed)} options, {changed[0]} among them, are" if len(changed) > 1 else f"{changed[0]} is"
-    return [f"{said} not what the run began with in manifest.json; the checkpoint's are used"]
+    changes = (
+        f"{len(changed)} options, {changed[0]} among them, are" if len(changed) > 1 else f"{changed[0]} is"
+    )
+    return [f"{changes} not what the run began with in manifest.json; the checkpoint's are used"]
 
 
 def hindrance_to_resume(folder: Path) -> str:
@@ -268,9 +270,9 @@ def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict
     found = {}
     for name in names:
         path, size = folder / name, sizes.get(name, 0)
-        there = path.stat().st_size if path.is_file() else 0
-        if there < size:
-            found[name] = f"{name} has {there} bytes, but had {size}"
+        size_now = path.stat().st_size if path.is_file() else 0
+        if size_now < size:
+            found[name] = f"{name} has {size_now} bytes, but had {size}"
         elif name in sums and not has_checksum(path, sums[name], sizes.get(name)):
             found[name] = f"{name} is not what was written"
     return found
