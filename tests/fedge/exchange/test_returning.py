@@ -123,20 +123,20 @@ def test_who_stays_away_is_waited_for_once(run):
         train(script, 11)
 
     began = time.monotonic()
-    clients, exchange = run(steps, 0, 1, wait_s=8.0)
+    clients, exchange = run(steps, 0, 1, wait_s=5.0)
     took_s = time.monotonic() - began
-    assert took_s >= 8.0
+    assert took_s >= 5.0
     assert list(exchange.failures) == [1]
     script = clients._engine._grid
     acting = threading.Thread(target=lambda: train(script, 11))
-    clients.wait_for_gone(8.0)
+    clients.wait_for_gone(5.0)
     acting.start()
     began = time.monotonic()
     messages = [
         Message(RecordDict({"config": CONTEXT.to_record()}), clients.node(p), "train") for p in (0, 1)
     ]
     assert list(clients.exchange(messages, 60.0).failures) == [1]
-    assert time.monotonic() - began < 7
+    assert time.monotonic() - began < 4
     acting.join()
 
 

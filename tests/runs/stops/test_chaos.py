@@ -60,13 +60,10 @@ def test_a_killed_process_leaves_nothing_behind(tmp_path, ray_home, victim, phas
     kill_one(tmp_path, ray_home, victim, phase, gone_s=60.0)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("program", "started"),
-    [
-        ("fedge", "flower-simulati"),
-        pytest.param("fedge", "flwr", marks=pytest.mark.extended),
-        pytest.param("flwr", "flower-simulati", marks=pytest.mark.extended),
-    ],
+    [("fedge", "flower-simulati"), ("fedge", "flwr"), ("flwr", "flower-simulati")],
 )
 def test_a_starter_killed_before_the_started_has_loaded_fedge(tmp_path, ray_home, program, started):
     """The started cannot follow it then: all end nevertheless, and no file is left."""
