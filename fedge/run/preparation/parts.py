@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
@@ -51,6 +53,7 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
+from fedge.privacy.account import noise_multiplier
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
 from fedge.run.preparation.examples import examples_of
 from fedge.run.preparation.groupings import refuse_grouping_that_fails, tries_grouping
@@ -440,12 +443,32 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
             f"privacy.kind {config.privacy.kind} needs a model without running variances, such as "
             f"BatchNorm's, which do not tolerate noise, but {name} has {unfit[0]}; use LayerNorm or GroupNorm"
         )
-    fixed = [each for each, parameter in model.named_parameters() if not parameter.requires_grad]
-    if config.privacy.kind != "off" and train.exchange == "all" and fixed:
-        raise ConfigError(
-            f"privacy.kind {config.privacy.kind} adds noise to all entries that are sent, but {fixed[0]} of "
-            f'train.model {name} is frozen and would not stay as it is; set train.exchange="trainable"'
-        )
+    if noise_multiplier(config.privacy):
+        _refuse_noise_on_constants(config, model, examples_of(shape, windows, train)[0])
+
+
+def _refuse_noise_on_constants(config: Config, model: "Module", x: np.ndarray) -> None:
+    """Raise ConfigError if noise would change sent entries that training does not; x (N, …) are examples."""
+    from torch import from_numpy
+
+    from fedge.training.networks.constants import constant_entries
+    from fedge.training.networks.frozen import frozen_names
+    from fedge.training.networks.models import layer_names
+
+    name = config.train.model
+    unsent = {*frozen_names(model, config.train), *layer_names(model, config.personal.kept)}
+    constant = [entry for entry in constant_entries(model, from_numpy(x)) if entry not in unsent]
+    if not constant:
+        return
+    is_parameter = constant[0] in dict(model.named_parameters())
+    remedy = 'set train.exchange="trainable"'
+    if not is_parameter:
+        remedy = f"register it with persistent=False, or make it a parameter without gradient and {remedy}"
+    raise ConfigError(
+        f"privacy.kind {config.privacy.kind} adds noise to all entries that are sent, but {constant[0]} of "
+        f"train.model {name} is {'frozen' if is_parameter else 'a constant buffer'} and would not stay as it "
+        f"is; {remedy}"
+    )
 
 
 def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:

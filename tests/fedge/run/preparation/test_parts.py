@@ -23,6 +23,7 @@ CODE = """
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
+import torch
 from torch import nn
 
 from fedge.callbacks import Callback
@@ -88,6 +89,14 @@ class Frozen(nn.Module):
         self.head = nn.Linear(3, classes)
     def forward(self, x):
         return self.head(self.base(x.flatten(1)))
+
+class Positions(nn.Module):
+    def __init__(self, input_shape, classes, saved=True):
+        super().__init__()
+        self.register_buffer("table", torch.linspace(0, 1, input_shape[1]), persistent=saved)
+        self.head = nn.Linear(input_shape[0] * input_shape[1], classes)
+    def forward(self, x):
+        return self.head((x + self.table).flatten(1))
 
 def gate(pair, config, slack=0.0):
     return True
@@ -215,6 +224,29 @@ def test_what_does_not_fit_is_refused_before_anything_starts(changes, message):
             {"privacy.kind": "client-fixed", "train.model": "my_parts:Frozen"},
             (2, 8),
             "adds noise to all entries that are sent, but base.weight",
+        ),
+        (
+            {"privacy.kind": "server-fixed", "train.model": "my_parts:Positions"},
+            (2, 8),
+            "but table of train.model my_parts:Positions is a constant buffer .*persistent=False",
+        ),
+        (
+            {
+                "privacy.kind": "server-fixed",
+                "privacy.noise-multiplier": 0.0,
+                "train.model": "my_parts:Positions",
+            },
+            (2, 8),
+            "",
+        ),
+        (
+            {
+                "privacy.kind": "server-fixed",
+                "train.model": "my_parts:Positions",
+                "train.model-args.saved": False,
+            },
+            (2, 8),
+            "",
         ),
         (
             {
