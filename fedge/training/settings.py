@@ -83,6 +83,10 @@ def with_changed(settings: LocalTraining, changed: Mapping[str, Any]) -> LocalTr
         )
         if name != "augment" and not fits:
             raise TypeError(f"{name} must be {_KINDS.get(kind, f'a {kind.__name__}')}, but is {shown(value)}")
+    choices = {"kernel": {"torch", settings.kernel}, "precision": {"float32", "tf32", "bf16"}}
+    for name, known in choices.items():
+        if (value := values.get(name, getattr(settings, name))) not in known:
+            raise ValueError(f"{name} must be one of {', '.join(sorted(known))}, but is {shown(value)}")
     if values.get("optimizer", settings.optimizer) != settings.optimizer:
         OPTIMIZERS.entry(values["optimizer"])
         values = {"optimizer_args": (), "kernel": "torch", **values}

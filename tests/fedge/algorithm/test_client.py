@@ -64,6 +64,8 @@ def loss(network, x, y):
         ({"task": "regression"}, "task must be a Task"),
         ({"optimizer": "adamm"}, "did you mean adam?"),
         ({"optimizer": 3}, "optimizer must be a text, but is 3"),
+        ({"kernel": "fast"}, "kernel must be one of torch, but is 'fast'"),
+        ({"precision": "fp16"}, "precision must be one of bf16, float32, tf32, but is 'fp16'"),
         ({"start": 5}, "start must be a model's entries"),
         ({"start": Net()}, "start must be a model's entries"),
         ({"only": "head"}, "only must be a list of names, as client.head, but is 'head'"),
