@@ -14,8 +14,8 @@ from fedge.config.sections.devices import AsynchronyConfig
 from fedge.config.sections.hierarchy import HierarchyConfig
 
 _KEY = "asynchrony.tiers"
-_WORDS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
-_OF_EDGES = ("delay-s", "megabytes-s")  # those that timed rounds have, too
+_TIER_OPTIONS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
+_EDGE_OPTIONS = ("delay-s", "megabytes-s")  # those that timed rounds have, too
 
 
 def has_servers_above_leaves(hierarchy: HierarchyConfig) -> bool:
@@ -30,9 +30,9 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
         ConfigError: `asynchrony.tiers` names an unknown tier, or an option that tiers do not have.
     """
     asynchrony, hierarchy = config.asynchrony, config.hierarchy
-    found = [asynchrony] * (hierarchy.tiers - 1)
-    known = _OF_EDGES if config.devices.time_rounds and not asynchrony.is_on else _WORDS
-    for name, said in asynchrony.of_tiers.items():
+    tier_options = [asynchrony] * (hierarchy.tiers - 1)
+    allowed = _EDGE_OPTIONS if config.devices.time_rounds and not asynchrony.is_on else _TIER_OPTIONS
+    for name, overrides in asynchrony.of_tiers.items():
         if hierarchy.tiers < 3:
             raise ConfigError(
                 f"{_KEY} must be tiers between cloud and leaves, but names {shown(name)} without a deeper "
@@ -45,28 +45,30 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
                 f"are asynchrony.cloud-rule, cloud-every, …; set those"
             )
         for tier in tiers:
-            found[tier] = _changed(asynchrony, name, said, known)
-    return found
+            tier_options[tier] = _with_overrides(asynchrony, name, overrides, allowed)
+    return tier_options
 
 
-def _changed(asynchrony: AsynchronyConfig, name: str, said: Any, known: Sequence[str]) -> AsynchronyConfig:
-    """The cloud's options with those of one tier in their place; `known` are the options a tier may set."""
-    if not isinstance(said, Mapping):
+def _with_overrides(
+    asynchrony: AsynchronyConfig, name: str, overrides: Any, allowed: Sequence[str]
+) -> AsynchronyConfig:
+    """The cloud's options with those of one tier in their place; `allowed` are the options a tier may set."""
+    if not isinstance(overrides, Mapping):
         raise ConfigError(
-            f"{_KEY}.{name} must be a table of {', '.join(known)}, but is {shown(said)}; set for example "
-            f"{_KEY}.{name}.delay-s=0.1"
+            f"{_KEY}.{name} must be a table of {', '.join(allowed)}, but is {shown(overrides)}; set for "
+            f"example {_KEY}.{name}.delay-s=0.1"
         )
-    if unknown := [word for word in said if word not in known]:
+    if unknown := [word for word in overrides if word not in allowed]:
         raise ConfigError(
-            f"{_KEY}.{name} must have {', '.join(known)}, but has {shown(unknown[0])}"
-            f"{nearest(unknown[0], known) or '; leave it out'}"
+            f"{_KEY}.{name} must have {', '.join(allowed)}, but has {shown(unknown[0])}"
+            f"{nearest(unknown[0], allowed) or '; leave it out'}"
         )
-    given = {f"cloud_{word.replace('-', '_')}": value for word, value in said.items()}
-    if "cloud_rule" in given:
-        given.setdefault("cloud_rule_args", {})
-    if isinstance(given.get("cloud_rule_args"), Mapping):
-        given["cloud_rule_args"] = json.dumps(given["cloud_rule_args"])
+    changes = {f"cloud_{word.replace('-', '_')}": value for word, value in overrides.items()}
+    if "cloud_rule" in changes:
+        changes.setdefault("cloud_rule_args", {})
+    if isinstance(changes.get("cloud_rule_args"), Mapping):
+        changes["cloud_rule_args"] = json.dumps(changes["cloud_rule_args"])
     try:
-        return replace(asynchrony, **given)
+        return replace(asynchrony, **changes)
     except ConfigError as error:
         raise ConfigError(f"{_KEY}.{name}: {str(error).replace('asynchrony.cloud-', '')}") from error

@@ -25,27 +25,27 @@ from fedge.config.uplinks import refuse_broken_promises
 def refuse_contradictions(config: RunOptions) -> None:
     """Raise ConfigError for the first pair of contradictory settings."""
     refuse_what_tiers_cannot_have(config)
-    _refuse_groups_that_are_not_there(config)
-    _refuse_scaffold_beside_other_averages(config)
-    _refuse_what_needs_sgd(config)
-    _refuse_clusters_that_leaves_cannot_form(config)
-    _refuse_other_models_beside_those_of_the_cloud(config)
-    _refuse_what_would_do_nothing(config)
-    _refuse_steps_of_nothing(config)
-    _refuse_models_of_rounds_that_never_come(config)
-    _refuse_privacy_beside_what_it_cannot_cover(config)
-    _refuse_personal_layers_that_the_model_lacks(config)
+    _refuse_missing_groups(config)
+    _refuse_scaffold_with_other_averages(config)
+    _refuse_sgd_only_options(config)
+    _refuse_too_many_clusters(config)
+    _refuse_mixed_cloud_models(config)
+    _refuse_ineffective_options(config)
+    _refuse_vanishing_step_size(config)
+    _refuse_models_after_last_round(config)
+    _refuse_options_without_privacy(config)
+    _refuse_missing_personal_layers(config)
     refuse_association(config)
     refuse_mobility(config)
     refuse_participation(config)
     refuse_broken_promises(config)
-    _refuse_what_has_no_meaning_on_the_virtual_clock(config)
-    _refuse_privacy_that_the_virtual_clock_cannot_count(config)
-    _refuse_what_processes_cannot_share(config)
+    _refuse_synchronous_options(config)
+    _refuse_unaccounted_privacy(config)
+    _refuse_options_without_processes(config)
     refuse_impossible_common_test(config)
 
 
-def _refuse_groups_that_are_not_there(config: RunOptions) -> None:
+def _refuse_missing_groups(config: RunOptions) -> None:
     """Raise ConfigError for more planted groups than leaves, or a method that needs groups without any."""
     refuse_impossible_groups(config)
     needs_truth = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)
@@ -56,7 +56,7 @@ def _refuse_groups_that_are_not_there(config: RunOptions) -> None:
         )
 
 
-def _refuse_scaffold_beside_other_averages(config: RunOptions) -> None:
+def _refuse_scaffold_with_other_averages(config: RunOptions) -> None:
     """Raise ConfigError when models and control variates would be averaged differently."""
     if config.scaffold.enabled and not config.leaf.is_mean:
         raise ConfigError(
@@ -72,7 +72,7 @@ def _refuse_scaffold_beside_other_averages(config: RunOptions) -> None:
         )
 
 
-def _refuse_what_needs_sgd(config: RunOptions) -> None:
+def _refuse_sgd_only_options(config: RunOptions) -> None:
     """Raise ConfigError for options that need plain SGD beside another optimiser or loss."""
     optimizer = config.train.optimizer
     if config.train.kernel == "native" and config.train.loss != parts.OF_THE_TASK:
@@ -99,26 +99,26 @@ def _refuse_what_needs_sgd(config: RunOptions) -> None:
         )
 
 
-def _refuse_clusters_that_leaves_cannot_form(config: RunOptions) -> None:
+def _refuse_too_many_clusters(config: RunOptions) -> None:
     """Raise ConfigError when there are too few leaves for the cloud's options."""
     cluster, hierarchy = config.cluster, config.hierarchy
     if not cluster.enabled:
         return
     leaves, tier = hierarchy.fewest_and_tier(hierarchy.tiers_said(cluster.tiers, "cluster.tiers"))
-    of = hierarchy.children_said(tier)
+    children_option = hierarchy.children_said(tier)
     if cluster.fixed_count and cluster.fixed_count > leaves:
         raise ConfigError(
-            f"cluster.count must be at most {of}, but is {cluster.fixed_count} for "
+            f"cluster.count must be at most {children_option}, but is {cluster.fixed_count} for "
             f"{leaves}; change one of them"
         )
     if groupings.SIGNALS.has(cluster.signal, traits.FOUR_LEAVES) and cluster.count != BY_TEST and leaves < 4:
         raise ConfigError(
-            f"cluster.signal {cluster.signal} needs {of} of at least 4, because among fewer "
+            f"cluster.signal {cluster.signal} needs {children_option} of at least 4, because among fewer "
             f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
         )
 
 
-def _refuse_other_models_beside_those_of_the_cloud(config: RunOptions) -> None:
+def _refuse_mixed_cloud_models(config: RunOptions) -> None:
     """Raise ConfigError when a leaf might not start from the cloud model that its result is averaged into.
 
     A method with several cloud models averages into each the results of the leaves that took it. With a gate,
@@ -146,7 +146,7 @@ def _refuse_other_models_beside_those_of_the_cloud(config: RunOptions) -> None:
         )
 
 
-def _refuse_what_would_do_nothing(config: RunOptions) -> None:
+def _refuse_ineffective_options(config: RunOptions) -> None:
     """Raise ConfigError for options without effect that would make a run look like another one."""
     if config.scaffold.levels > 1 and not config.scaffold.enabled:
         raise ConfigError(
@@ -155,9 +155,9 @@ def _refuse_what_would_do_nothing(config: RunOptions) -> None:
         )
     cluster = config.cluster
     if cluster.probe_every and not EFFECTS["cluster.probe-every"].holds(config):
-        without = f"cluster.method {cluster.method}" if cluster.enabled else "cluster.enabled=false"
+        setting = f"cluster.method {cluster.method}" if cluster.enabled else "cluster.enabled=false"
         raise ConfigError(
-            f"cluster.probe-every must be 0 with {without}, which compares no leaves, but is "
+            f"cluster.probe-every must be 0 with {setting}, which compares no leaves, but is "
             f"{cluster.probe_every}; set cluster.probe-every=0"
         )
 
@@ -165,7 +165,7 @@ def _refuse_what_would_do_nothing(config: RunOptions) -> None:
 _LEAST_LR = 2.0**-126  # smallest normal float32: a smaller step moves no weight, and SCAFFOLD divides by it
 
 
-def _refuse_models_of_rounds_that_never_come(config: RunOptions) -> None:
+def _refuse_models_after_last_round(config: RunOptions) -> None:
     """Raise ConfigError when `checkpoint.models` names a round after the last one."""
     last = max(config.checkpoint.rounds, default=0)
     if last > config.num_server_rounds:
@@ -175,7 +175,7 @@ def _refuse_models_of_rounds_that_never_come(config: RunOptions) -> None:
         )
 
 
-def _refuse_steps_of_nothing(config: RunOptions) -> None:
+def _refuse_vanishing_step_size(config: RunOptions) -> None:
     """Raise ConfigError when the step size decays to zero before the last round."""
     lr, decay, rounds = config.train.lr, config.train.lr_decay, config.num_server_rounds
     if config.train.schedule not in parts.SCHEDULES.reading("train.lr-decay"):
@@ -194,7 +194,7 @@ def _refuse_steps_of_nothing(config: RunOptions) -> None:
         )
 
 
-def _refuse_privacy_beside_what_it_cannot_cover(config: RunOptions) -> None:
+def _refuse_options_without_privacy(config: RunOptions) -> None:
     """Raise ConfigError for options that would send data without noise, or that noise would break."""
     kind = config.privacy.kind
     if kind == "off":
@@ -231,23 +231,25 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: RunOptions) -> None:
             f"would spend its budget without being counted; use a threshold or a number"
         )
     if parts.MODELS.has(config.train.model, traits.BATCH_NORM):
-        without = " or ".join(m for m in parts.MODELS.names if not parts.MODELS.has(m, traits.BATCH_NORM))
+        alternatives = " or ".join(
+            m for m in parts.MODELS.names if not parts.MODELS.has(m, traits.BATCH_NORM)
+        )
         raise ConfigError(
             f"privacy.kind {kind} needs a model without BatchNorm, whose variances cannot bear noise, "
-            f"but train.model is {config.train.model!r}; use {without}"
+            f"but train.model is {config.train.model!r}; use {alternatives}"
         )
 
 
-def _refuse_personal_layers_that_the_model_lacks(config: RunOptions) -> None:
+def _refuse_missing_personal_layers(config: RunOptions) -> None:
     """Raise ConfigError when leaves should keep their own BatchNorm layers but the model has none."""
     has_batch_norm = parts.MODELS.has(config.train.model, traits.BATCH_NORM)
     # a user's model is unknown here; `fedge.run.preparation.parts` checks it
     is_own = parts.MODELS.is_own(config.train.model)
     if "batch-norm" in config.personal.kept and not has_batch_norm and not is_own:
-        there = " or ".join(parts.MODELS.having(traits.BATCH_NORM))
+        alternatives = " or ".join(parts.MODELS.having(traits.BATCH_NORM))
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "
-            f'{config.train.model!r}; use {there}, or personal.layers="head"'
+            f'{config.train.model!r}; use {alternatives}, or personal.layers="head"'
         )
 
 
@@ -289,7 +291,7 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 )  # fmt: skip
 
 
-def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> None:
+def _refuse_unaccounted_privacy(config: RunOptions) -> None:
     """Raise ConfigError when the noise would not cover everything a server on the virtual clock releases."""
     kind, rule = config.privacy.kind, config.asynchrony.rule
     if kind == "off" or not config.asynchrony.is_on:
@@ -299,11 +301,16 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> N
             f"privacy.kind {kind} needs rounds, because its norm follows the share of a round's updates that "
             f'are within it, but asynchrony.rule is {rule}; set privacy.kind="{kind.split("-")[0]}-fixed"'
         )
-    cloud = [of.cloud_rule for of in clock_of_tiers(config)] * has_servers_above_leaves(config.hierarchy)
-    for each, register in ((rule, parts.SERVER_RULES), *((name, parts.CLOUD_RULES) for name in cloud)):
-        if register.has(each, traits.TELLS_CLASSES):
+    cloud_rules = [tier.cloud_rule for tier in clock_of_tiers(config)] * has_servers_above_leaves(
+        config.hierarchy
+    )
+    for rule_name, register in (
+        (rule, parts.SERVER_RULES),
+        *((name, parts.CLOUD_RULES) for name in cloud_rules),
+    ):
+        if register.has(rule_name, traits.TELLS_CLASSES):
             raise ConfigError(
-                f"privacy.kind {kind} needs another {register.option} than {each}, which learns the "
+                f"privacy.kind {kind} needs another {register.option} than {rule_name}, which learns the "
                 f"shares of classes without noise; use fedbuff"
             )
     if kind != "local" and not parts.SERVER_RULES.has(rule, traits.NOISED):
@@ -314,7 +321,7 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> N
         )
 
 
-def _refuse_what_has_no_meaning_on_the_virtual_clock(config: RunOptions) -> None:
+def _refuse_synchronous_options(config: RunOptions) -> None:
     """Raise ConfigError for options that need synchronous rounds."""
     if not config.asynchrony.is_on:
         return
@@ -328,21 +335,22 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: RunOptions) -> None
             "checkpoint.models must name evaluations, not best, on the virtual clock, where clients do not "
             'evaluate on validation windows; set for example checkpoint.models="1"'
         )
-    found = [(remedy, why) for remedy, why, is_set in _ROUNDS_ONLY if is_set(config)]
-    if found:
-        places, rule = config.asynchrony.concurrency, config.asynchrony.rule
-        remedies = [remedy for remedy, _ in found]
-        if isinstance(config.clients, int) and config.clients < places:
+    conflicts = [(remedy, why) for remedy, why, is_set in _ROUNDS_ONLY if is_set(config)]
+    if conflicts:
+        concurrency, rule = config.asynchrony.concurrency, config.asynchrony.rule
+        remedies = [remedy for remedy, _ in conflicts]
+        if isinstance(config.clients, int) and config.clients < concurrency:
             remedies.append(f"asynchrony.concurrency={config.clients}")
         raise ConfigError(
-            f"asynchrony.rule {rule} needs {', '.join(remedies)}, because {'; '.join(w for _, w in found)} "
-            f"(asynchrony.concurrency, {places}, must be at most the devices that train); "
-            f"add -c '{' '.join(dict.fromkeys(remedy.split(' or ')[0] for remedy in remedies))}'"
+            f"asynchrony.rule {rule} needs {', '.join(remedies)}, because "
+            f"{'; '.join(w for _, w in conflicts)} (asynchrony.concurrency, {concurrency}, must be at most "
+            f"the devices that train); add -c "
+            f"'{' '.join(dict.fromkeys(remedy.split(' or ')[0] for remedy in remedies))}'"
         )
-    _refuse_buffers_that_are_never_full(config)
+    _refuse_oversized_buffers(config)
 
 
-def _refuse_buffers_that_are_never_full(config: RunOptions) -> None:
+def _refuse_oversized_buffers(config: RunOptions) -> None:
     """Raise ConfigError when a server's buffer is larger than its number of children."""
     hierarchy = config.hierarchy
     labels = static_groups(config.asynchrony.groups, hierarchy.branches)
@@ -352,16 +360,16 @@ def _refuse_buffers_that_are_never_full(config: RunOptions) -> None:
         buffer = options.arguments("cloud_rule").get("buffer", 1)
         if not has_servers_above_leaves(hierarchy) or type(buffer) is not int or buffer <= fewest:
             continue
-        of = "the smallest group" if fewest < children else hierarchy.children_said(tier)
+        limit = "the smallest group" if fewest < children else hierarchy.children_said(tier)
         key = f"tiers.{hierarchy.tier_names[tier]}" if tier else "cloud"
         raise ConfigError(
-            f"asynchrony.{key}{'.' if tier else '-'}rule-args.buffer must be at most {of}, because a "
+            f"asynchrony.{key}{'.' if tier else '-'}rule-args.buffer must be at most {limit}, because a "
             f"{hierarchy.tier_names[tier + 1]} sends nothing while it waits, but is {buffer} for {fewest}; "
             f"lower it"
         )
 
 
-def _refuse_what_processes_cannot_share(config: RunOptions) -> None:
+def _refuse_options_without_processes(config: RunOptions) -> None:
     """Raise ConfigError for options that several processes per client (`fedge.parallel`) cannot support."""
     train = config.train
     if train.processes == 1:

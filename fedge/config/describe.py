@@ -14,8 +14,8 @@ from fedge.config.registers.option import KEYWORDS, ConfigError, Scalar, nearest
 _CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _HEADER = ("| key | default; limits | meaning |", "|---|---|---|")
-_AS_ANOTHER = ("cloud.rule-args",)  # its parts are leaf.strategy's, and stand there
-_OWN = ' or `"module:Name"`'  # as a choice: code of others
+_DOCUMENTED_ELSEWHERE = ("cloud.rule-args",)  # its parts are leaf.strategy's, and stand there
+_OWN_CODE = ' or `"module:Name"`'  # as a choice: code of others
 _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
@@ -27,14 +27,14 @@ def option_table() -> str:
     """
     lines: list[str] = []
     for section, keys in groupby(options(), lambda key: key.rpartition(".")[0]):
-        about = _first_line(SECTIONS[section]) if section else "Options of the run as a whole."
-        lines += ["", f"## {section or 'Run'}", "", about, "", *_HEADER]
+        description = _first_line(SECTIONS[section]) if section else "Options of the run as a whole."
+        lines += ["", f"## {section or 'Run'}", "", description, "", *_HEADER]
         for key in keys:
             default, rule = options()[key]
             if rule["doc"] != KEYWORDS:
                 table = options().get(f"{key}-args")
-                named = f"`{key}`, `{key}-args`" if table and table[1]["doc"] == KEYWORDS else f"`{key}`"
-                lines.append(f"| {named} | {_default_and_allowed(default, rule)} | {rule['doc']} |")
+                label = f"`{key}`, `{key}-args`" if table and table[1]["doc"] == KEYWORDS else f"`{key}`"
+                lines.append(f"| {label} | {_default_and_allowed(default, rule)} | {rule['doc']} |")
             lines += [
                 f"| `{key}.{word}` | {_default_and_allowed(value, declared)} | "
                 f"{', '.join(names)}: {declared['doc']} |"
@@ -50,12 +50,12 @@ def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
         return shown
     allowed = _allowed(default, rule)
     if default in rule["choices"]:
-        return allowed.replace(f"`{default}`", f"**`{default}`**", 1).replace(_OWN, ", *own*")
+        return allowed.replace(f"`{default}`", f"**`{default}`**", 1).replace(_OWN_CODE, ", *own*")
     words = [word for word in rule["words"] if word != default]
     limits = _limits(rule)
     if not rule["choices"]:
         allowed = " or ".join([*([limits] if limits else []), *(f"`{json.dumps(word)}`" for word in words)])
-    return f"{shown}; {allowed}".replace(_OWN, ", *own*") if allowed else shown
+    return f"{shown}; {allowed}".replace(_OWN_CODE, ", *own*") if allowed else shown
 
 
 def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, Any]]]:
@@ -64,15 +64,15 @@ def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, 
     Args:
         key: of any option; nothing is yielded unless the option is a table of arguments.
     """
-    of = key.removesuffix("-args")
-    register = options()[of][1]["register"] if of != key and of in options() else None
-    if register is None or key in _AS_ANOTHER:
+    option = key.removesuffix("-args")
+    register = options()[option][1]["register"] if option != key and option in options() else None
+    if register is None or key in _DOCUMENTED_ELSEWHERE:
         return
-    found: dict[tuple[str, int], tuple[list[str], Any]] = {}
+    grouped: dict[tuple[str, int], tuple[list[str], Any]] = {}
     for entry in register:
         for word, rule in entry.arguments.items():
-            found.setdefault((word, id(rule)), ([], rule))[0].append(entry.name)
-    for (word, _), (names, rule) in found.items():
+            grouped.setdefault((word, id(rule)), ([], rule))[0].append(entry.name)
+    for (word, _), (names, rule) in grouped.items():
         yield word.replace("_", "-"), names, rule.default, rule.metadata
 
 
@@ -81,8 +81,8 @@ def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
     if rule["table"]:
         return "a table"
     if rule["choices"]:
-        own = _OWN if rule["register"] else ""
-        return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own
+        own_code = _OWN_CODE if rule["register"] else ""
+        return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own_code
     if isinstance(default, bool):
         return "`true`, `false`"
     return " or ".join([_limits(rule) or "any", *(f"`{json.dumps(word)}`" for word in rule["words"])])
@@ -104,19 +104,19 @@ def help_lines(width: int, most_used: bool) -> Iterator[str]:
     for key, (default, rule) in options().items():
         if most_used and key not in MOST_USED:
             continue
-        before = key.rpartition(".")[0]
-        if before != section and not most_used:
-            section = before
+        key_section = key.rpartition(".")[0]
+        if key_section != section and not most_used:
+            section = key_section
             yield ""
             yield from textwrap.wrap(f"{section}: {_first_line(SECTIONS[section])}", width)
-        yield from _lines_on(key, default, rule, width)
+        yield from _format_with_arguments(key, default, rule, width)
 
 
-def lines_on(wanted: str, width: int) -> list[str]:
+def lines_on(word: str, width: int) -> list[str]:
     """Help on one option, a section, or every option whose key (or else whose meaning) contains a word.
 
     Args:
-        wanted: a key such as "train.lr", a section such as "train", or a word such as "noise".
+        word: a key such as "train.lr", a section such as "train", or a word such as "noise".
         width: characters per line.
 
     Raises:
@@ -124,26 +124,28 @@ def lines_on(wanted: str, width: int) -> list[str]:
     """
     known = options()
     searches = (
-        {wanted, f"{wanted}-args"} if wanted in known else set(),
-        {key for key in known if key.startswith(f"{wanted}.")},
-        {key for key, (_, rule) in known.items() if wanted in key or wanted in rule["also"]},
-        {key for key, (_, rule) in known.items() if wanted.lower() in rule["doc"].lower()},
+        {word, f"{word}-args"} if word in known else set(),
+        {key for key in known if key.startswith(f"{word}.")},
+        {key for key, (_, rule) in known.items() if word in key or word in rule["also"]},
+        {key for key, (_, rule) in known.items() if word.lower() in rule["doc"].lower()},
     )
-    found = next(filter(None, searches), None)
-    if found is None:
+    matches = next(filter(None, searches), None)
+    if matches is None:
         raise ConfigError(
-            f"the word after options must be of an option, but is {shown(wanted)}"
-            f"{nearest(wanted, tuple(known)) or '; fedge options prints them all'}"
+            f"the word after options must be of an option, but is {shown(word)}"
+            f"{nearest(word, tuple(known)) or '; fedge options prints them all'}"
         )
-    return [line for key in known if key in found for line in _lines_on(key, *known[key], width)]
+    return [
+        line for key in known if key in matches for line in _format_with_arguments(key, *known[key], width)
+    ]
 
 
-def _lines_on(key: str, default: Scalar, rule: Mapping[str, Any], width: int) -> Iterator[str]:
+def _format_with_arguments(key: str, default: Scalar, rule: Mapping[str, Any], width: int) -> Iterator[str]:
     """Yield the lines of one option and of each declared argument of its parts."""
-    yield from _lines_of(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
+    yield from _format_option(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
     for word, names, value, declared in _arguments(key):
         words = f"{', '.join(names)}: {_meaning(value, declared)}"
-        yield from _lines_of(f"{key}.{word}={json.dumps(value)}", words, width)
+        yield from _format_option(f"{key}.{word}={json.dumps(value)}", words, width)
 
 
 def _first_line(section: type) -> str:
@@ -158,13 +160,13 @@ def _meaning(default: Scalar, rule: Mapping[str, Any]) -> str:
     return f"{rule['doc']} ({limits})" if limits else str(rule["doc"])
 
 
-def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
+def _format_option(name: str, meaning: str, width: int) -> Iterator[str]:
     """Yield the lines of one option: its meaning beside its name, or below if there is no room."""
     column = 33 if width >= 72 else 6
     wrapped = textwrap.wrap(meaning, max(width - column, 20))
-    beside = len(name) + 4 <= column
-    yield f"  {name:<{column - 2}}{wrapped[0]}".rstrip() if beside else f"  {name}"
-    for line in wrapped[beside:]:
+    fits = len(name) + 4 <= column
+    yield f"  {name:<{column - 2}}{wrapped[0]}".rstrip() if fits else f"  {name}"
+    for line in wrapped[fits:]:
         yield " " * column + line
 
 
@@ -176,24 +178,33 @@ def json_schema(pyproject: bool = False) -> dict[str, Any]:
     tables: dict[str, dict[str, Any]] = {"": {}, **{section: {} for section in SECTIONS}}
     for key, (default, rule) in options().items():
         section, _, name = key.rpartition(".")
-        tables[section][name] = {"description": rule["doc"], "default": default, **_schema_of(default, rule)}
-    named = {
-        section: _closed(properties, _first_line(SECTIONS[section]))
+        tables[section][name] = {
+            "description": rule["doc"],
+            "default": default,
+            **_value_schema(default, rule),
+        }
+    sections = {
+        section: _table_schema(properties, _first_line(SECTIONS[section]))
         for section, properties in tables.items()
         if section
     }
-    found = _closed({**tables[""], **named}, "Options of a run with Fedge.")
+    schema = _table_schema({**tables[""], **sections}, "Options of a run with Fedge.")
     for name in ("config", "app", "flwr", "tool") if pyproject else ():
-        found = {"type": "object", "properties": {name: found}}
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Fedge's options", **found}
+        schema = {"type": "object", "properties": {name: schema}}
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Fedge's options", **schema}
 
 
-def _closed(properties: Mapping[str, Any], what: str) -> dict[str, Any]:
+def _table_schema(properties: Mapping[str, Any], description: str) -> dict[str, Any]:
     """Schema of a table that allows no other keys."""
-    return {"type": "object", "description": what, "properties": properties, "additionalProperties": False}
+    return {
+        "type": "object",
+        "description": description,
+        "properties": properties,
+        "additionalProperties": False,
+    }
 
 
-def _schema_of(default: Scalar, rule: Mapping[str, Any]) -> dict[str, Any]:
+def _value_schema(default: Scalar, rule: Mapping[str, Any]) -> dict[str, Any]:
     """JSON schema of a value."""
     if rule["table"]:
         return {"type": ["object", "string"]}

@@ -99,18 +99,19 @@ def _uses_tau(cluster: Any) -> bool:
 def _tau() -> Effect:
     """Condition: a threshold joins leaves."""
     reading = GROUPINGS.reading("cluster.tau")
-    counted = [name for name in reading if GROUPINGS.has(name, traits.TESTED)]
-    others = [name for name in reading if name not in counted]
+    testable = [name for name in reading if GROUPINGS.has(name, traits.TESTED)]
+    untestable = [name for name in reading if name not in testable]
     return _cluster(
-        f'cluster.method {" or ".join(others)}, or {" or ".join(counted)} with cluster.count "threshold"',
+        f"cluster.method {' or '.join(untestable)}, or {' or '.join(testable)} with cluster.count "
+        '"threshold"',
         _uses_tau,
     )
 
 
 def _makes_offers(config: RunOptions) -> bool:
     """Whether the cloud can offer a leaf anything."""
-    apart = config.cluster.enabled and GROUPINGS.has(config.cluster.method, traits.APART)
-    return not (apart and config.cluster.blend == 1.0)
+    is_apart = config.cluster.enabled and GROUPINGS.has(config.cluster.method, traits.APART)
+    return not (is_apart and config.cluster.blend == 1.0)
 
 
 def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
@@ -121,7 +122,7 @@ def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
 def _bytes_take_time(config: RunOptions) -> bool:
     """Whether transfers between servers take virtual time on any tier."""
     tiers = clock_of_tiers(config) if config.asynchrony.is_on else ()
-    return not tiers or any(of.cloud_delay_s or of.cloud_link_megabytes_s for of in tiers)
+    return not tiers or any(tier.cloud_delay_s or tier.cloud_link_megabytes_s for tier in tiers)
 
 
 def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:

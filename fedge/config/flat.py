@@ -39,38 +39,40 @@ def check_keys(keys: list[str]) -> None:
     """Raise ConfigError for the first key that is neither an option nor inside a table of arguments."""
     known = list(options())
     for key in keys:
-        if key in _GONE:
-            raise ConfigError(f"{key} is no longer a configuration key, because {_GONE[key]}; leave it out")
-        if key not in known and _table_of(key) is None:
+        if key in _REMOVED:
             raise ConfigError(
-                f"{key} is not a configuration key"
-                f"{_longer(key, known) or _named(key) or _argument(key) or nearest(key, known) or _ALL}"
+                f"{key} is no longer a configuration key, because {_REMOVED[key]}; leave it out"
             )
+        if key not in known and _table_of(key) is None:
+            hint = _suggest_longer_key(key, known) or _suggest_option(key) or _suggest_argument(key)
+            raise ConfigError(f"{key} is not a configuration key{hint or nearest(key, known) or _LIST_ALL}")
 
 
-def _longer(key: str, known: list[str]) -> str:
+def _suggest_longer_key(key: str, known: list[str]) -> str:
     """Hint to the first key that continues this one, as cluster.regroup-every for cluster.regroup; else "".
 
     Only if this one ends with a whole word; `nearest` finds keys that are a letter short.
     """
-    found = next((name for name in known if name.startswith((f"{key}-", f"{key}."))), None)
-    return f"; did you mean {found}?" if found else ""
+    match = next((option for option in known if option.startswith((f"{key}-", f"{key}."))), None)
+    return f"; did you mean {match}?" if match else ""
 
 
-def _named(key: str) -> str:
+def _suggest_option(key: str) -> str:
     """Hint to the option with this other name, as train.local-epochs for train.epochs; else ""."""
     dashed = key.replace("_", "-")
     section, _, name = dashed.rpartition(".")
-    begin, end = f"{section}.", f"-{name}"
-    ends = [known for known in options() if section and known.startswith(begin) and known.endswith(end)]
+    prefix, suffix = f"{section}.", f"-{name}"
+    matches = [
+        option for option in options() if section and option.startswith(prefix) and option.endswith(suffix)
+    ]
     if dashed in options():
-        meant: str | None = dashed
+        suggestion: str | None = dashed
     else:
-        meant = ends[0] if ends else _also(name) if section else option_meant(name)
-    return f"; did you mean {meant}?" if meant else ""
+        suggestion = matches[0] if matches else _option_also_named(name) if section else option_meant(name)
+    return f"; did you mean {suggestion}?" if suggestion else ""
 
 
-def _also(word: str) -> str | None:
+def _option_also_named(word: str) -> str | None:
     """The option also known by this name in the field, or None."""
     return next((key for key, (_, rule) in options().items() if word in rule["also"]), None)
 
@@ -83,15 +85,15 @@ def option_meant(word: str) -> str | None:
     word = word.replace("_", "-").lower()
     if word in options():
         return word
-    for meant in (f"{word}s", word):  # --round means --rounds
-        named = [key for key in options() if f"-{meant}-" in f"-{key.replace('.', '-')}-"]
-        named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(meant), "." in key))
-        if named and (meant == word or named[0] in MOST_USED):
-            return named[0]
-    return _also(word)
+    for variant in (f"{word}s", word):  # --round means --rounds
+        matches = [key for key in options() if f"-{variant}-" in f"-{key.replace('.', '-')}-"]
+        matches.sort(key=lambda key: (key not in MOST_USED, not key.endswith(variant), "." in key))
+        if matches and (variant == word or matches[0] in MOST_USED):
+            return matches[0]
+    return _option_also_named(word)
 
 
-def _argument(key: str) -> str:
+def _suggest_argument(key: str) -> str:
     """Hint to a part's argument with the key's section and name, as for cluster.split-round; else "".
 
     The argument's name may continue the key's, as `alpha-leaves` for partition.alpha.
@@ -100,14 +102,14 @@ def _argument(key: str) -> str:
     for option, (_, rule) in options().items():
         parts = rule["register"] or () if option.rpartition(".")[0] == section else ()
         words = [word.replace("_", "-") for entry in parts for word in entry.arguments]
-        found = name if name in words else next((word for word in words if word.startswith(f"{name}-")), "")
-        if found:
-            return f"; did you mean {option}-args.{found}?"
+        match = name if name in words else next((word for word in words if word.startswith(f"{name}-")), "")
+        if match:
+            return f"; did you mean {option}-args.{match}?"
     return ""
 
 
-_ALL = "; fedge options lists all of them"
-_GONE = {"cluster.test": "the deal test alone tells groups from chance (docs/clustering.md)"}
+_LIST_ALL = "; fedge options lists all of them"
+_REMOVED = {"cluster.test": "the deal test alone tells groups from chance (docs/clustering.md)"}
 """Key that was an option once → why it is none."""
 
 
@@ -130,7 +132,7 @@ def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: a table of arguments has a value that is not a table.
     """
-    folded = {key: _listed(key, value) for key, value in run_config.items() if _table_of(key) is None}
+    folded = {key: _join_names(key, value) for key, value in run_config.items() if _table_of(key) is None}
     for key, value in run_config.items():
         table = _table_of(key)
         if table is not None:
@@ -164,7 +166,7 @@ def _as_json(arguments: Mapping[str, Any], key: str, value: Any) -> str:
         ) from None
 
 
-def _listed(key: str, value: Any) -> Any:
+def _join_names(key: str, value: Any) -> Any:
     """A list of names as one string for Flower, ``["a", "b"]`` → "a,b"; other values unchanged."""
     is_list = key in _LISTS and isinstance(value, list) and all(type(name) is str for name in value)
     return ",".join(value) if is_list else value
@@ -179,18 +181,21 @@ def from_run_config(run_config: Mapping[str, Any]) -> Config:
     check_keys(list(run_config))
     run_config = fold_tables(run_config)
     return Config(
-        **_values(run_config, "", Config),
-        **{name: cast(Any, kind)(**_values(run_config, name, kind)) for name, kind in SECTIONS.items()},
+        **_section_values(run_config, "", Config),
+        **{
+            name: cast(Any, kind)(**_section_values(run_config, name, kind))
+            for name, kind in SECTIONS.items()
+        },
     )
 
 
 _SectionT = TypeVar("_SectionT", bound=Section)
 
 
-def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) -> dict[str, Any]:
+def _section_values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) -> dict[str, Any]:
     """The given values of one section by field name."""
-    named = {f.name: key_of(section, f.name) for f in fields(kind) if f.metadata}  # type: ignore[arg-type]
-    return {name: run_config[key] for name, key in named.items() if key in run_config}
+    keys = {f.name: key_of(section, f.name) for f in fields(kind) if f.metadata}  # type: ignore[arg-type]
+    return {name: run_config[key] for name, key in keys.items() if key in run_config}
 
 
 def to_run_config(config: Config) -> dict[str, Scalar]:

@@ -58,21 +58,21 @@ def parse_participation(text: str, leaves: int, leaves_said: str = "hierarchy.nu
     """
     steps = []
     for part in text.split(";"):
-        before, colon, after = part.rpartition(":")
-        if colon and not re.fullmatch(r"\s*[1-9][0-9]{0,8}\s*", before):
-            raise _misread(text)
-        numbers = tuple(_number(word.strip(), text) for word in after.split(","))
+        first_round, colon, numbers_text = part.rpartition(":")
+        if colon and not re.fullmatch(r"\s*[1-9][0-9]{0,8}\s*", first_round):
+            raise _parse_error(text)
+        numbers = tuple(_number(word.strip(), text) for word in numbers_text.split(","))
         if len(numbers) not in (1, leaves):
             raise ConfigError(
                 f"{_KEY} must have one number for all leaves or one for each of {leaves}, but {shown(text)} "
                 f"has {len(numbers)}; change it, or {leaves_said}"
             )
-        steps.append((int(before) if colon else 1, numbers))
-    firsts = [first for first, _ in steps]
-    if firsts[0] != 1 or firsts != sorted(set(firsts)):
+        steps.append((int(first_round) if colon else 1, numbers))
+    first_rounds = [first for first, _ in steps]
+    if first_rounds[0] != 1 or first_rounds != sorted(set(first_rounds)):
         raise ConfigError(
             f"{_KEY} must name rounds in ascending order from round 1 on, but {shown(text)} names "
-            f'{", ".join(map(str, firsts))}; set for example {_KEY}="1: all; 10: 2"'
+            f'{", ".join(map(str, first_rounds))}; set for example {_KEY}="1: all; 10: 2"'
         )
     return Participation(tuple(steps))
 
@@ -85,10 +85,10 @@ def _number(word: str, text: str) -> Number:
         return int(word)
     if re.fullmatch(r"[01]?\.[0-9]{1,9}", word) and 0 < float(word) <= 1:
         return float(word)
-    raise _misread(text)
+    raise _parse_error(text)
 
 
-def _misread(text: str) -> ConfigError:
+def _parse_error(text: str) -> ConfigError:
     return ConfigError(
         f'{_KEY} must be clients per leaf as "2" or "3,2,2", shares as "0.5", "all", rounds before them as '
         f'"1: all; 10: 2", or code as "module:Name", but is {shown(text)}; set for example {_KEY}="2"'

@@ -44,12 +44,12 @@ def moves(text: str) -> list[tuple[int, int]]:
             f'scenario-moves must be rounds and leaves as "10:2,20:1", but is {shown(text)}; set for '
             f'example scenario-moves="10:1"'
         )
-    found = [(int(global_round), int(leaves)) for global_round, leaves in pairs]
-    if any(first[0] >= second[0] for first, second in pairwise(found)):
+    parsed = [(int(global_round), int(leaves)) for global_round, leaves in pairs]
+    if any(first[0] >= second[0] for first, second in pairwise(parsed)):
         raise ConfigError(
             f"scenario-moves must name rounds in rising order, each once, but is {shown(text)}; sort them"
         )
-    return found
+    return parsed
 
 
 def _is_number(word: str) -> bool:
@@ -73,12 +73,12 @@ def refuse_impossible_groups(config: RunOptions) -> None:
     """Raise ConfigError when the leaves cannot form the groups, or change groups as configured."""
     if config.scenario == "none":
         return
-    leaves, of = config.hierarchy.num_servers, config.hierarchy.leaves_said
+    leaves, leaves_option = config.hierarchy.num_servers, config.hierarchy.leaves_said
     sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     _refuse_wrong_files(config)
     if sizes and sum(sizes) != leaves:
         raise ConfigError(
-            f"scenario-sizes must add up to {of}, because groups are of leaves, but "
+            f"scenario-sizes must add up to {leaves_option}, because groups are of leaves, but "
             f"{config.scenario_sizes!r} adds up to {sum(sizes)} and there are {leaves}; change one of them"
         )
     if sizes and (len(sizes) < 2 or config.scenario_groups not in (2, len(sizes))):
@@ -89,7 +89,7 @@ def refuse_impossible_groups(config: RunOptions) -> None:
         )
     if group_count(config) > leaves:
         raise ConfigError(
-            f"scenario-groups must be at most {of}, because groups are of leaves, but "
+            f"scenario-groups must be at most {leaves_option}, because groups are of leaves, but "
             f"is {group_count(config)} for {leaves}; change one of them"
         )
     _refuse_impossible_changes(config, leaves - group_count(config))

@@ -92,8 +92,8 @@ class RunOptions(Section):
     def __post_init__(self) -> None:
         super().__post_init__()
         name = self.run_name
-        taken = name == "latest" or name.startswith(("-", "."))  # the link; an option; hidden
-        if any(c in name for c in "/\\") or not name.isprintable() or taken or len(name.encode()) > 200:
+        is_reserved = name == "latest" or name.startswith(("-", "."))  # the link; an option; hidden
+        if any(c in name for c in "/\\") or not name.isprintable() or is_reserved or len(name.encode()) > 200:
             raise ConfigError(
                 f"run-name must be a plain folder name, but is {shown(name)}; "
                 f"leave it empty for date and time"
@@ -118,13 +118,13 @@ class RunOptions(Section):
 
     def cluster_at(self, tier: int) -> ClusterConfig:
         """Clustering options for the servers of a tier."""
-        is_here = tier in self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
-        return self.cluster if is_here else replace(self.cluster, enabled=False)
+        applies = tier in self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
+        return self.cluster if applies else replace(self.cluster, enabled=False)
 
     def gate_at(self, tier: int) -> GateConfig:
         """Gate options for the children of a tier's servers."""
-        is_here = tier in self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
-        return self.gate if is_here else replace(self.gate, enabled=False)
+        applies = tier in self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
+        return self.gate if applies else replace(self.gate, enabled=False)
 
     def has_rule_at(self, tier: int) -> bool:
         """Whether servers of a tier combine models by a rule other than the mean."""

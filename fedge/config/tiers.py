@@ -8,7 +8,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.run_options import RunOptions
 
 
-def _groups_of_regions(config: RunOptions) -> bool:
+def _groups_regions(config: RunOptions) -> bool:
     """Whether a server groups regions rather than leaves."""
     tiers = config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
     return config.cluster.enabled and min(tiers) < config.hierarchy.tiers - 2
@@ -18,18 +18,22 @@ def _is_judged_too_late(config: RunOptions) -> bool:
     """Whether a tentatively accepted offer could be replaced, or its leaf regrouped, before its trial."""
     hierarchy = config.hierarchy
     tiers = hierarchy.tiers_said(config.gate.tiers, "gate.tiers")
-    groups = hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers") if config.cluster.enabled else {0}
-    at = max(tiers)
-    is_replaced = at > 0 and hierarchy.rounds_of_tiers[at - 1] < 2
-    return config.gate.is_tentative and (len(tiers) > 1 or max(groups) > at or is_replaced)
+    group_tiers = (
+        hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers") if config.cluster.enabled else {0}
+    )
+    deepest = max(tiers)
+    is_replaced = deepest > 0 and hierarchy.rounds_of_tiers[deepest - 1] < 2
+    return config.gate.is_tentative and (len(tiers) > 1 or max(group_tiers) > deepest or is_replaced)
 
 
 def _models_are_replaced(config: RunOptions) -> bool:
     """Whether the models of a server with several models are replaced by those from servers above it."""
     hierarchy = config.hierarchy
     above = range(max(hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")))
-    own = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.OFFERS)
-    return own and any(len(server.children) > 1 for tier in above for server in hierarchy.shape.servers(tier))
+    has_own_models = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.OFFERS)
+    return has_own_models and any(
+        len(server.children) > 1 for tier in above for server in hierarchy.shape.servers(tier)
+    )
 
 
 _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
@@ -38,12 +42,12 @@ _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
                      and max(config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")) > 0)),
     ('cluster.tiers of the servers over leaves, or a cluster.count other than "auto"',
      "a trial of new groups takes forks of leaves",
-     lambda config: (config.cluster.count == BY_TEST and _groups_of_regions(config)
+     lambda config: (config.cluster.count == BY_TEST and _groups_regions(config)
                      and not config.asynchrony.is_on)),  # whose groups have no trials
     ("cluster.tiers of the servers over leaves, or a cluster.method that finds groups",
      "true groups are planted in leaves, not in regions",
      lambda config: (groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)
-                     and _groups_of_regions(config))),
+                     and _groups_regions(config))),
     ('cluster.tiers="0" or a cluster.method without models of its own',
      "servers above would replace the models that its children train", _models_are_replaced),
     ("gate.tiers of one tier, without groups below it and with two or more of its rounds per round of the "

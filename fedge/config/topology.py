@@ -34,7 +34,7 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
             )
         share, rest = divmod(num_clients, config.num_servers)
         return [share + (leaf < rest) for leaf in range(config.num_servers)]
-    sizes = _parse(config.clients_per_server)
+    sizes = _parse_sizes(config.clients_per_server)
     if len(sizes) != config.num_servers:
         raise ConfigError(
             f"hierarchy.clients-per-server must name one number per leaf server, but "
@@ -64,7 +64,7 @@ def clients_said(config: HierarchyConfig) -> int:
     >>> clients_said(HierarchyConfig(num_servers=2, clients_per_server="4,6"))
     10
     """
-    return 0 if config.clients_per_server == "auto" else sum(_parse(config.clients_per_server))
+    return 0 if config.clients_per_server == "auto" else sum(_parse_sizes(config.clients_per_server))
 
 
 def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
@@ -83,11 +83,11 @@ def leaf_numbers_below(config: HierarchyConfig) -> dict[str, list[int]]:
     {'0': [0, 1], '1': [2, 3]}
     """
     leaves = config.shape.paths(config.tiers - 1) if config.tiers > 2 else []
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for number, path in enumerate(leaves):
         for tier in range(1, len(path)):
-            found.setdefault(dotted(path[:tier]), []).append(number)
-    return found
+            numbers.setdefault(dotted(path[:tier]), []).append(number)
+    return numbers
 
 
 def sizes_of_branches(config: HierarchyConfig, sizes: Sequence[int]) -> list[int]:
@@ -145,16 +145,18 @@ def refuse_more_places_than_devices(concurrency: int, known: Sequence[int]) -> N
         concurrency: over all leaves.
         known: number of training clients of each leaf.
     """
-    for leaf, (places, there) in enumerate(zip(places_per_leaf(concurrency, len(known)), known, strict=True)):
-        if not 0 < places <= there:
+    for leaf, (places, devices) in enumerate(
+        zip(places_per_leaf(concurrency, len(known)), known, strict=True)
+    ):
+        if not 0 < places <= devices:
             raise ConfigError(
                 f"asynchrony.concurrency must give every leaf work for 1 device up to all it has, but "
-                f"{concurrency} gives leaf {leaf} work for {places} and it has {there}; "
-                f"{_fitting(concurrency, known)}"
+                f"{concurrency} gives leaf {leaf} work for {places} and it has {devices}; "
+                f"{_suggest_concurrency(concurrency, known)}"
             )
 
 
-def _fitting(concurrency: int, known: Sequence[int]) -> str:
+def _suggest_concurrency(concurrency: int, known: Sequence[int]) -> str:
     """Next step for an error: a concurrency that fits leaves with these numbers of clients."""
     least, most = len(known), min(known) * len(known)
     while all(map(operator.le, places_per_leaf(most + 1, least), known)):
@@ -164,7 +166,7 @@ def _fitting(concurrency: int, known: Sequence[int]) -> str:
     return f"set asynchrony.concurrency={min(max(concurrency, least), most)}, or more clients"
 
 
-def _parse(text: str) -> list[int]:
+def _parse_sizes(text: str) -> list[int]:
     """Parse the sizes of leaves: "4,3,2" → [4, 3, 2]."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):

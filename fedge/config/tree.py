@@ -75,15 +75,15 @@ class Tree:
         for child in self.children if tier else ():
             yield from child.servers(tier - 1)
 
-    def paths(self, tier: int, at: Path = ()) -> list[Path]:
+    def paths(self, tier: int, prefix: Path = ()) -> list[Path]:
         """Paths of all servers of a tier, from left to right.
 
         >>> parse_tree("2x2x4").paths(2)
         [(0, 0), (0, 1), (1, 0), (1, 1)]
         """
         if tier == 0:
-            return [at]
-        return [path for n, child in enumerate(self.children) for path in child.paths(tier - 1, (*at, n))]
+            return [prefix]
+        return [path for n, child in enumerate(self.children) for path in child.paths(tier - 1, (*prefix, n))]
 
     @property
     def clients_per_server(self) -> str:
@@ -110,19 +110,19 @@ def parse_tree(text: str) -> Tree:
     """
     compact = re.sub(r"\s", "", text)
     if re.search(r"[0-9]\s+[0-9]", text):
-        raise _misread(text, "has a space between two digits")
+        raise _parse_error(text, "has a space between two digits")
     if re.fullmatch(r"([1-9][0-9]{0,4}x)*([1-9][0-9]{0,5}|\*)", compact):
-        return _even(compact.split("x"))
+        return _parse_even(compact.split("x"))
     if re.fullmatch(r"[(),0-9]+", compact) and len(compact) < 10**6:
-        return _nested(compact, text)
-    raise _misread(text, _fault_of_even(compact))
+        return _parse_nested(compact, text)
+    raise _parse_error(text, _fault_of_even(compact))
 
 
 def _fault_of_even(compact: str) -> str:
     """Fault of a malformed text that is not in brackets."""
-    found = re.search(r"[^0-9x*(),]", compact)
-    if found or len(compact) >= 10**6:
-        return f"has {shown(found.group())}, which means nothing there" if found else "is too long"
+    match = re.search(r"[^0-9x*(),]", compact)
+    if match or len(compact) >= 10**6:
+        return f"has {shown(match.group())}, which means nothing there" if match else "is too long"
     if not compact:
         return "is empty"
     if re.search(r"[(),]", compact):
@@ -137,7 +137,7 @@ def _fault_of_even(compact: str) -> str:
     return f"has a number of more than {_MOST_DIGITS} digits, {shown(max(compact.split('x'), key=len))}"
 
 
-def _even(words: list[str]) -> Tree:
+def _parse_even(words: list[str]) -> Tree:
     """Tree in which all servers of a tier have the same number of children."""
     servers = 1
     for word in words[:-1]:
@@ -153,27 +153,27 @@ def _even(words: list[str]) -> Tree:
     return tree
 
 
-def _nested(compact: str, text: str) -> Tree:
+def _parse_nested(compact: str, text: str) -> Tree:
     """Parse a tree in brackets."""
     stack: list[list[Tree]] = [[]]
     for token in re.findall(r"[(),]|[0-9]+", _with_separators(compact, text)):
         if token == "(":
             stack.append([])
             if len(stack) > _MOST_TIERS + 1:
-                raise _misread(text, f"has more than {_MOST_TIERS} brackets within each other")
+                raise _parse_error(text, f"has more than {_MOST_TIERS} brackets within each other")
         elif token == ")":
             children = stack.pop()
             if not stack:
-                raise _misread(text, "closes a bracket that is not open")
+                raise _parse_error(text, "closes a bracket that is not open")
             stack[-1].append(Tree(tuple(children)))
         elif token != ",":
             if not 0 < int(token[:10]) < 10**6:
-                raise _misread(text, f"has {shown(token)}, where a leaf has 1 to 999999 clients")
+                raise _parse_error(text, f"has {shown(token)}, where a leaf has 1 to 999999 clients")
             stack[-1].append(Tree(clients=int(token)))
     if len(stack) != 1:
-        raise _misread(text, "leaves a bracket open")
+        raise _parse_error(text, "leaves a bracket open")
     if len(stack[0]) != 1:
-        raise _misread(text, "lacks the brackets around all of it")
+        raise _parse_error(text, "lacks the brackets around all of it")
     tree = stack[0][0]
     if len(set(_depths(tree))) > 1:
         raise ConfigError(
@@ -187,7 +187,7 @@ def _with_separators(compact: str, text: str) -> str:
     """The text, after checking that its commas separate children and its brackets are in valid places."""
     for pattern, fault in _FAULTS:
         if re.search(pattern, compact):
-            raise _misread(text, fault)
+            raise _parse_error(text, fault)
     return compact
 
 
@@ -199,7 +199,7 @@ def _depths(tree: Tree) -> Iterator[int]:
         yield from (depth + 1 for depth in _depths(child))
 
 
-def _misread(text: str, fault: str) -> ConfigError:
+def _parse_error(text: str, fault: str) -> ConfigError:
     return ConfigError(
         f'hierarchy.tree must be numbers of children from the cloud down as "2x3x4", or the clients of every '
         f'leaf in brackets as "((3,3),(2,2,2))", but {shown(text)} {fault}; {_EXAMPLE}'
@@ -241,14 +241,14 @@ def tiers_said(text: str, names: Sequence[str], key: str) -> frozenset[int]:
     [0, 1]
     """
     inner = list(names[:-1])
-    said = [word.strip() for word in text.split(",")]
-    unknown = [word for word in said if word not in inner and word not in map(str, range(len(inner)))]
+    words = [word.strip() for word in text.split(",")]
+    unknown = [word for word in words if word not in inner and word not in map(str, range(len(inner)))]
     if unknown:
         raise ConfigError(
             f"{key} must name tiers of servers over servers, from the root's 0 or by name, commas between "
             f'({", ".join(inner)}), but has {shown(unknown[0])}; set for example {key}="{len(inner) - 1}"'
         )
-    return frozenset(inner.index(word) if word in inner else int(word) for word in said)
+    return frozenset(inner.index(word) if word in inner else int(word) for word in words)
 
 
 def names_of_tiers(text: str, tiers: int) -> list[str]:

@@ -33,7 +33,7 @@ def refuse_broken_promises(config: RunOptions) -> None:
             f"whose clock counts uncompressed models; set them to none, or time rounds by devices.time-rounds"
         )
     if uplink.clients != parts.UNCOMPRESSED:
-        _refuse_at_clients(config, uplink.clients)
+        _refuse_client_uplink(config, uplink.clients)
     for remedy, why, is_set in _EXACT_MODELS if uplink.servers != parts.UNCOMPRESSED else ():
         if is_set(config):
             raise ConfigError(
@@ -42,7 +42,7 @@ def refuse_broken_promises(config: RunOptions) -> None:
             )
 
 
-def _refuse_at_clients(config: RunOptions, name: str) -> None:
+def _refuse_client_uplink(config: RunOptions, name: str) -> None:
     """Raise ConfigError when clients' compression would break control variates, or precede the noise."""
     register = parts.CLIENT_UPLINKS
     if config.scaffold.enabled and not register.is_own(name) and not register.has(name, traits.FEEDBACK):
@@ -58,9 +58,9 @@ def _refuse_at_clients(config: RunOptions, name: str) -> None:
 
 def without_feedback(name: str) -> ConfigError:
     """Error for a code without error feedback beside SCAFFOLD."""
-    with_it = " or ".join(parts.CLIENT_UPLINKS.having(traits.FEEDBACK))
+    alternatives = " or ".join(parts.CLIENT_UPLINKS.having(traits.FEEDBACK))
     return ConfigError(
         f"uplink.clients {shown(name)} needs scaffold.enabled=false, because control variates are sums of "
         f"what clients send, and without feedback these are not the sums of their updates; set that, or use "
-        f"{with_it}"
+        f"{alternatives}"
     )

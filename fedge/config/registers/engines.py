@@ -48,8 +48,8 @@ def engine_kind(name: str) -> EngineKind:
 
 def named_in(words: Sequence[str]) -> EngineKind | None:
     """The engine named on a command line by ``--engine NAME`` or ``--engine=NAME``; None without one."""
-    for word, after in pairwise([*words, ""]):
+    for word, next_word in pairwise([*words, ""]):
         option, _, value = word.partition("=")
         if option == "--engine":
-            return _KINDS.get(value or after)
+            return _KINDS.get(value or next_word)
     return None

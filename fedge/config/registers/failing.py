@@ -6,9 +6,10 @@ import threading
 import traceback
 from pathlib import Path
 
-_OURS = Path(__file__).resolve().parents[2]
+_PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 _INSTALLED = tuple(
-    f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _OURS}
+    f"{path}/"
+    for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _PACKAGE_FOLDER}
 )
 
 _PACKAGES = (
@@ -31,14 +32,14 @@ def place(error: BaseException) -> str:
 
     Deeper frames in PyTorch, NumPy or Fedge are skipped, because users look for their own line.
     """
-    own = _own_frame(error)
-    return f" ({own.filename}, line {own.lineno})" if own else ""
+    frame = _own_frame(error)
+    return f" ({frame.filename}, line {frame.lineno})" if frame else ""
 
 
 def place_by_name(error: BaseException) -> str:
     """Like `place`, with the file's name only, so that other machines do not learn folder names."""
-    own = _own_frame(error)
-    return f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
+    frame = _own_frame(error)
+    return f" ({Path(frame.filename).name}, line {frame.lineno})" if frame else ""
 
 
 def without_folders(words: str, error: BaseException) -> str:
@@ -49,13 +50,13 @@ def without_folders(words: str, error: BaseException) -> str:
         error: the error; its traceback and those of its causes say which files are the user's.
     """
     seen: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and not any(at is one for one in seen):
-        seen.append(at)
-        for frame in traceback.extract_tb(at.__traceback__):
+    current: BaseException | None = error
+    while current is not None and not any(current is earlier for earlier in seen):
+        seen.append(current)
+        for frame in traceback.extract_tb(current.__traceback__):
             if is_own_file(frame.filename):
                 words = words.replace(frame.filename, Path(frame.filename).name)
-        at = at.__cause__ or at.__context__
+        current = current.__cause__ or current.__context__
     return words
 
 
@@ -73,15 +74,21 @@ def standing() -> str:
     first = threading.main_thread().ident
     for thread in sorted(frames, key=lambda ident: ident != first):
         stack = traceback.extract_stack(frames[thread])
-        outer = [number for number, frame in enumerate(stack) if frame.filename.startswith(f"{_OURS}/")]
-        own = [frame for frame in stack[outer[0] :] if is_own_file(frame.filename)] if outer else []
-        if own:
-            return f"{own[-1].filename}, line {own[-1].lineno}"
+        fedge_frames = [
+            number for number, frame in enumerate(stack) if frame.filename.startswith(f"{_PACKAGE_FOLDER}/")
+        ]
+        own_frames = (
+            [frame for frame in stack[fedge_frames[0] :] if is_own_file(frame.filename)]
+            if fedge_frames
+            else []
+        )
+        if own_frames:
+            return f"{own_frames[-1].filename}, line {own_frames[-1].lineno}"
     return ""
 
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
     """Innermost frame of the user's own code in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_own_file(frame.filename)]
-    return own[-1] if own else None
+    own_frames = [frame for frame in frames if is_own_file(frame.filename)]
+    return own_frames[-1] if own_frames else None

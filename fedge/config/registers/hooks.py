@@ -8,10 +8,10 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 
-_ALIKE = 0.75  # of two names: a helper is called otherwise than a method of Fedge's with a slip
+_SIMILARITY = 0.75  # of two names: a helper is called otherwise than a method of Fedge's with a slip
 
 
-def refuse_misspelt(code: type, base: type, what: str) -> None:
+def refuse_misspelt(code: type, base: type, description: str) -> None:
     """Raise ConfigError for a public method that nothing calls, where it may be meant for one of the base's.
 
     That is one with almost the name of a method which the class leaves as it is, or any where the class
@@ -20,26 +20,26 @@ def refuse_misspelt(code: type, base: type, what: str) -> None:
     Args:
         code: a class derived from `base`.
         base: whose methods Fedge calls.
-        what: option and name of the class.
+        description: option and name of the class.
     """
     hooks = [name for name, value in vars(base).items() if _is_public_method(name, value)]
-    left = [name for name in hooks if getattr(code, name) is getattr(base, name)]
-    own = {
+    not_overridden = [name for name in hooks if getattr(code, name) is getattr(base, name)]
+    methods = {
         name: value
         for kind in code.__mro__[: code.__mro__.index(base)]
         for name, value in vars(kind).items()
         if isinstance(value, FunctionType)
     }
-    called = {name for function in own.values() for name in _names(function.__code__)}
-    for name, value in own.items():
+    called = {name for function in methods.values() for name in _referenced_names(function.__code__)}
+    for name, value in methods.items():
         if not _is_public_method(name, value) or name in hooks or name in called:
             continue
-        near = difflib.get_close_matches(name, left, n=1, cutoff=_ALIKE)
-        if near or left == hooks:
-            meant = near[0] if near else f"one of {', '.join(hooks)}"
+        matches = difflib.get_close_matches(name, not_overridden, n=1, cutoff=_SIMILARITY)
+        if matches or not_overridden == hooks:
+            suggestion = matches[0] if matches else f"one of {', '.join(hooks)}"
             raise ConfigError(
-                f"{what} has a method {name}, which nothing calls; did you mean {meant}? If it is a helper, "
-                f"begin its name with _"
+                f"{description} has a method {name}, which nothing calls; did you mean {suggestion}? If it "
+                f"is a helper, begin its name with _"
             )
 
 
@@ -48,9 +48,9 @@ def _is_public_method(name: str, value: Any) -> bool:
     return inspect.isfunction(value) and not name.startswith("_")
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _referenced_names(code: CodeType) -> Iterator[str]:
     """Names of attributes and globals in a function, and in functions within."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _names(inner)
+            yield from _referenced_names(inner)

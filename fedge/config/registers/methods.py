@@ -20,27 +20,27 @@ else:
 def methods_of(tier: str, *traits: str) -> list[Entry]:
     """Entries of the methods with a part on a tier: "class" for clients, or "cloud"."""
     file = Path(__file__).parents[2] / "methods" / "methods.toml"
-    listed = tomllib.loads(file.read_text(encoding="utf-8"))
+    methods = tomllib.loads(file.read_text(encoding="utf-8"))
     return [
         Entry(
             name,
             method["doc"],
             method[tier],
             having(*traits, *method.get("traits", ())),
-            arguments=_declared(method.get(f"{tier}-arguments", {})),
+            arguments=_argument_options(method.get(f"{tier}-arguments", {})),
         )
-        for name, method in listed.items()
+        for name, method in methods.items()
         if tier in method
     ]
 
 
-def _declared(arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _argument_options(arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Declared arguments as options; methods with equal declarations share one object."""
     return {word.replace("-", "_"): _option(json.dumps(rule)) for word, rule in arguments.items()}
 
 
 @cache
-def _option(declared: str) -> Any:
+def _option(declaration: str) -> Any:
     """An option from its declaration, as JSON."""
-    rule = json.loads(declared)
+    rule = json.loads(declaration)
     return option(rule.pop("default"), rule.pop("doc"), **{**rule, "choices": tuple(rule.get("choices", ()))})

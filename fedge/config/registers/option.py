@@ -90,7 +90,7 @@ class PartNames(Protocol):
     def names(self) -> tuple[str, ...]:
         """Built-in parts."""
 
-    def entry(self, name: str, default_said: str) -> Any:
+    def entry(self, name: str, default_hint: str) -> Any:
         """The part of a name; the ConfigError for an unknown name ends by naming the default."""
 
     def arguments(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,8 +138,8 @@ class Section:
         (rule,) = (declared.metadata for declared in fields(self) if declared.name == name)  # type: ignore[arg-type]
         if rule["register"] is None or rule["many"]:
             return given
-        found: dict[str, Any] = rule["register"].arguments(getattr(self, name), given)
-        return found
+        merged: dict[str, Any] = rule["register"].arguments(getattr(self, name), given)
+        return merged
 
 
 def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
@@ -209,19 +209,19 @@ def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
     return f"set for example {key}={_toml(default)}"
 
 
-def refuse_said_twice(table: str, arguments: Mapping[str, Any], said: Mapping[str, str]) -> None:
+def refuse_said_twice(table: str, arguments: Mapping[str, Any], set_by: Mapping[str, str]) -> None:
     """Raise ConfigError for an argument that an option sets, too: one value would silently win.
 
     Args:
         table: key of the table of arguments.
         arguments: the given arguments, by keyword.
-        said: argument → the option that sets it.
+        set_by: argument → the option that sets it.
     """
-    for word in sorted(said.keys() & arguments.keys()):
-        given = arguments[word]
+    for word in sorted(set_by.keys() & arguments.keys()):
+        value = arguments[word]
         raise ConfigError(
-            f"{table}.{word.replace('_', '-')} must be left out, because {said[word]} says it, but is "
-            f"{shown(given)}; set {said[word]}={shown(given)} instead"
+            f"{table}.{word.replace('_', '-')} must be left out, because {set_by[word]} says it, but is "
+            f"{shown(value)}; set {set_by[word]}={shown(value)} instead"
         )
 
 
@@ -259,8 +259,8 @@ ALIKE = 0.6  # of two names; "help" does not mean "deal"
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=ALIKE)
-    if not near:  # the misspelt half may be the section or the key
-        tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
-        near = tails[:1]
-    return f"; did you mean {near[0]}?" if near else ""
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=ALIKE)
+    if not matches:  # the misspelt half may be the section or the key
+        same_ending = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
+        matches = same_ending[:1]
+    return f"; did you mean {matches[0]}?" if matches else ""

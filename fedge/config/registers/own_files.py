@@ -37,7 +37,7 @@ def own_files(code: Any, folders: tuple[str, ...] = ()) -> dict[str, Path]:
     module, root = _module_of(code, first)
     if not is_own_file(str(first)):
         return {first.name: first}
-    return _found(first, module, _roots(root, folders))
+    return _import_closure(first, module, _roots(root, folders))
 
 
 def source_file(code: Any) -> str:
@@ -62,21 +62,23 @@ def digest_of(files: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest() if files else ""
 
 
-def _found(first: Path, module: str, roots: list[Path]) -> dict[str, Path]:
+def _import_closure(first: Path, module: str, roots: list[Path]) -> dict[str, Path]:
     """Name → file of a module and of all its imports."""
-    found: dict[str, Path] = {}
-    waiting = [(module, first), *_modules(list(filter(None, [module.rpartition(".")[0]])), roots)]
-    while waiting:
-        name, file = waiting.pop(0)
+    files: dict[str, Path] = {}
+    pending = [(module, first), *_modules(list(filter(None, [module.rpartition(".")[0]])), roots)]
+    while pending:
+        name, file = pending.pop(0)
         is_package = file.name == "__init__.py"
-        place = f"{name.replace('.', '/')}/__init__.py" if is_package else f"{name.replace('.', '/')}.py"
-        if place in found:
+        relative_path = (
+            f"{name.replace('.', '/')}/__init__.py" if is_package else f"{name.replace('.', '/')}.py"
+        )
+        if relative_path in files:
             continue
-        found[place] = file
+        files[relative_path] = file
         package = name if is_package else name.rpartition(".")[0]
-        wanted = [_absolute(word, package) for word in _imports(*_identity(file))[1]]
-        waiting += _modules(sorted(filter(None, wanted)), roots)
-    return found
+        imported = [_absolute_name(word, package) for word in _imports(*_identity(file))[1]]
+        pending += _modules(sorted(filter(None, imported)), roots)
+    return files
 
 
 def _modules(names: list[str], roots: list[Path]) -> Iterator[tuple[str, Path]]:
@@ -84,12 +86,12 @@ def _modules(names: list[str], roots: list[Path]) -> Iterator[tuple[str, Path]]:
     for name in names:
         words = name.split(".")
         for count in range(1, len(words) + 1):
-            file = _file_of(words[:count], roots)
+            file = _find_own_module(words[:count], roots)
             if file is not None:
                 yield ".".join(words[:count]), file
 
 
-def _file_of(words: list[str], roots: list[Path]) -> Path | None:
+def _find_own_module(words: list[str], roots: list[Path]) -> Path | None:
     """The file of a module, or None if it is not the user's own."""
     if words[0] in _NOT_OWN or words[0] in sys.stdlib_module_names:
         return None
@@ -105,10 +107,10 @@ def _module_of(code: Any, first: Path) -> tuple[str, Path]:
     name = str(getattr(code, "__module__", None) or type(code).__module__)
     words = name.split(".")
     is_package = first.name == "__init__.py"
-    where = first.parent if is_package else first.with_suffix("")
-    if list(where.parts[-len(words) :]) != words:  # a script, or a function of a module that was renamed
+    base = first.parent if is_package else first.with_suffix("")
+    if list(base.parts[-len(words) :]) != words:  # a script, or a function of a module that was renamed
         return first.stem, first.parent
-    return name, where.parents[len(words) - 1]
+    return name, base.parents[len(words) - 1]
 
 
 def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
@@ -117,7 +119,7 @@ def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
     return list(dict.fromkeys(path for path in paths if path.is_dir()))
 
 
-def _absolute(word: str, package: str) -> str:
+def _absolute_name(word: str, package: str) -> str:
     """Absolute form of a relative import within a package; "" if it leads outside."""
     dots = len(word) - len(word.lstrip("."))
     if not dots:
@@ -130,8 +132,8 @@ def _absolute(word: str, package: str) -> str:
 
 def _identity(file: Path) -> tuple[str, int, int, int]:
     """A file's path and stat values, which change with its content."""
-    there = os.stat(file)
-    return str(file), there.st_mtime_ns, there.st_ctime_ns, there.st_size
+    status = os.stat(file)
+    return str(file), status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 @lru_cache(maxsize=1024)
@@ -143,11 +145,11 @@ def _imports(file: str, *state: int) -> tuple[str, tuple[str, ...]]:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError):
         tree = ast.Module([], [])
-    for step in ast.walk(tree):
-        if isinstance(step, ast.Import):
-            names += [each.name for each in step.names]
-        elif isinstance(step, ast.ImportFrom):
-            base = "." * step.level + (step.module or "")
-            dot = "" if not step.module else "."
-            names += [base, *(f"{base}{dot}{each.name}" for each in step.names if each.name != "*")]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            dot = "" if not node.module else "."
+            names += [base, *(f"{base}{dot}{alias.name}" for alias in node.names if alias.name != "*")]
     return hashlib.sha256(content).hexdigest(), tuple(dict.fromkeys(names))

@@ -24,9 +24,9 @@ def own_place(variable: str, *below: str) -> Path:
     Raises:
         ConfigError: the variable is not set, and there is no home folder.
     """
-    named, home = os.environ.get(variable, ""), own_home()
-    if os.path.isabs(named):
-        return Path(named)
+    configured, home = os.environ.get(variable, ""), own_home()
+    if os.path.isabs(configured):
+        return Path(configured)
     if home is None:
         raise ConfigError(
             f"account {os.getuid()} must have a home folder, but has none; set HOME or {variable} to a "

@@ -116,18 +116,18 @@ AUGMENTATIONS = Register(
 )
 
 
-_MOVES, _TORCH = "fedge.training.optimizers", "torch.optim"
+_OPTIMIZERS, _TORCH = "fedge.training.optimizers", "torch.optim"
 SGD = "sgd"
 OPTIMIZERS = Register(
     "train.optimizer",
     "fedge.optimizers",
-    Entry(SGD, "heavy-ball SGD", f"{_MOVES}:HeavyBall", reads=("train.momentum",)),
-    Entry("adam", "Adam (Kingma and Ba 2015)", f"{_MOVES}:Adam"),
+    Entry(SGD, "heavy-ball SGD", f"{_OPTIMIZERS}:HeavyBall", reads=("train.momentum",)),
+    Entry("adam", "Adam (Kingma and Ba 2015)", f"{_OPTIMIZERS}:Adam"),
     Entry("adamw", "Adam with decoupled weight decay (Loshchilov and Hutter 2019)", f"{_TORCH}:AdamW"),
     Entry("rmsprop", "steps by the root of a mean square (Tieleman and Hinton 2012)", f"{_TORCH}:RMSprop"),
     Entry("adagrad", "steps by the root of a sum of squares (Duchi et al. 2011)", f"{_TORCH}:Adagrad"),
 )
-_SIZES = "fedge.training.step_sizes"
+_STEP_SIZES = "fedge.training.step_sizes"
 _WARMUP = {"warmup": option(0, "rounds over which the factor rises in equal steps; 0: none", minimum=0)}
 SCHEDULES = Register(
     "train.schedule",
@@ -135,21 +135,21 @@ SCHEDULES = Register(
     Entry(
         "exponential",
         "train.lr-decay per round",
-        f"{_SIZES}:exponential",
+        f"{_STEP_SIZES}:exponential",
         reads=("train.lr-decay",),
         arguments=_WARMUP,
     ),
-    Entry("constant", "the same in all rounds", f"{_SIZES}:constant", arguments=_WARMUP),
+    Entry("constant", "the same in all rounds", f"{_STEP_SIZES}:constant", arguments=_WARMUP),
     Entry(
         "cosine",
         "half a cosine over a number of rounds",
-        f"{_SIZES}:cosine",
+        f"{_STEP_SIZES}:cosine",
         arguments={"last": option(0.01, "factor of the last round, and after it", minimum=0.0), **_WARMUP},
     ),
     Entry(
         "steps",
         "a factor at given rounds",
-        f"{_SIZES}:steps",
+        f"{_STEP_SIZES}:steps",
         arguments={"factor": option(0.1, "factor at each of these rounds", above=0.0), **_WARMUP},
     ),
 )
@@ -250,7 +250,9 @@ RULES = Register(
 
 CLOUD = Register("cloud.rule", "fedge.rules", *[e for e in RULES if CLIENTS_ONLY not in e.traits])
 
-_CUT = {"split_users": option(False, "with more clients than users (or devices), cut these by session")}
+_SPLIT_USERS = {
+    "split_users": option(False, "with more clients than users (or devices), cut these by session")
+}
 _ALPHAS = {
     "alpha_leaves": option(
         0.5, "concentration of classes over leaves; small: skewed", above=0.0, maximum=1e6
@@ -272,9 +274,9 @@ PARTITIONS = Register(
         "whole users",
         f"{_OWNERS}:users",
         having(OWNERS, WHOLE_USERS),
-        arguments=_CUT,
+        arguments=_SPLIT_USERS,
     ),
-    Entry("device", "whole devices", f"{_OWNERS}:devices", having(OWNERS), arguments=_CUT),
+    Entry("device", "whole devices", f"{_OWNERS}:devices", having(OWNERS), arguments=_SPLIT_USERS),
     Entry(
         "dirichlet",
         "windows, classes skewed over leaves and clients",
@@ -312,19 +314,19 @@ PARTITIONS = Register(
     ),
 )
 
-_SHIFTS = "fedge.data.scenario"
+_SCENARIO = "fedge.data.scenario"
 SCENARIOS = Register(
     "scenario",
     "fedge.scenarios",
     Entry("none", "no planted groups"),
-    Entry("rotate", "sensors rotated", f"{_SHIFTS}:rotate"),
-    Entry("flip", "axes of sensors mirrored", f"{_SHIFTS}:flip"),
-    Entry("gain", "channels scaled", f"{_SHIFTS}:gain"),
-    Entry("rate", "windows of another sampling rate", f"{_SHIFTS}:rate"),
-    Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels", having(BY_CLASS)),
-    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels", having(FIXED, BY_CLASS)),
+    Entry("rotate", "sensors rotated", f"{_SCENARIO}:rotate"),
+    Entry("flip", "axes of sensors mirrored", f"{_SCENARIO}:flip"),
+    Entry("gain", "channels scaled", f"{_SCENARIO}:gain"),
+    Entry("rate", "windows of another sampling rate", f"{_SCENARIO}:rate"),
+    Entry("label-permutation", "classes renamed", f"{_SCENARIO}:permute_labels", having(BY_CLASS)),
+    Entry("label-skew", "classes missing", f"{_SCENARIO}:skew_labels", having(FIXED, BY_CLASS)),
     Entry(
-        "datasets", "leaves of other window files", f"{_SHIFTS}:other_files", having(FILES, FIXED, BY_CLASS)
+        "datasets", "leaves of other window files", f"{_SCENARIO}:other_files", having(FILES, FIXED, BY_CLASS)
     ),
 )
 
@@ -414,13 +416,13 @@ DEVICES = Register(
     ),
 )
 
-_TIMES = "fedge.devices.population.availability"
+_AVAILABILITY = "fedge.devices.population.availability"
 AVAILABILITY = Register(
     "devices.availability",
     "fedge.availability",
-    Entry("always", "at any time", f"{_TIMES}:always"),
-    Entry("diurnal", "a part of every day, with a start per device", f"{_TIMES}:diurnal"),
-    Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
+    Entry("always", "at any time", f"{_AVAILABILITY}:always"),
+    Entry("diurnal", "a part of every day, with a start per device", f"{_AVAILABILITY}:diurnal"),
+    Entry("markov", "for exponential times on and off", f"{_AVAILABILITY}:markov"),
     Entry(
         "trace",
         "as listed in a file",
@@ -478,23 +480,25 @@ SELECTIONS = Register(
     ),
 )
 
-_CHOSEN = "fedge.leaf.selection"
+_CLIENT_SELECTION = "fedge.leaf.selection"
 CLIENT_SELECTIONS = Register(
     "hierarchy.selection",
     "fedge.client_selections",
-    Entry("uniform", "each set equally likely", f"{_CHOSEN}:uniform", having(AFRESH, BLIND_TO_DATA)),
-    Entry("by-size", "with probability by windows (Li et al. 2020)", f"{_CHOSEN}:by_size"),
-    Entry("round-robin", "in turns, by number", f"{_CHOSEN}:round_robin", having(BLIND_TO_DATA)),
+    Entry(
+        "uniform", "each set equally likely", f"{_CLIENT_SELECTION}:uniform", having(AFRESH, BLIND_TO_DATA)
+    ),
+    Entry("by-size", "with probability by windows (Li et al. 2020)", f"{_CLIENT_SELECTION}:by_size"),
+    Entry("round-robin", "in turns, by number", f"{_CLIENT_SELECTION}:round_robin", having(BLIND_TO_DATA)),
     Entry(
         "without-reuse",
         "drawn; none again until all have trained",
-        f"{_CHOSEN}:without_reuse",
+        f"{_CLIENT_SELECTION}:without_reuse",
         having(BLIND_TO_DATA),
     ),
     Entry(
         "power-of-choice",
         "the highest losses among drawn candidates (Cho et al. 2020)",
-        f"{_CHOSEN}:power_of_choice",
+        f"{_CLIENT_SELECTION}:power_of_choice",
         having(BY_LOSS),
     ),
 )
@@ -502,7 +506,7 @@ PARTICIPATIONS = Register(
     "hierarchy.participation", "fedge.participations", Entry("auto", "hierarchy.fraction-train of each leaf")
 )
 
-_STANDS_BY = "fedge.data.association"
+_ASSOCIATION = "fedge.data.association"
 ASSOCIATIONS = Register(
     "hierarchy.association",
     "fedge.associations",
@@ -510,19 +514,19 @@ ASSOCIATIONS = Register(
     Entry(
         "label-balance",
         "leaves with similar class shares (Mhaisen et al. 2022)",
-        f"{_STANDS_BY}:label_balance",
+        f"{_ASSOCIATION}:label_balance",
     ),
-    Entry("share", "short delays and similar class shares (Deng et al. 2021)", f"{_STANDS_BY}:share"),
+    Entry("share", "short delays and similar class shares (Deng et al. 2021)", f"{_ASSOCIATION}:share"),
 )
 
-_MOVES_BY = "fedge.rounds.mobility"
+_MOBILITY = "fedge.rounds.mobility"
 MOBILITIES = Register(
     "hierarchy.mobility",
     "fedge.mobilities",
     Entry("none", "clients stay under their leaf"),
-    Entry("schedule", "listed moves", f"{_MOVES_BY}:schedule"),
-    Entry("markov", "a Markov chain for each client", f"{_MOVES_BY}:markov"),
-    Entry("trace", "moves from a file: round, client, leaf", f"{_MOVES_BY}:trace"),
+    Entry("schedule", "listed moves", f"{_MOBILITY}:schedule"),
+    Entry("markov", "a Markov chain for each client", f"{_MOBILITY}:markov"),
+    Entry("trace", "moves from a file: round, client, leaf", f"{_MOBILITY}:trace"),
 )
 
 _TRACKERS = "fedge.trackers"
@@ -569,13 +573,13 @@ def refuse_uncalled(callback: Any, name: str) -> None:
         )
     public = (word for word in dir(callback) if not word.startswith("_") and word not in HOOKS)
     for word in public:
-        near = difflib.get_close_matches(word, HOOKS, n=1, cutoff=0.8)
-        if near and callable(getattr(callback, word, None)):
+        matches = difflib.get_close_matches(word, HOOKS, n=1, cutoff=0.8)
+        if matches and callable(getattr(callback, word, None)):
             raise ConfigError(
-                f"callbacks {name} has a method {word}, which is never called; did you mean {near[0]}?"
+                f"callbacks {name} has a method {word}, which is never called; did you mean {matches[0]}?"
             )
     for hook in HOOKS:
-        _refuse_other_call(callback, name, hook)
+        _refuse_wrong_signature(callback, name, hook)
 
 
 def _is_empty(callback: Any, hook: str) -> bool:
@@ -584,7 +588,7 @@ def _is_empty(callback: Any, hook: str) -> bool:
     return getattr(method, "__module__", "") == "fedge.callbacks.callback"
 
 
-def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
+def _refuse_wrong_signature(callback: Any, name: str, hook: str) -> None:
     """Raise ConfigError for a callback's hook that cannot be called with one argument."""
     method = getattr(callback, hook, None)
     is_unbound = inspect.isclass(callback) and inspect.isfunction(
@@ -615,32 +619,33 @@ def callback_arguments(name: str, text: str) -> dict[str, Any]:
     Raises:
         ConfigError: the callback's entry is not a table.
     """
-    found: Any = arguments_of(text, f"{CALLBACKS.option}-args")
-    for word in [name] if name in found else name.split("."):
-        found = found.get(word, {}) if isinstance(found, dict) else found
-    if not isinstance(found, dict):
+    arguments: Any = arguments_of(text, f"{CALLBACKS.option}-args")
+    for word in [name] if name in arguments else name.split("."):
+        arguments = arguments.get(word, {}) if isinstance(arguments, dict) else arguments
+    if not isinstance(arguments, dict):
         raise ConfigError(
-            f"callbacks-args.{name} must be a table of keyword arguments, but is {shown(found)}; set for "
+            f"callbacks-args.{name} must be a table of keyword arguments, but is {shown(arguments)}; set for "
             f"example callbacks-args.early-stopping.patience=5"
         )
-    return {key.replace("-", "_"): value for key, value in found.items()}
+    return {key.replace("-", "_"): value for key, value in arguments.items()}
 
 
 def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
     """Raise ConfigError when a built-in model does not accept an input shape: (C, T), (C, H, W), other."""
     kinds = {2: (WINDOWS, "windows (C, T)"), 3: (IMAGES, "images (C, H, W)")}
-    trait, what = kinds.get(len(input_shape), (ANY_SHAPE, "inputs of any shape"))
+    trait, description = kinds.get(len(input_shape), (ANY_SHAPE, "inputs of any shape"))
     if not MODELS.is_own(model) and not MODELS.has(model, trait):
         raise ConfigError(
-            f"train.model must take {what}, as the data are of shape {input_shape}, but {model} does not; "
-            f"use {' or '.join(MODELS.having(trait))}"
+            f"train.model must take {description}, as the data are of shape {input_shape}, but {model} does "
+            f"not; use {' or '.join(MODELS.having(trait))}"
         )
     least = 4 if MODELS.has(model, POOLS) else 1
     if min(input_shape[1:], default=least) < least:
-        others = [name for name in MODELS.having(trait) if not MODELS.has(name, POOLS)]
+        alternatives = [name for name in MODELS.having(trait) if not MODELS.has(name, POOLS)]
         raise ConfigError(
             f"train.model {model} takes inputs of at least {least} along each axis after the channels, "
-            f"because it pools by 2 twice, but the data are of shape {input_shape}; use {' or '.join(others)}"
+            f"because it pools by 2 twice, but the data are of shape {input_shape}; use "
+            f"{' or '.join(alternatives)}"
         )
 
 

@@ -62,7 +62,7 @@ class Entry:
 
 
 _registers: list["Register"] = []  # all registers, in order of creation
-_FEW = 2  # options for which a name may be meant
+_MOST_SUGGESTIONS = 2  # options for which a name may be meant
 
 
 class Register:
@@ -123,13 +123,13 @@ class Register:
             ConfigError: a value is not allowed by the argument's declaration.
         """
         declared = self._entries[name].arguments if name in self._entries else {}
-        found = {word: rule.default for word, rule in declared.items()}
+        merged = {word: rule.default for word, rule in declared.items()}
         for key, value in given.items():
             word = key.replace("-", "_")
             rule = declared.get(word)
             key = f"{self.option}-args.{word.replace('_', '-')}"
-            found[word] = value if rule is None else checked_value(key, value, rule.default, rule.metadata)
-        return found
+            merged[word] = value if rule is None else checked_value(key, value, rule.default, rule.metadata)
+        return merged
 
     def quorum(self, name: str, arguments: Mapping[str, Any]) -> int:
         """Minimum number of models for which a rule's guarantee holds; 1 for users' parts.
@@ -179,16 +179,16 @@ class Register:
             return self._entries[name]
         if _CODE.fullmatch(name):
             return Entry(name, "", name, origin="")
-        brought = importlib.metadata.entry_points(group=self.group)
-        for point in brought:
+        points = importlib.metadata.entry_points(group=self.group)
+        for point in points:
             if point.name == name:
                 package = point.dist.name if point.dist else ""
                 return Entry(name, f"of {package}", point.value, origin=package)
-        names = [*self.names, *sorted(brought.names)]
+        names = [*self.names, *sorted(points.names)]
         raise ConfigError(
             f"{self.option} must be {'one of ' + ', '.join(names) + ', or ' if names else ''}"
             f'"module:Name", but is {shown(name)}'
-            f"{_elsewhere(name) or nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
+            f"{_suggest_other_options(name) or nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
         )
 
     def load(self, name: str) -> Any:
@@ -214,13 +214,13 @@ class Register:
         if not entry.origin:
             look_in(Path.cwd())
             extend_path()
-        return self._imported(name, module, path)
+        return self._import_attribute(name, module, path)
 
-    def _imported(self, name: str, module: str, path: str) -> Any:
+    def _import_attribute(self, name: str, module: str, path: str) -> Any:
         """An attribute of a user's or third party's module; import errors become one line."""
         try:
-            with _marked(f"{self.option} {name}", module):
-                found: Any = import_module(module)
+            with _mark_import(f"{self.option} {name}", module):
+                target: Any = import_module(module)
         except _RunInImport as error:
             raise ConfigError(str(error)) from None
         except OWN_ERRORS as error:
@@ -231,14 +231,14 @@ class Register:
                 f"{self.option} {name} cannot be imported: {own_error(error)}; {step}"
             ) from error
         for attribute in path.split("."):
-            if not hasattr(found, attribute):
-                known = [word for word in vars(found) if not word.startswith("_")]
+            if not hasattr(target, attribute):
+                public_names = [word for word in vars(target) if not word.startswith("_")]
                 raise ConfigError(
                     f"{self.option} {name} cannot be imported: {module} has no {attribute}"
-                    f"{nearest(attribute, known) or '; check its spelling'}"
+                    f"{nearest(attribute, public_names) or '; check its spelling'}"
                 )
-            found = getattr(found, attribute)
-        return found
+            target = getattr(target, attribute)
+        return target
 
     def given(self, part: Any, number: int = 1) -> str:
         """Register an object of this process until `forget`; returns its name.
@@ -313,10 +313,14 @@ class Register:
         refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
 
 
-def _elsewhere(name: str) -> str:
+def _suggest_other_options(name: str) -> str:
     """Suggestion of other options that know a name; "" for unspecific names such as "none"."""
-    others = [f"{known.option}={name}" for known in _registers if name in known.names]
-    return f"; it is for another option: {' or '.join(others)}" if 0 < len(others) <= _FEW else ""
+    suggestions = [f"{register.option}={name}" for register in _registers if name in register.names]
+    return (
+        f"; it is for another option: {' or '.join(suggestions)}"
+        if 0 < len(suggestions) <= _MOST_SUGGESTIONS
+        else ""
+    )
 
 
 def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> None:
@@ -361,8 +365,8 @@ def source_sha256(code: Any) -> str:
 def code_facts(option: str, code: Any) -> dict[str, str]:
     """Hashes for `refuse_other_code` on another machine: option → SHA-256 of all files, and of each."""
     files = sha256_of_files(code)
-    each = {f"{option} {name}": sha256 for name, sha256 in files.items()}
-    return {option: digest_of(files), **(each if 1 < len(files) <= _MOST_FILES else {})} if files else {}
+    hashes = {f"{option} {name}": sha256 for name, sha256 in files.items()}
+    return {option: digest_of(files), **(hashes if 1 < len(files) <= _MOST_FILES else {})} if files else {}
 
 
 def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str]) -> None:
@@ -376,21 +380,32 @@ def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str
     """
     code = getattr(code, "part", code)  # the object of a notebook
     files = own_files(code, tuple(_looked_in))
-    here = sha256_of_files(code)
-    there = parts.get(option, "")
-    if not here or not there or digest_of(here) == there:
+    local = sha256_of_files(code)
+    expected = parts.get(option, "")
+    if not local or not expected or digest_of(local) == expected:
         return
-    theirs = {key.removeprefix(f"{option} "): at for key, at in parts.items() if key.startswith(f"{option} ")}
-    theirs = theirs or {next(iter(files)): there}
-    file = next((each for each in (*here, *sorted(theirs)) if here.get(each) != theirs.get(each)), "")
-    must = f"{option} {name} must be the same code on every machine, but {shown(file)}"
-    if file not in here:
-        raise ConfigError(f"{must} is at the server and not here; copy it to this machine")
-    if file not in theirs:
-        raise ConfigError(f"{must} is here ({files[file]}) and not at the server; copy the server's files")
+    remote = {
+        key.removeprefix(f"{option} "): sha256
+        for key, sha256 in parts.items()
+        if key.startswith(f"{option} ")
+    }
+    remote = remote or {next(iter(files)): expected}
+    file = next(
+        (
+            file_name
+            for file_name in (*local, *sorted(remote))
+            if local.get(file_name) != remote.get(file_name)
+        ),
+        "",
+    )
+    message = f"{option} {name} must be the same code on every machine, but {shown(file)}"
+    if file not in local:
+        raise ConfigError(f"{message} is at the server and not here; copy it to this machine")
+    if file not in remote:
+        raise ConfigError(f"{message} is here ({files[file]}) and not at the server; copy the server's files")
     raise ConfigError(
-        f"{must} has sha256 {here[file][:8]}… here, and {theirs[file][:8]}… at the server; copy the server's "
-        f"file to {files[file]}"
+        f"{message} has sha256 {local[file][:8]}… here, and {remote[file][:8]}… at the server; copy the "
+        f"server's file to {files[file]}"
     )
 
 
@@ -413,7 +428,7 @@ def refuse_class(register: Register, name: str, call: str) -> None:
 
 def refuse_misfit(
     code: Any,
-    what: str,
+    description: str,
     table: str,
     arguments: Mapping[str, Any],
     positions: tuple[str, ...],
@@ -423,7 +438,7 @@ def refuse_misfit(
 
     Args:
         code: the class or function.
-        what: its option and name, for the message.
+        description: its option and name, for the message.
         table: key of the table of arguments.
         arguments: keyword arguments.
         positions: names of the positional arguments.
@@ -436,27 +451,35 @@ def refuse_misfit(
     try:
         signature.bind(*positions, **arguments)
     except TypeError as error:
-        if missing := _missing(signature, arguments, positions):
+        if missing := _missing_arguments(signature, arguments, positions):
             keys = " and ".join(f"{table}.{_dashed(name)}" for name in missing)
             raise ConfigError(
-                f"{what} must be given {' and '.join(missing)}, without a default; set {keys}"
+                f"{description} must be given {' and '.join(missing)}, without a default; set {keys}"
             ) from error
-        known = [*signature.parameters, *others]
-        near = next((nearest(key, known) for key in arguments if key not in known), "")
-        bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
-        names = signature.replace(parameters=bare, return_annotation=signature.empty)
+        accepted = [*signature.parameters, *others]
+        hint = next((nearest(key, accepted) for key in arguments if key not in accepted), "")
+        parameters = [
+            parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()
+        ]
+        names = signature.replace(parameters=parameters, return_annotation=signature.empty)
         raise ConfigError(
-            f"{what}{names} must take ({', '.join([*positions, *arguments])}), but: {error}"
-            f"{near or f'; change {table}, or its parameters'}"
+            f"{description}{names} must take ({', '.join([*positions, *arguments])}), but: {error}"
+            f"{hint or f'; change {table}, or its parameters'}"
         ) from error
 
 
-def _missing(
+def _missing_arguments(
     signature: inspect.Signature, arguments: Mapping[str, Any], positions: tuple[str, ...]
 ) -> list[str]:
     """Names of the required arguments missing from a call; empty if the call is wrong in other ways."""
-    free = [each for each in signature.parameters.values() if each.kind not in _ANY_NUMBER][len(positions) :]
-    missing = [each.name for each in free if each.default is each.empty and each.name not in arguments]
+    remaining = [
+        parameter for parameter in signature.parameters.values() if parameter.kind not in _ANY_NUMBER
+    ][len(positions) :]
+    missing = [
+        parameter.name
+        for parameter in remaining
+        if parameter.default is parameter.empty and parameter.name not in arguments
+    ]
     try:
         signature.bind(*positions, **arguments, **dict.fromkeys(missing))
     except TypeError:
@@ -471,12 +494,12 @@ class _RunInImport(ConfigError):
     """A run started by the import of its own part."""
 
 
-_IMPORTED = "FEDGE_IMPORTED"  # environment variable for processes started during an import: the part
+_IMPORT_VARIABLE = "FEDGE_IMPORTED"  # environment variable for processes started during an import: the part
 _imports = threading.local()  # `part`: being imported by this thread
 
 
 @contextmanager
-def _marked(part: str, module: str) -> Iterator[None]:
+def _mark_import(part: str, module: str) -> Iterator[None]:
     """Mark an import for `refuse_run_in_import`, here and in processes that the import starts.
 
     Only the main thread marks processes, because the environment is shared by all threads.
@@ -484,17 +507,17 @@ def _marked(part: str, module: str) -> Iterator[None]:
     if module in sys.modules:  # carries out nothing
         yield
         return
-    told = threading.current_thread() is threading.main_thread()
-    before = getattr(_imports, "part", "")
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    previous = getattr(_imports, "part", "")
     _imports.part = part
-    if told:
-        os.environ[_IMPORTED] = part
+    if is_main_thread:
+        os.environ[_IMPORT_VARIABLE] = part
     try:
         yield
     finally:
-        _imports.part = before
-        if told:
-            os.environ.pop(_IMPORTED, None)
+        _imports.part = previous
+        if is_main_thread:
+            os.environ.pop(_IMPORT_VARIABLE, None)
 
 
 def refuse_run_in_import() -> None:
@@ -502,7 +525,7 @@ def refuse_run_in_import() -> None:
 
     The run would import the script, which would start another run, and so on.
     """
-    part = getattr(_imports, "part", "") or os.environ.get(_IMPORTED, "")
+    part = getattr(_imports, "part", "") or os.environ.get(_IMPORT_VARIABLE, "")
     if part:
         raise _RunInImport(
             f"a run must not be started by the import of {part.partition(' ')[2]}, but the code beside it "

@@ -28,7 +28,7 @@ from fedge.config.registers.register import Register, extend_path, look_in, look
 FLAG = "--trust-code"
 _MAIN = "__main__"
 _LARGEST = 2**20  # bytes of answers
-_TOLD, _RAN = "--trust-code", "run"  # ways to trust code
+_BY_FLAG, _BY_RUN = "--trust-code", "run"  # ways to trust code
 _LOG = logging.getLogger(__name__)
 
 
@@ -72,12 +72,12 @@ def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool
     if register.is_given(name):
         return None
     found = find_code(register, name, never_in)
-    known = is_remembered(found)
+    is_known = is_remembered(found)
     if trust:
-        if not known:  # tell the user, on the terminal or in a leaf server's log, which code is trusted
+        if not is_known:  # tell the user, on the terminal or in a leaf server's log, which code is trusted
             _LOG.warning("%s, trusted from now on", found)
         remember([found])
-    elif not known:
+    elif not is_known:
         raise ConfigError(
             f"{found}, which would be executed; read it, then add {FLAG} once (the consent is remembered)"
         )
@@ -127,7 +127,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
         )
     look_in(Path.cwd())
     extend_path()
-    file = _file_of(module)
+    file = _find_module_file(module)
     if file is None:
         raise ConfigError(
             f"{register.option} {name} cannot be imported: there is no module {module} with a file here; "
@@ -147,7 +147,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
     return FoundCode(register.option, name, entry.code, file, digest, entry.origin)
 
 
-def _file_of(module: str) -> Path | None:
+def _find_module_file(module: str) -> Path | None:
     """The file of a module, located by Python's finders without an import; None without one."""
     loaded = getattr(sys.modules.get(module), "__file__", None)
     if loaded:
@@ -155,7 +155,7 @@ def _file_of(module: str) -> Path | None:
     path: Any = None
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
-        spec = _spec(".".join(parts[:depth]), path)
+        spec = _find_spec(".".join(parts[:depth]), path)
         if spec is None:
             return None
         path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
@@ -164,7 +164,7 @@ def _file_of(module: str) -> Path | None:
     return Path(spec.origin).resolve() if spec is not None and spec.has_location and spec.origin else None
 
 
-def _spec(module: str, path: Any) -> Any:
+def _find_spec(module: str, path: Any) -> Any:
     """Spec from the first finder that knows a module; None if none does."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
@@ -185,27 +185,27 @@ def remembered_in() -> Path:
 
 def is_remembered(found: FoundCode) -> bool:
     """Whether this user trusts this code under this name, with this file hash."""
-    return found.code in _said()["code"].get(found.sha256, ())
+    return found.code in _load_trust()["code"].get(found.sha256, ())
 
 
 def has_run(found: FoundCode) -> bool:
     """Whether an earlier run of this user used this code under this name."""
-    return bool(_said()["code"].get(found.sha256, {}).get(found.code) == _RAN)
+    return bool(_load_trust()["code"].get(found.sha256, {}).get(found.code) == _BY_RUN)
 
 
-def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str = _TOLD) -> None:
+def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str = _BY_FLAG) -> None:
     """Record code as trusted, and folders as the user's own; does nothing if the file cannot be written."""
-    said = _said()
-    known = {digest: dict(names) for digest, names in said["code"].items()}
-    own = list(said["folders"])
+    recorded = _load_trust()
+    names_by_digest = {digest: dict(names) for digest, names in recorded["code"].items()}
+    all_folders = list(recorded["folders"])
     for found in codes:
-        names = known.setdefault(found.sha256, {})
-        names[found.code] = _RAN if names.get(found.code) == _RAN else how
-    own += [folder for folder in folders if folder not in own]
-    if known == said["code"] and own == said["folders"]:
+        names = names_by_digest.setdefault(found.sha256, {})
+        names[found.code] = _BY_RUN if names.get(found.code) == _BY_RUN else how
+    all_folders += [folder for folder in folders if folder not in all_folders]
+    if names_by_digest == recorded["code"] and all_folders == recorded["folders"]:
         return
-    about = "code that this user has said yes to, by the SHA-256 of its file, and folders of own runs"
-    text = json.dumps({"about": about, "code": known, "folders": own}, indent=1)
+    description = "code that this user has said yes to, by the SHA-256 of its file, and folders of own runs"
+    text = json.dumps({"about": description, "code": names_by_digest, "folders": all_folders}, indent=1)
     with suppress(OSError, ConfigError):
         path = remembered_in()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -217,8 +217,8 @@ def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str =
 
 def own_folders(folders: Iterable[str | Path]) -> list[str]:
     """The given folders in which this user has run Fedge."""
-    own = _said()["folders"]
-    return [str(folder) for folder in folders if str(Path(folder).resolve()) in own]
+    recorded = _load_trust()["folders"]
+    return [str(folder) for folder in folders if str(Path(folder).resolve()) in recorded]
 
 
 def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
@@ -232,24 +232,24 @@ def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
         with suppress(ConfigError):  # of a notebook, or made on the way: there is no file to find later
             codes.append(find_code(register, name))
     if codes:
-        remember(codes, looked_in(), _RAN)
+        remember(codes, looked_in(), _BY_RUN)
 
 
-def _said() -> dict[str, Any]:
+def _load_trust() -> dict[str, Any]:
     """Recorded trust: {"code": {sha256: {"module:Name": way}}, "folders": [folder]}."""
-    nothing: dict[str, Any] = {"code": {}, "folders": []}
+    empty: dict[str, Any] = {"code": {}, "folders": []}
     try:
         descriptor = os.open(remembered_in(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(descriptor, "rb") as stream:
-            about = os.fstat(descriptor)
-            is_own = about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if not is_own or not stat.S_ISREG(about.st_mode):
-                return nothing
-            said = json.loads(stream.read(_LARGEST))
+            status = os.fstat(descriptor)
+            is_own = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if not is_own or not stat.S_ISREG(status.st_mode):
+                return empty
+            recorded = json.loads(stream.read(_LARGEST))
         code = {
             str(digest): {str(name): str(how) for name, how in names.items()}
-            for digest, names in said["code"].items()
+            for digest, names in recorded["code"].items()
         }
-        return {"code": code, "folders": [str(folder) for folder in said["folders"]]}
+        return {"code": code, "folders": [str(folder) for folder in recorded["folders"]]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return nothing
+        return empty

@@ -20,7 +20,7 @@ from fedge.config.registers.register import Register
 
 Answer = TypeVar("Answer")
 GLOBAL_STREAMS = threading.RLock()  # held to read, move or seed them: leaf servers may be threads
-_TIMES = 3  # draws seen before a refusal: Flower's threads draw occasionally, too (heartbeats, retries)
+_ATTEMPTS = 3  # draws seen before a refusal: Flower's threads draw occasionally, too (heartbeats, retries)
 FROM_RNG = "draw from its generator alone, and keep nothing between calls"
 WITHOUT_RNG = "compute it from the given arguments alone"
 
@@ -45,17 +45,17 @@ def asked_twice(
     Raises:
         ConfigError: a user's part gave different results, or drew from a global stream.
     """
-    whose = f"{register.option} {name}"
-    return asked_again(whose, ask, hint, in_threads) if register.is_own(name) else ask()
+    description = f"{register.option} {name}"
+    return asked_again(description, ask, hint, in_threads) if register.is_own(name) else ask()
 
 
 def asked_again(
-    what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG, in_threads: bool = False
+    description: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG, in_threads: bool = False
 ) -> Answer:
     """Call a user's part twice and return the first result.
 
     Args:
-        what: option and name of the part, for errors.
+        description: option and name of the part, for errors.
         ask: as for `asked_twice`.
         hint: as for `asked_twice`.
         in_threads: as for `asked_twice`.
@@ -63,39 +63,39 @@ def asked_again(
     Raises:
         ConfigError: as for `asked_twice`.
     """
-    for _ in range(_TIMES):
-        first, second, drawn = _asked_pair(ask, in_threads)
+    for _ in range(_ATTEMPTS):
+        first, second, drawn = _call_twice(ask, in_threads)
         if not drawn:
             break
     else:
         raise ConfigError(
-            f"{what} must follow from the seed, but draws from the global stream of {drawn[0]}"
+            f"{description} must follow from the seed, but draws from the global stream of {drawn[0]}"
             f"{' or seeds it' if in_threads else ''}; {hint}"
         )
     if not alike(first, second):
         raise ConfigError(
-            f"{what} must give the same result from the same start, so that a seed determines the run, but "
-            f"gave another the second time; {hint}"
+            f"{description} must give the same result from the same start, so that a seed determines the "
+            f"run, but gave another the second time; {hint}"
         )
     return first
 
 
-def _asked_pair(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, Answer, list[str]]:
+def _call_twice(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, Answer, list[str]]:
     """Two results, and the sorted names of the global streams that both calls moved."""
-    with GLOBAL_STREAMS, _moved_on() if in_threads else nullcontext():
-        before = _streams()
+    with GLOBAL_STREAMS, _advanced_streams() if in_threads else nullcontext():
+        before = _stream_states()
         first = ask()
-        between = _streams()
+        between = _stream_states()
         moved = sorted(stream for stream, state in between.items() if before.get(stream, state) != state)
         if in_threads:
-            _move_on()
-            between = _streams()
+            _advance_streams()
+            between = _stream_states()
         second = ask()
-        after = _streams()
+        after = _stream_states()
     return first, second, [stream for stream in moved if after[stream] != between[stream]]
 
 
-def _move_on() -> None:
+def _advance_streams() -> None:
     """Draw from every global stream, so that a part that seeds one again changes its state."""
     random.random()
     if "numpy" in sys.modules:
@@ -105,32 +105,32 @@ def _move_on() -> None:
 
 
 @contextmanager
-def _moved_on() -> Iterator[None]:
+def _advanced_streams() -> Iterator[None]:
     """Context with the global streams moved on; restores them afterwards."""
-    of_python = random.getstate()
+    python_state = random.getstate()
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    of_numpy = None if numpy is None else numpy.random.get_state()
-    of_torch = None if torch is None else torch.random.get_rng_state()
-    _move_on()
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    torch_state = None if torch is None else torch.random.get_rng_state()
+    _advance_streams()
     try:
         yield
     finally:
-        random.setstate(of_python)
+        random.setstate(python_state)
         if numpy is not None:
-            numpy.random.set_state(of_numpy)
+            numpy.random.set_state(numpy_state)
         if torch is not None:
-            torch.random.set_rng_state(of_torch)
+            torch.random.set_rng_state(torch_state)
 
 
-def _streams() -> dict[str, Any]:
+def _stream_states() -> dict[str, Any]:
     """Loaded library → state of its global stream."""
-    found: dict[str, Any] = {"random": random.getstate()}
+    states: dict[str, Any] = {"random": random.getstate()}
     if "numpy" in sys.modules:
         kind, key, *rest = sys.modules["numpy"].random.get_state()
-        found["numpy.random"] = (kind, key.tobytes(), *rest)
+        states["numpy.random"] = (kind, key.tobytes(), *rest)
     if "torch" in sys.modules:
-        found["torch"] = sys.modules["torch"].random.get_rng_state().numpy().tobytes()
-    return found
+        states["torch"] = sys.modules["torch"].random.get_rng_state().numpy().tobytes()
+    return states
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -145,7 +145,9 @@ def alike(one: Any, other: Any) -> bool:
         one, other = (tensor.detach().cpu().numpy() for tensor in (one, other))
     if hasattr(one, "tobytes") and hasattr(one, "dtype"):
         same = (one.dtype, one.shape) == (other.dtype, other.shape)
-        return same and (one.tolist() == other.tolist() if one.dtype.hasobject else _bytes_alike(one, other))
+        return same and (
+            one.tolist() == other.tolist() if one.dtype.hasobject else _have_same_bytes(one, other)
+        )
     if isinstance(one, float):
         return one.hex() == other.hex()
     if isinstance(one, Mapping):
@@ -153,12 +155,12 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, Sequence) and not isinstance(one, str | bytes):
         return len(one) == len(other) and all(map(alike, one, other))
     if is_dataclass(one) and not isinstance(one, type):
-        return all(alike(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+        return all(alike(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
     if isinstance(one, int | str | bytes | AbstractSet):
         return bool(one == other)
     return True
 
 
-def _bytes_alike(one: Any, other: Any) -> bool:
+def _have_same_bytes(one: Any, other: Any) -> bool:
     """Whether two arrays of the same shape and dtype have the same bytes."""
     return bool(one.tobytes() == other.tobytes())

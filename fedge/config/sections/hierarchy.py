@@ -11,7 +11,7 @@ from fedge.config.registers import parts, traits
 from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option, shown
 from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parse_tree, tiers_said
 
-_SERVERS = 3  # leaf servers where nobody says otherwise
+_DEFAULT_SERVERS = 3  # leaf servers where nobody says otherwise
 OF_TREE = ("hierarchy.num-servers", "hierarchy.clients-per-server")  # follow from hierarchy.tree
 
 
@@ -21,7 +21,7 @@ class HierarchyConfig(Section):
 
     SECTION = "hierarchy"
     num_servers: int = option(
-        _SERVERS,
+        _DEFAULT_SERVERS,
         "leaf servers",
         minimum=1,
         also=("leaves", "edges", "num-leaves", "num-edges", "num-edge-servers"),
@@ -79,15 +79,15 @@ class HierarchyConfig(Section):
         super().__post_init__()
         if self.tree:
             for name, default, value in (
-                ("num_servers", _SERVERS, len(list(self.shape.leaves()))),
+                ("num_servers", _DEFAULT_SERVERS, len(list(self.shape.leaves()))),
                 ("clients_per_server", "auto", self.shape.clients_per_server),
             ):
-                given = getattr(self, name)
-                if given not in (default, value):
+                current = getattr(self, name)
+                if current not in (default, value):
                     key = f"hierarchy.{name.replace('_', '-')}"
                     raise ConfigError(
                         f"{key} must not contradict hierarchy.tree, which says {shown(value)}, but is "
-                        f"{shown(given)}; leave one of them out"
+                        f"{shown(current)}; leave one of them out"
                     )
                 object.__setattr__(self, name, value)
         _ = self.rounds_of_tiers, self.tier_names, self.participants
@@ -100,10 +100,10 @@ class HierarchyConfig(Section):
     @cached_property
     def participants(self) -> Participation | None:
         """Numbers of training clients by round and leaf; None if `fraction_train` or a function decides."""
-        said = self.participation
-        if said in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(said):
+        text = self.participation
+        if text in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(text):
             return None
-        return parsed_participation(said, self.num_servers, self.leaves_said)
+        return parsed_participation(text, self.num_servers, self.leaves_said)
 
     @property
     def associates(self) -> bool:
