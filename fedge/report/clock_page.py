@@ -27,10 +27,10 @@ COLUMNS = (
 
 def cells(row: VersionRow) -> tuple[object, ...]:
     """Numbers of one moment, in the order of `COLUMNS`."""
-    moved = row.up + row.down + row.cloud_up + row.cloud_down
+    num_bytes = row.up + row.down + row.cloud_up + row.cloud_down
     return (
         row.virtual_s, row.version, row.updates, row.partial, row.jobs, row.mean_staleness, row.at_work,
-        row.utilisation, row.wasted, row.gini, moved / 1e6,
+        row.utilisation, row.wasted, row.gini, num_bytes / 1e6,
     )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
     """The page; to be created and rendered within `figure_style`."""
     last = rows[-1]
     has_cloud = last.cloud_up > 0
-    stale = "–" if last.mean_staleness is None else f"{last.mean_staleness:.2f}"
+    staleness_text = "–" if last.mean_staleness is None else f"{last.mean_staleness:.2f}"
     versions = [("cloud" if has_cloud else "server", [row.version for row in rows])]
     staleness = [("at leaves" if has_cloud else "at the server", [row.mean_staleness for row in rows])]
     if has_cloud:
@@ -73,7 +73,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
                 str(last.version),
                 f"from {quantity(last.updates, 'update')} of {quantity(last.jobs, 'job')}",
             ),
-            Tile("Staleness", stale, "mean of what arrived"),
+            Tile("Staleness", staleness_text, "mean of what arrived"),
             Tile("At work", percent(last.utilisation, 1), f"of {quantity(last.places, 'place')}"),
             Tile("Traffic", bytes_text(last.up + last.down + last.cloud_up + last.cloud_down), "all tiers"),
         ],
@@ -87,18 +87,18 @@ def _curves(
 ) -> Panel:
     """Panel of lines over virtual time; None values are not drawn."""
     figure, axes = new_figure()
-    when = [row.virtual_s for row in rows]
+    times = [row.virtual_s for row in rows]
     for index, (name, values) in enumerate(lines):
-        known = [(x, y) for x, y in zip(when, values, strict=True) if y is not None]
+        points = [(x, y) for x, y in zip(times, values, strict=True) if y is not None]
         axes.plot(
-            [x for x, _ in known], [y for _, y in known], color=colour(index), linestyle=dashes(index),
-            label=name, marker="o" if len(known) == 1 else None,
+            [x for x, _ in points], [y for _, y in points], color=colour(index), linestyle=dashes(index),
+            label=name, marker="o" if len(points) == 1 else None,
         )  # fmt: skip
     axes.set_xlabel("virtual s")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     legend_below(figure, axes)
     numbers = table(
-        ("virtual s", *(name for name, _ in lines)), zip(when, *(v for _, v in lines), strict=True)
+        ("virtual s", *(name for name, _ in lines)), zip(times, *(v for _, v in lines), strict=True)
     )
     return Panel(title, numbers, figure)

@@ -98,7 +98,7 @@ def file_error(error: OSError, path: Path) -> ConfigError:
     """Error for a run's file that cannot be read, or a page `path` that cannot be written."""
     if error.strerror is None:
         return ConfigError(str(error))
-    if error.filename and _is_of_the_run(Path(error.filename), path):
+    if error.filename and _is_run_file(Path(error.filename), path):
         return ConfigError(
             f"the files of a run must be readable for this user, but {error.filename}: {error.strerror}; "
             f"change its permissions or its folder's (chmod, chown)"
@@ -108,10 +108,10 @@ def file_error(error: OSError, path: Path) -> ConfigError:
     )
 
 
-def _is_of_the_run(lost: Path, page: Path) -> bool:
+def _is_run_file(path: Path, page: Path) -> bool:
     """Whether a lost file is a source of the page, rather than the page itself."""
-    return lost.parent.resolve() != page.parent.resolve() or (
-        os.path.lexists(lost) and not os.access(lost, os.R_OK)
+    return path.parent.resolve() != page.parent.resolve() or (
+        os.path.lexists(path) and not os.access(path, os.R_OK)
     )
 
 
@@ -181,10 +181,10 @@ def _runs(options: argparse.Namespace) -> int:
     """Carry out ``fedge runs``."""
     from fedge.report.listing import lines, list_runs
 
-    is_begun = options.runs_dir != _RUNS or _RUNS.exists()  # the default folder may not exist yet
-    found = list_runs(options.runs_dir) if is_begun else []
-    if not found:
+    exists = options.runs_dir != _RUNS or _RUNS.exists()  # the default folder may not exist yet
+    runs = list_runs(options.runs_dir) if exists else []
+    if not runs:
         print(f"no run yet in {options.runs_dir}; start one with `fedge run`", file=sys.stderr)
         return 0
-    print(*lines(found), sep="\n")
+    print(*lines(runs), sep="\n")
     return 0

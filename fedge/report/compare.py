@@ -29,16 +29,16 @@ class FinalNumbers(pl.DataFrame):
         rows: dict[str, dict[str, str]] = {}
         for row in self.iter_rows(named=True):
             if row["mean"] is not None:
-                rows.setdefault(row["metric"], {})[f"{row['group']} (n = {row['n']})"] = _in_words(row)
-        heads = list(dict.fromkeys(head for cells in rows.values() for head in cells))
+                rows.setdefault(row["metric"], {})[f"{row['group']} (n = {row['n']})"] = _format_estimate(row)
+        columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
         lines = [
-            {"metric": metric} | {head: cells.get(head, "") for head in heads}
+            {"metric": metric} | {column: cells.get(column, "") for column in columns}
             for metric, cells in rows.items()
         ]
         return html_table(lines) if lines else "<p>no run has reached its last round</p>"
 
 
-def _in_words(row: Mapping[str, Any]) -> str:
+def _format_estimate(row: Mapping[str, Any]) -> str:
     """A number with its spread over seeds and, if known, its difference from the reference."""
     text = f"{row['mean']:.4g}" + ("" if row["std"] is None else f" ± {row['std']:.2g}")
     if row["difference"] is None:

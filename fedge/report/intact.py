@@ -28,10 +28,10 @@ def intact_tables(runs: Sequence[RunData]) -> Iterator[None]:
             for run in runs
             for line in (*damaged_tables(run.folder, run.manifest), *run.problems)
         ]
-        what = "; ".join([*lines, f"{type(error).__name__}: {error}".strip().splitlines()[0]])
+        details = "; ".join([*lines, f"{type(error).__name__}: {error}".strip().splitlines()[0]])
         raise RunFolderError(
             printable(
-                f"tables must be as the run wrote them, but {what}; restore them from a copy, or start the "
-                "run again"
+                f"tables must be as the run wrote them, but {details}; restore them from a copy, or start "
+                "the run again"
             )
         ) from error

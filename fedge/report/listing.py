@@ -48,9 +48,9 @@ def list_runs(runs_dir: Path) -> list[Listed]:
     if not runs_dir.is_dir():
         raise RunFolderError(f"{runs_dir} is not a folder; give the folder of all runs with --runs-dir")
     folders = [f for f in runs_dir.iterdir() if f.is_dir() and not f.is_symlink()]
-    found = [line_of_run(folder) for folder in folders if (folder / MANIFEST).is_file()]
-    found += [_listed_sweep(folder) for folder in folders if is_sweep(folder)]
-    return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+    listed = [line_of_run(folder) for folder in folders if (folder / MANIFEST).is_file()]
+    listed += [_line_of_sweep(folder) for folder in folders if is_sweep(folder)]
+    return sorted(listed, key=lambda run: (run.started, run.name), reverse=True)
 
 
 def is_sweep(folder: Path) -> bool:
@@ -66,25 +66,25 @@ def runs_in(folder: Path) -> list[Path]:
     """
     if not is_sweep(folder):
         return [folder]
-    found = sorted(_begun_runs(folder))
-    if not found:
+    runs = sorted(_started_runs(folder))
+    if not runs:
         raise ConfigError(f"the sweep must have a run that has begun, but {folder} has none; start it again")
-    return found
+    return runs
 
 
-def _begun_runs(folder: Path) -> list[Path]:
+def _started_runs(folder: Path) -> list[Path]:
     """Folders of a sweep's runs that have begun, without the link to the newest."""
     return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
 
 
-def _listed_sweep(folder: Path) -> Listed:
+def _line_of_sweep(folder: Path) -> Listed:
     """Line of a sweep: number of its runs by status, and the newest start."""
-    runs = [line_of_run(run) for run in _begun_runs(folder)]
+    runs = [line_of_run(run) for run in _started_runs(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)
-    nothing = dict.fromkeys(("said", "score", "worst", "unseen", "rounds", "seed"), _NOTHING)
-    return Listed(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **nothing)
+    blanks = dict.fromkeys(("said", "score", "worst", "unseen", "rounds", "seed"), _NOTHING)
+    return Listed(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **blanks)
 
 
 def line_of_run(folder: Path) -> Listed:
@@ -101,9 +101,9 @@ def line_of_run(folder: Path) -> Listed:
         name=folder.name,
         status=manifest["status"],
         said=first.said,
-        score=_score(final.get(f"test_{score}_mean")),
-        worst=_score(final.get(f"test_{score}_worst")),
-        unseen=_score(final.get(f"unseen_{score}_mean")),
+        score=_score_text(final.get(f"test_{score}_mean")),
+        worst=_score_text(final.get(f"test_{score}_worst")),
+        unseen=_score_text(final.get(f"unseen_{score}_mean")),
         rounds=f"{final.get('global_round', 0)}/{config.get('num-server-rounds', '?')}",
         seed=str(manifest.get("seed", _NOTHING)),
         started=str(manifest.get("started", _NOTHING)).removesuffix("+00:00").replace("T", " "),
@@ -118,7 +118,7 @@ def _last_row(path: Path) -> dict[str, str]:
     return next(records_of([lines[0], lines[-1]]), {}) if len(lines) > 1 else {}
 
 
-def _score(cell: str | None) -> str:
+def _score_text(cell: str | None) -> str:
     """A score with four decimals."""
     try:
         return f"{float(cell or ''):.4f}"
@@ -129,8 +129,8 @@ def _score(cell: str | None) -> str:
 def lines(runs: Sequence[Listed]) -> Iterator[str]:
     """The list as aligned text, with a header; scores are named if they differ."""
     names = {run.said for run in runs if run.said != _NOTHING}
-    head = "score" if len(names) > 1 else next(iter(names), "score")
-    rows = [("run", "status", head, "worst", "unseen", "rounds", "seed", "started (UTC)")]
+    score_header = "score" if len(names) > 1 else next(iter(names), "score")
+    rows = [("run", "status", score_header, "worst", "unseen", "rounds", "seed", "started (UTC)")]
     for run in runs:
         score = f"{run.said} {run.score}" if len(names) > 1 and run.score != _NOTHING else run.score
         rows.append((run.name, run.status, score, run.worst, run.unseen, run.rounds, run.seed, run.started))

@@ -36,7 +36,7 @@ from hhar.quantity import quantity
 FILE_NAME = "report.html"
 _LOG_LINES = 30
 _NEED_ROUNDS = (accuracy_section, clients_section, clustering_section, gate_section)
-_ALWAYS = (windows_section, time_section, memory_section, setup_section, reproduce_section)
+_ALL_RUNS = (windows_section, time_section, memory_section, setup_section, reproduce_section)
 
 
 def write_report(folder: str | Path, path: Path | None = None) -> Path:
@@ -59,7 +59,7 @@ def write_report_of(run: RunData, path: Path | None = None) -> Path:
 
 def run_page(run: RunData) -> Page:
     """Page of a run; to be created and rendered within `figure_style`."""
-    makers: list[Callable[[RunData], PageSection]] = list(_ALWAYS)
+    makers: list[Callable[[RunData], PageSection]] = list(_ALL_RUNS)
     if not run.rounds.is_empty():
         makers = [*_NEED_ROUNDS, *makers]
     sections = [make(run) for make in makers]
@@ -89,21 +89,21 @@ def lead(run: RunData) -> list[str]:
     """Lead of the page: run, data and dates."""
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
-    under = f"{quantity(len(sizes), 'leaf')}{_between(config)}"
-    who = f"{quantity(sum(sizes), 'client')} under {under}, " if sizes else ""
+    servers = f"{quantity(len(sizes), 'leaf')}{_servers_between(config)}"
+    clients = f"{quantity(sum(sizes), 'client')} under {servers}, " if sizes else ""
     if manifest.get("unseen_clients"):
-        who += f"{quantity(len(manifest['unseen_clients']), 'unseen client')} among them, "
+        clients += f"{quantity(len(manifest['unseen_clients']), 'unseen client')} among them, "
     planned = config.get("num-server-rounds", "?")
     data = manifest.get("data", {}).get("name", "data not loaded yet")
     return [
-        f"{_method_parts(run)}: {who}{len(run.rounds)} of {quantity(planned, 'global round')}, "
+        f"{_method_parts(run)}: {clients}{len(run.rounds)} of {quantity(planned, 'global round')}, "
         f"model {config.get('train.model', '?')}, seed {manifest.get('seed', '?')} "
         f"(from {manifest.get('seed_source', '?')}).{_kernel(run)}",
-        f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",
+        f"Data: {data}. Started {_time(manifest.get('started'))}{_end_time(run)}.",
     ]
 
 
-def _between(config: Mapping[str, Any]) -> str:
+def _servers_between(config: Mapping[str, Any]) -> str:
     """Servers between leaves and cloud in words; empty with two tiers, and if the record is not a tree."""
     try:
         tree = parse_tree(str(config.get("hierarchy.tree", "")))
@@ -145,7 +145,7 @@ def _time(iso: object) -> str:
         return "at an unknown time"
 
 
-def _ended(run: RunData) -> str:
+def _end_time(run: RunData) -> str:
     """Time at which the run ended, or last wrote a file."""
     if run.manifest.get("ended"):
         return f", ended {_time(run.manifest['ended'])}"
@@ -154,40 +154,40 @@ def _ended(run: RunData) -> str:
 
 def _run_notices(run: RunData) -> list[Notice]:
     """Notices to read before any number, most important first."""
-    found = []
+    notices = []
     manifest = run.manifest
     if run.status == "failed":
-        found.append(Notice("error", f"The run failed: {manifest.get('reason', 'see run.log')}"))
+        notices.append(Notice("error", f"The run failed: {manifest.get('reason', 'see run.log')}"))
     if manifest.get("data", {}).get("synthetic"):
-        found.append(Notice("warning", "The data are synthetic: scores say nothing about people."))
+        notices.append(Notice("warning", "The data are synthetic: scores say nothing about people."))
     if run.status == "running":
-        found.append(
+        notices.append(
             Notice(
                 "note",
                 "The run has not ended: it is in progress, or was killed. Numbers are of the rounds so far.",
             )
         )
     if run.status == "partial":
-        found.append(Notice("warning", "Clients failed during the run; rounds continued without them."))
-    found += [Notice("note", text) for text in manifest.get("remarks", [])]
+        notices.append(Notice("warning", "Clients failed during the run; rounds continued without them."))
+    notices += [Notice("note", text) for text in manifest.get("remarks", [])]
     damaged = damaged_tables(run.folder, run.manifest)
-    found += [Notice("warning", f"{line}.") for line in damaged]
-    return found + [Notice("note", f"{problem}.") for problem in run.problems]
+    notices += [Notice("warning", f"{line}.") for line in damaged]
+    return notices + [Notice("note", f"{problem}.") for problem in run.problems]
 
 
 def tiles(run: RunData) -> list[Tile]:
     """The main results in a few numbers."""
     final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
-    said, test, further = run.score.said, f"test_{run.score.name}", run.scores[1:2]
-    found = [
+    label, test, further = run.score.said, f"test_{run.score.name}", run.scores[1:2]
+    results = [
         Tile(
-            f"Test {said}",
+            f"Test {label}",
             text_of(final[f"{test}_mean"]),
             _spread(final[f"{test}_std"]),
         ),
         _worst_tile(run),
         *_unseen_tiles(run, final),
-        *(Tile(_capital(s.said), text_of(final[f"{s.name}_mean"]), "mean over clients") for s in further),
+        *(Tile(_capitalise(s.said), text_of(final[f"{s.name}_mean"]), "mean over clients") for s in further),
         *device_tiles(run),
         *_virtual_tiles(run, final),
         *_grouping_tiles(run, final),
@@ -203,7 +203,7 @@ def tiles(run: RunData) -> list[Tile]:
         ),
     ]
     peak = peak_text(run)
-    return found + ([Tile("Peak memory", *peak)] if peak else [])
+    return results + ([Tile("Peak memory", *peak)] if peak else [])
 
 
 def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
@@ -216,9 +216,9 @@ def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
     return [Tile("Virtual time", seconds_text(float(seconds[-1])), energy)]
 
 
-def _capital(said: str) -> str:
+def _capitalise(text: str) -> str:
     """Text with its first letter capitalised, for a tile."""
-    return said[:1].upper() + said[1:]
+    return text[:1].upper() + text[1:]
 
 
 def _spread(std: float | None) -> str:
@@ -235,11 +235,11 @@ def _unseen_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
     return [Tile("On unseen users", text_of(final[f"{unseen}_mean"]), worst)]
 
 
-def _truth(run: RunData, final: dict[str, Any]) -> str:
+def _clusters_detail(run: RunData, final: dict[str, Any]) -> str:
     """Line below the number of clusters."""
     if run.truth is None:
         return "in the last round"
-    groups = [own for first, own in run.eras if first <= final["global_round"]][-1]
+    groups = [labels for first, labels in run.eras if first <= final["global_round"]][-1]
     return f"in the last round; {quantity(len(set(groups)), 'group')} planted, ARI {text_of(final['ari'])}"
 
 
@@ -257,7 +257,7 @@ def _worst_tile(run: RunData) -> Tile:
 
 def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
     """Clusters and gate; on the virtual clock, which has no gates, only clusters if there are any."""
-    clusters = Tile("Clusters", text_of(final["num_clusters"]), _truth(run, final))
+    clusters = Tile("Clusters", text_of(final["num_clusters"]), _clusters_detail(run, final))
     if run.versions.is_empty():
         return [clusters, _gate_tile(run)]
     return [clusters] if final["num_clusters"] > 1 or run.truth is not None else []
@@ -265,10 +265,10 @@ def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
 
 def _gate_tile(run: RunData) -> Tile:
     """Number of accepted offers."""
-    taken, kept = decisions(run)
-    if taken + kept == 0:
+    accepted, rejected = decisions(run)
+    if accepted + rejected == 0:
         return Tile("Gate", "off" if not run.config.get("gate.enabled", True) else "no offer")
-    return Tile("Gate", f"{taken} of {taken + kept}", "offers taken")
+    return Tile("Gate", f"{accepted} of {accepted + rejected}", "offers taken")
 
 
 def log_section(run: RunData) -> PageSection:

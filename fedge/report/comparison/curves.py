@@ -28,24 +28,24 @@ _VIRTUAL = "virtual seconds"  # for groups with virtual time, with or without th
 _ENERGY = "energy"  # for groups with devices of known power
 
 
-def _known(costs: Callable[[RunData], pl.Series | None]) -> Position:
+def _read_costs(costs: Callable[[RunData], pl.Series | None]) -> Position:
     """Reader of costs, for groups known to have them."""
 
     def position(run: RunData) -> pl.Series:
-        found = costs(run)
-        assert found is not None, "only groups that have it are drawn"
-        return found
+        series = costs(run)
+        assert series is not None, "only groups that have it are drawn"
+        return series
 
     return position
 
 
 _COSTS: dict[str, tuple[Callable[[Group], bool], str, Position]] = {  # shown if any group has them
-    _VIRTUAL: (is_on_clock, _VIRTUAL, _known(virtual_seconds)),
-    _ENERGY: (has_energy, "J of the devices so far", _known(joules)),
+    _VIRTUAL: (is_on_clock, _VIRTUAL, _read_costs(virtual_seconds)),
+    _ENERGY: (has_energy, "J of the devices so far", _read_costs(joules)),
 }
 
 
-_HOW_TO_READ = (
+_READING_HINT = (
     "Thick: mean over seeds; thin: each seed. Point at a figure, or go through it with ← and →, for its "
     "values."
 )
@@ -55,23 +55,26 @@ _TALL = 26  # characters that fit along a figure's y axis
 
 def curves_section(groups: Sequence[Group]) -> PageSection:
     """The score over rounds and over costs, and the worst client over rounds."""
-    said, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
+    score_label, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
     unseen = f"unseen_{groups[0].score.name}_mean"
-    mean = (f"{test}_mean", f"mean test {said}")
+    mean = (f"{test}_mean", f"mean test {score_label}")
     panels = [
         curve_panel([group for group in groups if has(group)], *mean, over, groups)
         for over, (has, *_) in _COSTS.items()
         if any(map(has, groups))
     ]
     panels += [curve_panel(groups, *mean, over) for over in _AXES]
-    panels.append(curve_panel(groups, f"{test}_worst", f"worst client's test {said}", "rounds"))
-    where_known = {unseen: f"mean test {said} on unseen users", "ari": "adjusted Rand index of the clusters"}
-    for column, label in where_known.items():
+    panels.append(curve_panel(groups, f"{test}_worst", f"worst client's test {score_label}", "rounds"))
+    optional_columns = {
+        unseen: f"mean test {score_label} on unseen users",
+        "ari": "adjusted Rand index of the clusters",
+    }
+    for column, label in optional_columns.items():
         if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
             panels.append(curve_panel(groups, column, label, "rounds"))
     return PageSection(
         "Curves",
-        [_HOW_TO_READ],
+        [_READING_HINT],
         panels,
     )
 
@@ -119,9 +122,9 @@ def _series(index: int, label: str, means: pl.DataFrame, over: str) -> Series:
     points = []
     for number, x, y, std, _ in means.rows():
         y = math.nan if y is None else y
-        at = f"round {number}" if over == "rounds" else f"round {number}, {text_of(x)} {_UNITS[over]}"
+        position = f"round {number}" if over == "rounds" else f"round {number}, {text_of(x)} {_UNITS[over]}"
         spread = "" if std is None or math.isnan(std) else f" ± {text_of(std)}"
-        points.append((x, y, at, text_of(y) + spread))
+        points.append((x, y, position, text_of(y) + spread))
     return Series(label, colour(index), dashes(index), points, points[-1][3] if points else NOTHING)
 
 

@@ -31,7 +31,7 @@ CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
 )  # fmt: skip
-_WHERE_KNOWN = (OWN_MODELS, COMMON_TEST, VIRTUAL, JOULES)  # prefixes of metrics shown if a run has them
+_OPTIONAL_PREFIXES = (OWN_MODELS, COMMON_TEST, VIRTUAL, JOULES)  # prefixes of metrics shown if a run has them
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,20 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
         target: target score for rounds, bytes and seconds; None for 95 % of the reference's final score, on
             seen and on unseen users.
     """
-    found = []
+    rows = []
     first = groups[0].runs[0]
-    known = comparison_metrics(first.scores, first.least_loss)
-    own = own_model_metrics(first.scores[0], [run for group in groups for run in group.runs])
-    for name, metric in {**known, **own, **_to_target(groups, target), **_relative(groups)}.items():
+    general = comparison_metrics(first.scores, first.least_loss)
+    own_models = own_model_metrics(first.scores[0], [run for group in groups for run in group.runs])
+    for name, metric in {
+        **general,
+        **own_models,
+        **_target_metrics(groups, target),
+        **_relative_metrics(groups),
+    }.items():
         per_group = [_values(group, metric) for group in groups]
         if metric.always or any(per_group):
-            found += _rows(name, metric, groups, per_group)
-    return found
+            rows += _metric_rows(name, metric, groups, per_group)
+    return rows
 
 
 def choice(rows: Sequence[Final], score: Score) -> str | None:
@@ -88,7 +93,7 @@ def choice(rows: Sequence[Final], score: Score) -> str | None:
     return printable(f"by {name}, on which to choose: {best[0].group} ({estimate_text(best[0].over_seeds)})")
 
 
-def _rows(
+def _metric_rows(
     name: str, metric: Metric, groups: Sequence[Group], per_group: Sequence[dict[int, float]]
 ) -> list[Final]:
     """One metric of every group; `per_group` has seed → number."""
@@ -97,32 +102,32 @@ def _rows(
         for values in per_group
     ]
     width = metric.high - metric.low
-    best = _best(estimates, metric.better)
+    best = _best_mean(estimates, metric.better)
     return [
         Final(
             name,
             group.label,
             sorted(values),
-            found,
+            result,
             groups[0].label,
             None if group is groups[0] else paired_difference(values, per_group[0], -width, width),
-            found is not None and found.mean == best,
+            result is not None and result.mean == best,
             metric.always,
             metric.headline,
         )
-        for group, values, found in zip(groups, per_group, estimates, strict=True)
+        for group, values, result in zip(groups, per_group, estimates, strict=True)
     ]
 
 
-def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
+def _best_mean(estimates: Sequence[Estimate | None], better: int) -> float | None:
     """Best mean; None if all are equal, or fewer than two."""
-    means = [found.mean for found in estimates if found is not None and math.isfinite(found.mean)]
+    means = [result.mean for result in estimates if result is not None and math.isfinite(result.mean)]
     if not better or len(means) < 2 or len(set(means)) == 1:
         return None
     return max(means, key=lambda mean: better * mean)
 
 
-def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metric]:
+def _target_metrics(groups: Sequence[Group], target: float | None) -> dict[str, Metric]:
     """Costs until the target is reached, on seen and on unseen users."""
     metrics: dict[str, Metric] = {}
     name = groups[0].score.name
@@ -134,16 +139,16 @@ def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metri
     return metrics
 
 
-def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
+def _relative_metrics(groups: Sequence[Group]) -> dict[str, Metric]:
     """Measures of runs relative to yardsticks among the compared runs."""
-    by = Yardsticks(groups)
+    yardsticks = Yardsticks(groups)
     metrics: dict[str, Metric] = {}
-    for who, unseen_clients in (("clients", False), ("unseen clients", True)):
-        metrics[f"share of {who} worse off than local only"] = share_metric(
-            by.worse_off("local only", unseen_clients)
+    for users, unseen_clients in (("clients", False), ("unseen clients", True)):
+        metrics[f"share of {users} worse off than local only"] = share_metric(
+            yardsticks.worse_off("local only", unseen_clients)
         )
-        metrics[f"share of {who} worse off than global"] = share_metric(
-            by.worse_off("global", unseen_clients)
+        metrics[f"share of {users} worse off than global"] = share_metric(
+            yardsticks.worse_off("global", unseen_clients)
         )
     recovered = "recovered share of the gap to the oracle"  # may lie outside 0 to 1
     name = groups[0].score.name
@@ -151,8 +156,8 @@ def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
         f"shared_{name}_mean",
         f"test_{name}_mean",
     )  # on seen users; of shared models if leaves fine-tune
-    metrics[f"{recovered}, seen users"] = Metric(by.recovered(shared, seen), 1)
-    metrics[f"{recovered}, unseen users"] = Metric(by.recovered(f"unseen_{name}_mean"), 1)
+    metrics[f"{recovered}, seen users"] = Metric(yardsticks.recovered(shared, seen), 1)
+    metrics[f"{recovered}, unseen users"] = Metric(yardsticks.recovered(f"unseen_{name}_mean"), 1)
     return metrics
 
 
@@ -162,16 +167,20 @@ def _values(group: Group, metric: Metric) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def estimate_text(found: Estimate | None) -> str:
+def estimate_text(result: Estimate | None) -> str:
     """Text such as "0.9123 ± 0.0045"."""
-    if found is None:
+    if result is None:
         return NOTHING
-    return text_of(found.mean) + (f" ± {text_of(found.std)}" if found.std is not None else "")
+    return text_of(result.mean) + (f" ± {text_of(result.std)}" if result.std is not None else "")
 
 
-def interval_text(found: Estimate | None) -> str:
+def interval_text(result: Estimate | None) -> str:
     """Text such as "0.9011 to 0.9235"."""
-    return NOTHING if found is None or found.low is None else f"{text_of(found.low)} to {text_of(found.high)}"
+    return (
+        NOTHING
+        if result is None or result.low is None
+        else f"{text_of(result.low)} to {text_of(result.high)}"
+    )
 
 
 def write_csv(path: Path, rows: Sequence[Final]) -> None:
@@ -197,7 +206,7 @@ def is_shown(row: Final, metrics: Collection[str] | None = None) -> bool:
             test set and costs of devices are shown as well, if known.
     """
     is_chosen = row.is_always if metrics is None else row.metric in metrics
-    return is_chosen or row.metric.startswith(_WHERE_KNOWN)
+    return is_chosen or row.metric.startswith(_OPTIONAL_PREFIXES)
 
 
 def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -> Iterator[str]:

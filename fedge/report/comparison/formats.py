@@ -17,19 +17,19 @@ _MARKDOWN = re.compile(r"([\\|*_`<\[])")
 
 def headlines(rows: Sequence[Final]) -> list[str]:
     """Metrics of a summary for which any group has a number."""
-    known = {row.metric: row.headline for row in rows if row.over_seeds}
-    times = [metric for metric in known if metric.startswith(VIRTUAL)]
-    places = {metric: place for metric, place in known.items() if place}
-    return [*sorted(places, key=places.__getitem__), *times] or [rows[0].metric]
+    ranks = {row.metric: row.headline for row in rows if row.over_seeds}
+    times = [metric for metric in ranks if metric.startswith(VIRTUAL)]
+    ranked = {metric: rank for metric, rank in ranks.items() if rank}
+    return [*sorted(ranked, key=ranked.__getitem__), *times] or [rows[0].metric]
 
 
 def value_text(row: Final) -> str:
     """Mean and interval, if any, e.g. "0.9123 (0.9011 to 0.9235)"."""
-    found = row.over_seeds
-    if found is None:
+    result = row.over_seeds
+    if result is None:
         return NOTHING
-    interval = "" if found.low is None else f" ({text_of(found.low)} to {text_of(found.high)})"
-    return text_of(found.mean) + interval
+    interval = "" if result.low is None else f" ({text_of(result.low)} to {text_of(result.high)})"
+    return text_of(result.mean) + interval
 
 
 def as_markdown(rows: Sequence[Final]) -> str:
@@ -62,9 +62,9 @@ def as_latex(rows: Sequence[Final]) -> str:
 
 def _groups(rows: Sequence[Final], metrics: Sequence[str]) -> Iterator[tuple[str, int, list[Final]]]:
     """Each group with its number of finished seeds and its rows of some metrics."""
-    found = {(row.group, row.metric): row for row in rows}
+    row_of = {(row.group, row.metric): row for row in rows}
     for group in dict.fromkeys(row.group for row in rows):
-        cells = [found[group, metric] for metric in metrics]
+        cells = [row_of[group, metric] for metric in metrics]
         yield printable(group), max(row.over_seeds.n if row.over_seeds else 0 for row in cells), cells
 
 

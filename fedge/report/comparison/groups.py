@@ -93,12 +93,13 @@ def refuse_other_scores(runs: Sequence[RunData]) -> None:
     """Raise ConfigError unless all runs are compared by one score."""
     scored = {run.score.name: run for run in reversed(runs)}
     if len(scored) > 1:
-        said = {run.score.said for run in scored.values()}
-        called = {
-            name: run.score.said if len(said) == len(scored) else shown(name) for name, run in scored.items()
+        labels = {run.score.said for run in scored.values()}
+        names = {
+            name: run.score.said if len(labels) == len(scored) else shown(name)
+            for name, run in scored.items()
         }
-        found = " and ".join(f"{run.name} has {called[name]}" for name, run in reversed(scored.items()))
-        raise ConfigError(f"compared runs must have the same score, but {found}; compare runs of one task")
+        listing = " and ".join(f"{run.name} has {names[name]}" for name, run in reversed(scored.items()))
+        raise ConfigError(f"compared runs must have the same score, but {listing}; compare runs of one task")
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
@@ -112,11 +113,13 @@ def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
     left_out = []
     for run in runs:
         members = groups.setdefault(repr(sorted(settings_of(run).items())), [])
-        same = next((other for other in members if seed_of_run(other) == seed_of_run(run)), None)
-        if same is None:
+        earlier = next((other for other in members if seed_of_run(other) == seed_of_run(run)), None)
+        if earlier is None:
             members.append(run)
         else:
-            left_out.append(f"{run.name} repeats {same.name}: same configuration and seed {seed_of_run(run)}")
+            left_out.append(
+                f"{run.name} repeats {earlier.name}: same configuration and seed {seed_of_run(run)}"
+            )
     labels = _labels(list(groups.values()))
     return [
         Group(label, sorted(members, key=seed_of_run), settings_of(members[0]))

@@ -75,10 +75,10 @@ def _on_common_test(model: str) -> Read:
     """Reader of the newest mean, over models of a kind, of the first score on the common test set."""
 
     def read(run: RunData) -> float | None:
-        own = run.common_test.filter(pl.col("model") == model)
-        if own.is_empty():
+        rows = run.common_test.filter(pl.col("model") == model)
+        if rows.is_empty():
             return None
-        newest = own.filter(pl.col("global_round") == own["global_round"].max())
+        newest = rows.filter(pl.col("global_round") == rows["global_round"].max())
         return newest["test_score"].mean()  # type: ignore[return-value]
 
     return read
@@ -92,42 +92,42 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
         runs: all compared runs. If one has several such models, each name has its own metrics;
             otherwise the names of different algorithms do not matter.
     """
-    names_of = [run.client_models["model"].unique() for run in runs]
-    if all(names.is_empty() for names in names_of):
+    names_per_run = [run.client_models["model"].unique() for run in runs]
+    if all(names.is_empty() for names in names_per_run):
         return {}
-    have_several = any(len(names) > 1 for names in names_of)
+    have_several = any(len(names) > 1 for names in names_per_run)
     worst = pl.Series.min if score.higher_is_better else pl.Series.max
-    found = {}
-    for name in pl.concat(names_of).unique().sort() if have_several else [""]:
-        of = f"{OWN_MODELS} ({name})" if name else OWN_MODELS
-        found[f"{of}: mean test {score.said}"] = of_score(score, _of_own_models(name, pl.Series.mean))
-        found[f"{of}: worst test {score.said}"] = of_score(score, _of_own_models(name, worst))
-    return found
+    metrics = {}
+    for name in pl.concat(names_per_run).unique().sort() if have_several else [""]:
+        prefix = f"{OWN_MODELS} ({name})" if name else OWN_MODELS
+        metrics[f"{prefix}: mean test {score.said}"] = of_score(score, _own_model_score(name, pl.Series.mean))
+        metrics[f"{prefix}: worst test {score.said}"] = of_score(score, _own_model_score(name, worst))
+    return metrics
 
 
-def _of_own_models(name: str, over_clients: Callable[[pl.Series], Any]) -> Read:
+def _own_model_score(name: str, over_clients: Callable[[pl.Series], Any]) -> Read:
     """Reader of the newest first score of training clients' own models; if `name` is empty, of any name.
 
     A cell without a number, e.g. in a damaged file, counts as a missing client.
     """
 
     def read(run: RunData) -> float | None:
-        own = run.client_models.filter(pl.col("unseen_client") == 0).drop_nulls("test_score")
-        own = own.filter(pl.col("model") == name) if name else own
-        if own.is_empty():
+        rows = run.client_models.filter(pl.col("unseen_client") == 0).drop_nulls("test_score")
+        rows = rows.filter(pl.col("model") == name) if name else rows
+        if rows.is_empty():
             return None
-        newest = own.filter(pl.col("global_round") == own["global_round"].max())
+        newest = rows.filter(pl.col("global_round") == rows["global_round"].max())
         return float(over_clients(newest["test_score"]))
 
     return read
 
 
-def _over_leaves(column: str) -> Read:
+def _mean_over_leaves(column: str) -> Read:
     """Reader of the mean over leaves of a column of leaf_rounds.csv in the last round."""
 
     def read(run: RunData) -> float | None:
-        found = leaf_spread(run, column) if column in run.leaves.columns else None
-        return found.mean if found else None
+        spread = leaf_spread(run, column) if column in run.leaves.columns else None
+        return spread.mean if spread else None
 
     return read
 
@@ -139,17 +139,19 @@ def comparison_metrics(scores: Sequence[Score], least_loss: float = 0.0) -> dict
         scores: the task's scores; the first is the main one.
         least_loss: lower bound of the loss.
     """
-    found = {**_always(scores, least_loss), **_optional_metrics(scores)}
+    metrics = {**_required_metrics(scores, least_loss), **_optional_metrics(scores)}
     summary = (
         f"mean test {scores[0].said}",
         f"worst client's test {scores[0].said}",
         by_validation(scores[0]),
-        *(f"mean {each.said}" for each in scores[1:2]),
+        *(f"mean {score.said}" for score in scores[1:2]),
         f"unseen users: mean {scores[0].said}",
         _RAND,
         _MEGABYTES,
     )
-    return found | {name: replace(found[name], headline=at) for at, name in enumerate(summary, start=1)}
+    return metrics | {
+        name: replace(metrics[name], headline=rank) for rank, name in enumerate(summary, start=1)
+    }
 
 
 def by_validation(score: Score) -> str:
@@ -157,47 +159,47 @@ def by_validation(score: Score) -> str:
     return f"mean validation {score.said}"
 
 
-def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
+def _required_metrics(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
     """Metrics that every comparison has."""
     first, *further = scores
-    said, test = first.said, f"test_{first.name}"
-    found = {
-        f"mean test {said}": of_score(first, _last(f"{test}_mean")),
-        f"worst client's test {said}": of_score(first, _last(f"{test}_worst")),
-        f"{first.tail_said} of test {said}": of_score(first, _last(f"{test}_p10")),
-        f"std of test {said} over clients": cost(_last(f"{test}_std")),
-        f"Jain index of test {said}": evenness(_last(f"{test}_jain")),
-        f"mean test {said} over leaves": of_score(first, _over_leaves(test)),
-        **{f"mean {each.said}": of_score(each, _last(f"{each.name}_mean")) for each in further},
+    label, test = first.said, f"test_{first.name}"
+    metrics = {
+        f"mean test {label}": of_score(first, _last(f"{test}_mean")),
+        f"worst client's test {label}": of_score(first, _last(f"{test}_worst")),
+        f"{first.tail_said} of test {label}": of_score(first, _last(f"{test}_p10")),
+        f"std of test {label} over clients": cost(_last(f"{test}_std")),
+        f"Jain index of test {label}": evenness(_last(f"{test}_jain")),
+        f"mean test {label} over leaves": of_score(first, _mean_over_leaves(test)),
+        **{f"mean {score.said}": of_score(score, _last(f"{score.name}_mean")) for score in further},
         "mean test loss": Metric(_last("test_loss_mean"), -1, least_loss),
         "seconds of all rounds": cost(lambda run: total(run.rounds, "seconds")),
         _MEGABYTES: cost(lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6),
         "megabytes of leaves and cloud": cost(lambda run: megabytes(run.rounds, BYTES[2:])),
     }
-    return {name: replace(metric, always=True) for name, metric in found.items()}
+    return {name: replace(metric, always=True) for name, metric in metrics.items()}
 
 
 def _optional_metrics(scores: Sequence[Score]) -> dict[str, Metric]:
     """Metrics omitted if no run has them."""
     first, *further = scores
-    said, name = first.said, first.name
+    label, name = first.said, first.name
     unseen = f"unseen_{name}"
     return {
         by_validation(first): of_score(first, _last(f"val_{first.name}_mean")),
-        f"seen users: mean {said} before fine-tuning": of_score(first, _last(f"shared_{name}_mean")),
-        f"seen users: mean {said} after fine-tuning": of_score(first, _last(f"tuned_{name}_mean")),
-        f"unseen users: mean {said}": of_score(first, _last(f"{unseen}_mean")),
-        f"unseen users: worst {said}": of_score(first, _last(f"{unseen}_worst")),
+        f"seen users: mean {label} before fine-tuning": of_score(first, _last(f"shared_{name}_mean")),
+        f"seen users: mean {label} after fine-tuning": of_score(first, _last(f"tuned_{name}_mean")),
+        f"unseen users: mean {label}": of_score(first, _last(f"{unseen}_mean")),
+        f"unseen users: worst {label}": of_score(first, _last(f"{unseen}_worst")),
         f"unseen users: {first.tail_said}": of_score(first, _last(f"{unseen}_p10")),
         "unseen users: std over unseen clients": cost(_last(f"{unseen}_std")),
         "unseen users: Jain index": evenness(_last(f"{unseen}_jain")),
-        "unseen users: mean over leaves": of_score(first, _over_leaves(unseen)),
+        "unseen users: mean over leaves": of_score(first, _mean_over_leaves(unseen)),
         **{
-            f"unseen users: mean {each.said}": of_score(each, _last(f"unseen_{each.name}_mean"))
-            for each in further
+            f"unseen users: mean {score.said}": of_score(score, _last(f"unseen_{score.name}_mean"))
+            for score in further
         },
-        f"{COMMON_TEST}: {said} of the global mean": of_score(first, _on_common_test("global")),
-        f"{COMMON_TEST}: mean {said} over leaves": of_score(first, _on_common_test("leaf")),
+        f"{COMMON_TEST}: {label} of the global mean": of_score(first, _on_common_test("global")),
+        f"{COMMON_TEST}: mean {label} over leaves": of_score(first, _on_common_test("leaf")),
         _RAND: Metric(_last("ari"), 1, -1.0, 1.0),
         "mean churn": Metric(_churn, 0, 0.0),
     }

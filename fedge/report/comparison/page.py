@@ -90,13 +90,13 @@ def problems_of(run: RunData) -> list[str]:
     return [*damaged_tables(run.folder, run.manifest), *run.problems]
 
 
-def _where_ended(run: RunData) -> str:
+def _describe_early_end(run: RunData) -> str:
     """Name of a run that was ended early, with its last round and what ended it."""
     planned = quantity(run.config.get("num-server-rounds", "?"), "round")
     return f"{run.name} ({run.manifest['stopped']['by']} after {run.rounds['global_round'][-1]} of {planned})"
 
 
-def _by_callback(run: RunData) -> bool:
+def _was_ended_by_callback(run: RunData) -> bool:
     """Whether a run that ended early did not reach the limit of a virtual clock."""
     return run.manifest["stopped"]["by"] in names_in(str(run.config.get("callbacks", "")))
 
@@ -114,45 +114,47 @@ def unlike_lines(groups: Sequence[Group]) -> list[str]:
 def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     """Notices to read before the numbers."""
     runs = [run for group in groups for run in group.runs]
-    found = [Notice("warning", f"Left out: {text}.") for text in left_out]
-    found += [
+    notices = [Notice("warning", f"Left out: {text}.") for text in left_out]
+    notices += [
         Notice("warning", f"{run.name} ({run.status}) has {len(run.rounds)} of "
                f"{quantity(run.config.get('num-server-rounds', '?'), 'round')}: in the curves, not in the "
                f"final numbers.")
         for run in runs if not reached_end(run)
     ]  # fmt: skip
-    if early := [_where_ended(run) for run in runs if is_ended_early(run) and _by_callback(run)]:
-        found.append(
+    if early := [
+        _describe_early_end(run) for run in runs if is_ended_early(run) and _was_ended_by_callback(run)
+    ]:
+        notices.append(
             Notice("note", f"Ended by a callback, so final numbers are of that round: {', '.join(early)}.")
         )
-    found += [
+    notices += [
         Notice("warning", f"{run.name}: clients failed during the run.")
         for run in runs
         if run.status == "partial"
     ]
-    found += [Notice("warning", f"{run.name}: {problem}.") for run in runs for problem in problems_of(run)]
+    notices += [Notice("warning", f"{run.name}: {problem}.") for run in runs for problem in problems_of(run)]
     if any(run.manifest.get("data", {}).get("synthetic") for run in runs):
-        found.append(Notice("warning", "Synthetic data: scores say nothing about people."))
-    others = [group for group in groups if group not in scored_alike(groups)]
-    found += [
+        notices.append(Notice("warning", "Synthetic data: scores say nothing about people."))
+    differently_scored = [group for group in groups if group not in scored_alike(groups)]
+    notices += [
         Notice("warning", f"{group.label} is scored by {group.score.said}, not by {groups[0].score.said}: it "
                "has none of these numbers.")
-        for group in others
+        for group in differently_scored
     ]  # fmt: skip
     on_clock = [group for group in groups if is_on_clock(group)]
-    found += [
+    notices += [
         Notice("warning", f"{group.label} is not on the virtual clock, so it has no virtual seconds; rounds "
                'have it with devices.time-rounds=true, or on that clock with asynchrony.rule="fedavg".')
         for group in groups if on_clock and group not in on_clock
     ]  # fmt: skip
-    found += [Notice("warning", f"{line}.") for line in unlike_lines(groups)]
+    notices += [Notice("warning", f"{line}.") for line in unlike_lines(groups)]
     if len({json.dumps(run.manifest.get("versions", {}), sort_keys=True) for run in runs}) > 1:
-        found.append(Notice("note", "The runs were made with different versions of Fedge or its packages."))
+        notices.append(Notice("note", "The runs were made with different versions of Fedge or its packages."))
     if any(len(group.finished) < 2 for group in groups):
-        found.append(
+        notices.append(
             Notice("note", "A group with one finished seed has no standard deviation and no interval.")
         )
-    return found
+    return notices
 
 
 # --- final numbers ------------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
 def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> PageSection:
     """The final numbers."""
     reference = groups[0].label
-    text = [_STATISTICS + _end_of(groups[0].score)]
+    text = [_STATISTICS + _bounds_text(groups[0].score)]
     if len(groups) > 1:
         text.append(f"A difference is a group minus the first, {reference}.")
     if (line := choice(rows, groups[0].score)) is not None:
@@ -172,28 +174,28 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> PageSection
     return PageSection("Final numbers", text, panels, copies=copies)
 
 
-def _end_of(score: Score) -> str:
+def _bounds_text(score: Score) -> str:
     """End of the sentence about intervals: the bounds of a score."""
-    ends = [end for end in (score.highest, score.lowest) if math.isfinite(end)]
-    best_first = ends if score.higher_is_better else ends[::-1]
-    return f": {score.said} at {best_first[0]:g}." if ends else "."
+    bounds = [bound for bound in (score.highest, score.lowest) if math.isfinite(bound)]
+    best_first = bounds if score.higher_is_better else bounds[::-1]
+    return f": {score.said} at {best_first[0]:g}." if bounds else "."
 
 
 def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
     """The main numbers, one group per row, the best marked."""
     metrics = headlines(rows)
-    found = {(row.group, row.metric): row for row in rows}
+    row_of = {(row.group, row.metric): row for row in rows}
     cells, best = [], []
     for number, group in enumerate(groups):
-        at = [found[group.label, metric] for metric in metrics]
+        group_rows = [row_of[group.label, metric] for metric in metrics]
         cells.append(
             (
                 group.label,
-                max(row.over_seeds.n if row.over_seeds else 0 for row in at),
-                *(_unbroken(value_text(row)) for row in at),
+                max(row.over_seeds.n if row.over_seeds else 0 for row in group_rows),
+                *(_non_breaking(value_text(row)) for row in group_rows),
             )
         )
-        best += [(number, column + 2) for column, row in enumerate(at) if row.is_best]
+        best += [(number, column + 2) for column, row in enumerate(group_rows) if row.is_best]
     caption = "Mean over seeds, and its 95 % interval if there is more than one."
     return Panel("At a glance", table(("group", "n", *metrics), cells, best), None, caption, True, True)
 
@@ -203,21 +205,21 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     roles = {group.label: role for group in groups if (role := yardstick_role(group))}
     if not roles:
         return []
-    named = ", ".join(f"{label} ({role})" for label, role in roles.items())
+    listing = ", ".join(f"{label} ({role})" for label, role in roles.items())
     score = groups[0].score
     is_bounded = math.isfinite(score.highest - score.lowest)
-    least = f"{100 * SMALLEST_GAP:g} {'point' if score.unit == 'share' else 'percent'}"
-    of = "" if score.unit == "share" else " of its range" if is_bounded else " of the oracle's"
-    measured = (
-        f"The other groups are compared with {named}, seed by seed, where all clients have the same test "
+    smallest = f"{100 * SMALLEST_GAP:g} {'point' if score.unit == 'share' else 'percent'}"
+    unit_suffix = "" if score.unit == "share" else " of its range" if is_bounded else " of the oracle's"
+    text = (
+        f"The other groups are compared with {listing}, seed by seed, where all clients have the same test "
         f"windows. Worse off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}."
     )
     if {"global", "oracle"} <= set(roles.values()):
-        measured += (
+        text += (
             f" Recovered: 0 is the global model's {score.said}, 1 the oracle's; a seed in "
-            f"which these are less than {least}{of} apart has nothing to recover."
+            f"which these are less than {smallest}{unit_suffix} apart has nothing to recover."
         )
-    sentences = [measured]
+    sentences = [text]
     if any(is_fine_tuned(group.runs[0]) for group in groups):
         sentences.append(
             "Fine-tuned runs measure only those fine-tuned alike. Worse off compares what is served; what is "
@@ -256,7 +258,7 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
     )  # fmt: skip
 
 
-def _unbroken(text: str) -> str:
+def _non_breaking(text: str) -> str:
     """Text such as "0.91 (0.90 to 0.92)" that may break only before the interval."""
     mean, bracket, rest = text.partition("(")
     return mean + bracket + rest.replace(" ", "\N{NO-BREAK SPACE}")
@@ -268,20 +270,22 @@ def seeds_panel(groups: Sequence[Group]) -> Panel:
     mean, unseen = f"test_{score.name}_mean", f"unseen_{score.name}_mean"
     columns = (mean, f"test_{score.name}_worst", unseen, "ari")
     labels = [textwrap.wrap(group.label, _LABEL_WIDTH) or [""] for group in groups]
-    tall = [0.26 + 0.17 * len(lines) for lines in labels]
-    figure, axes = new_figure(0.7 + max(sum(tall), 0.8))
+    heights = [0.26 + 0.17 * len(lines) for lines in labels]
+    figure, axes = new_figure(0.7 + max(sum(heights), 0.8))
     rows: list[tuple[Any, ...]] = []
     series = []
-    down = 0.0
+    offset = 0.0
     for index, group in enumerate(groups):
         axes.text(
-            0, down, "\n".join(labels[index]), transform=axes.get_yaxis_transform(), fontsize=9, va="top",
+            0, offset, "\n".join(labels[index]), transform=axes.get_yaxis_transform(), fontsize=9, va="top",
             linespacing=1.1,
         )  # fmt: skip
-        down += tall[index]
+        offset += heights[index]
         finished = group.finished
-        known = {seed: at for seed, run in finished.items() if (at := run.rounds[mean][-1]) is not None}
-        points = _draw_seeds(axes, index, group, down - 0.14, known)
+        scores = {
+            seed: value for seed, run in finished.items() if (value := run.rounds[mean][-1]) is not None
+        }
+        points = _draw_seeds(axes, index, group, offset - 0.14, scores)
         series.append(Series(group.label, colour(index), "solid", points, ""))
         rows += [
             (group.label, seed, run.name, *(run.rounds[column][-1] for column in columns))
@@ -289,12 +293,12 @@ def seeds_panel(groups: Sequence[Group]) -> Panel:
         ]
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set_ylim(down + 0.05, -0.05)
+    axes.set_ylim(offset + 0.05, -0.05)
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel(f"final test {score.said}, mean over clients")
     headers = ("group", "seed", "run", "mean over clients", "worst client", "unseen users", "ARI")
     caption = "A dot per run that reached its last round; the bar is the mean and its 95 % interval."
-    drawn = [one for one in series if one.points]
+    drawn = [entry for entry in series if entry.points]
     return Panel(
         "Every seed",
         table(headers, rows),
@@ -311,10 +315,10 @@ def _draw_seeds(
     if not scores:
         axes.text(0.5, height, "no run reached its end", transform=axes.get_yaxis_transform(), fontsize=9)
         return []
-    found = estimate(list(scores.values()), group.score.lowest, group.score.highest)
-    if found.low is not None and found.high is not None:
-        axes.plot([found.low, found.high], [height] * 2, color=colour(index), linewidth=5, alpha=0.3)
-    axes.plot(found.mean, height, "|", color=colour(index), markersize=11, markeredgewidth=2)
+    result = estimate(list(scores.values()), group.score.lowest, group.score.highest)
+    if result.low is not None and result.high is not None:
+        axes.plot([result.low, result.high], [height] * 2, color=colour(index), linewidth=5, alpha=0.3)
+    axes.plot(result.mean, height, "|", color=colour(index), markersize=11, markeredgewidth=2)
     axes.plot(
         list(scores.values()), [height] * len(scores), "o", color=colour(index), markersize=5, alpha=0.75
     )
@@ -328,21 +332,22 @@ def _draw_seeds(
 
 def settings_section(groups: Sequence[Group]) -> PageSection:
     """Settings in which the groups differ."""
-    found = differing_settings(groups)
-    if not found:
+    differing = differing_settings(groups)
+    if not differing:
         return PageSection("What differs", ["There is one group: its runs differ in nothing but the seed."])
     text = [
-        f"{quantity(len(found), 'setting')} {'differs' if len(found) == 1 else 'differ'}, all others agree."
+        f"{quantity(len(differing), 'setting')} {'differs' if len(differing) == 1 else 'differ'}, all others "
+        "agree."
     ]
-    return PageSection("What differs", text, [settings_table([g.label for g in groups], found)])
+    return PageSection("What differs", text, [settings_table([g.label for g in groups], differing)])
 
 
-def settings_table(labels: Sequence[str], found: Mapping[str, Sequence[Any]]) -> Panel:
+def settings_table(labels: Sequence[str], settings: Mapping[str, Sequence[Any]]) -> Panel:
     """Settings as a table: name → its value in each of `labels`."""
-    rows = [(name, *map(_setting, values)) for name, values in found.items()]
+    rows = [(name, *map(_setting_text, values)) for name, values in settings.items()]
     return Panel("Settings", table(("setting", *labels), rows), is_open=True, is_wide=True)
 
 
-def _setting(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     """A setting as text."""
     return "–" if value is None else value if isinstance(value, str) and value else json.dumps(value)

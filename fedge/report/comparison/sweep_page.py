@@ -42,7 +42,7 @@ def sweep_page(
     name: str,
     lead: Sequence[str],
     missing: Sequence[str],
-    found: Sequence[Comparison],
+    comparisons: Sequence[Comparison],
     command: str = "fedge sweep",
 ) -> Page:
     """The page; to be created and rendered within `figure_style`.
@@ -51,46 +51,48 @@ def sweep_page(
         name: name of the sweep.
         lead: introduction, one string per paragraph.
         missing: runs of the file without results, one line each.
-        found: comparisons, at least one.
+        comparisons: at least one.
         command: command that writes the page.
     """
-    sections = [overview_section(found)] if len(found) > 1 else []
-    for comparison in found:
+    sections = [overview_section(comparisons)] if len(comparisons) > 1 else []
+    for comparison in comparisons:
         sections += [
-            _titled(final_section(comparison.groups, comparison.rows), comparison.title),
-            _titled(curves_section(comparison.groups), comparison.title),
+            _with_title(final_section(comparison.groups, comparison.rows), comparison.title),
+            _with_title(curves_section(comparison.groups), comparison.title),
         ]
     return Page(
         title=f"Sweep: {name}",
         lead=lead,
-        notices=_notices(missing, found),
-        sections=[*sections, *_settings(found)],
+        notices=_notices(missing, comparisons),
+        sections=[*sections, *_settings_sections(comparisons)],
         footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by {command}.",
     )
 
 
-def _titled(section: PageSection, title: str) -> PageSection:
+def _with_title(section: PageSection, title: str) -> PageSection:
     """Section of one comparison under its title."""
     return replace(section, title=f"{title}: {section.title.lower()}") if title else section
 
 
-def _notices(missing: Sequence[str], found: Sequence[Comparison]) -> list[Notice]:
+def _notices(missing: Sequence[str], comparisons: Sequence[Comparison]) -> list[Notice]:
     """Notices to read before the numbers, without repetitions."""
     lines = [Notice("error", f"Missing: {line}.") for line in missing]
-    lines += [notice for comparison in found for notice in comparison_notices(comparison.groups, [])]
+    lines += [notice for comparison in comparisons for notice in comparison_notices(comparison.groups, [])]
     return list(dict.fromkeys(lines))
 
 
-def overview_section(found: Sequence[Comparison]) -> PageSection:
+def overview_section(comparisons: Sequence[Comparison]) -> PageSection:
     """One table per metric: groups in rows, combinations in columns."""
-    labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
-    headers = ("", *(comparison.title for comparison in found))
+    labels = list(dict.fromkeys(group.label for comparison in comparisons for group in comparison.groups))
+    headers = ("", *(comparison.title for comparison in comparisons))
     panels = []
-    metrics = dict.fromkeys(row.metric for comparison in found for row in comparison.rows if is_shown(row))
+    metrics = dict.fromkeys(
+        row.metric for comparison in comparisons for row in comparison.rows if is_shown(row)
+    )
     for number, metric in enumerate(metrics):
         cells = {
             (comparison.title, row.group): estimate_text(row.over_seeds)
-            for comparison in found
+            for comparison in comparisons
             for row in comparison.rows
             if row.metric == metric
         }
@@ -100,12 +102,15 @@ def overview_section(found: Sequence[Comparison]) -> PageSection:
     return PageSection("Overview", text, panels)
 
 
-def _settings(found: Sequence[Comparison]) -> list[PageSection]:
+def _settings_sections(comparisons: Sequence[Comparison]) -> list[PageSection]:
     """Options in which the compared groups differ, and options of the combinations."""
-    sections = [settings_section(found[0].groups)]
-    if len(found) > 1:
-        differing = differing_settings([comparison.groups[0] for comparison in found])
-        text = [f"{quantity(len(differing), 'setting')} of {found[0].groups[0].label} over the combinations."]
-        panel = settings_table([comparison.title for comparison in found], differing)
+    sections = [settings_section(comparisons[0].groups)]
+    if len(comparisons) > 1:
+        differing = differing_settings([comparison.groups[0] for comparison in comparisons])
+        text = [
+            f"{quantity(len(differing), 'setting')} of {comparisons[0].groups[0].label} over the "
+            "combinations."
+        ]
+        panel = settings_table([comparison.title for comparison in comparisons], differing)
         sections.append(PageSection("Combinations", text, [panel]))
     return sections

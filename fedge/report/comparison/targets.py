@@ -32,10 +32,10 @@ def default_target(reference: Group, column: str) -> float | None:
         column: column of global_rounds.csv, a mean of the task's first score.
     """
     values = [last(run.rounds, column) for run in reference.finished.values()]
-    known = [value for value in values if value is not None]
-    if not known:
+    available = [value for value in values if value is not None]
+    if not available:
         return None
-    mean = sum(known) / len(known)
+    mean = sum(available) / len(available)
     worse_by = (1 - SHARE) * abs(mean)
     return mean - worse_by if reference.score.higher_is_better else mean + worse_by
 
@@ -46,15 +46,15 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
     None for a run that never reaches it, which reduces its group's n.
     """
 
-    def cost(of: Callable[[pl.DataFrame], float]) -> Callable[[RunData], float | None]:
+    def cost(measure: Callable[[pl.DataFrame], float]) -> Callable[[RunData], float | None]:
         def read(run: RunData) -> float | None:
             scores = enumerate(run.rounds[column], start=1) if column in run.rounds.columns else ()
-            first = next((n for n, score in scores if _is_reached(run, score, target)), None)
-            return None if first is None else of(run.rounds.head(first))
+            first = next((n for n, score in scores if _reaches_target(run, score, target)), None)
+            return None if first is None else measure(run.rounds.head(first))
 
         return read
 
-    return {f"{name} to {target:.3f}": cost(of) for name, of in _COSTS.items()}
+    return {f"{name} to {target:.3f}": cost(measure) for name, measure in _COSTS.items()}
 
 
 def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
@@ -63,13 +63,13 @@ def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData],
     None for a run that never reaches it, or without devices or known power.
     """
 
-    def so_far(of: Callable[[RunData], pl.Series | None]) -> Callable[[RunData], float | None]:
+    def so_far(read_costs: Callable[[RunData], pl.Series | None]) -> Callable[[RunData], float | None]:
         def read(run: RunData) -> float | None:
-            costs = of(run)
+            costs = read_costs(run)
             if column not in run.rounds.columns or costs is None:
                 return None
             for score, spent in zip(run.rounds[column], costs, strict=True):
-                if _is_reached(run, score, target):
+                if _reaches_target(run, score, target):
                     return float(spent)
             return None
 
@@ -81,7 +81,7 @@ def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData],
     }
 
 
-def _is_reached(run: RunData, score: float | None, target: float) -> bool:
+def _reaches_target(run: RunData, score: float | None, target: float) -> bool:
     """Whether a run's score is at least as good as a target."""
     return score is not None and run.score.merit(score) >= run.score.merit(target)
 

@@ -59,13 +59,13 @@ class Yardsticks:
         Runs with the same options `personal.…` take precedence. Otherwise only runs without fine-tuning
         qualify, because fine-tuning would add its own gain to the difference of the methods.
         """
-        with_role = (
+        candidates = (
             group.finished.get(seed_of_run(run)) for group in self.groups if yardstick_role(group) == role
         )
-        found = [other for other in with_role if other is not None]
-        alike = [other for other in found if _personal(other) == _personal(run)]
-        plain = [other for other in found if not is_fine_tuned(other)]
-        return next((other for other in (*alike, *plain) if _same_people(run, other)), None)
+        references = [other for other in candidates if other is not None]
+        same_options = [other for other in references if _personal_options(other) == _personal_options(run)]
+        untuned = [other for other in references if not is_fine_tuned(other)]
+        return next((other for other in (*same_options, *untuned) if _has_same_test_data(run, other)), None)
 
     def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
         """Function: run → share, 0..1, of its clients with a worse test score than under a yardstick.
@@ -81,7 +81,7 @@ class Yardsticks:
             reference = self.of(run, role)
             if reference is None or reference is run:
                 return None
-            return _worse_off(run, reference, unseen_clients)
+            return _share_worse_off(run, reference, unseen_clients)
 
         return share
 
@@ -98,15 +98,15 @@ class Yardsticks:
         """
 
         def merit(run: RunData | None) -> float | None:
-            found = (None if run is None else last(run.rounds, column) for column in columns)
-            own = next((value for value in found if value is not None), None)
-            return None if run is None or own is None else run.score.merit(own)
+            values = (None if run is None else last(run.rounds, column) for column in columns)
+            score = next((value for value in values if value is not None), None)
+            return None if run is None or score is None else run.score.merit(score)
 
         def share(run: RunData) -> float | None:
-            own, low, high = map(merit, (run, self.of(run, "global"), self.of(run, "oracle")))
-            if own is None or low is None or high is None or high - low < _smallest_gap(run.score, high):
+            value, low, high = map(merit, (run, self.of(run, "global"), self.of(run, "oracle")))
+            if value is None or low is None or high is None or high - low < _smallest_gap(run.score, high):
                 return None
-            return float((own - low) / (high - low))
+            return float((value - low) / (high - low))
 
         return share
 
@@ -117,13 +117,13 @@ def _smallest_gap(score: Score, oracle: float) -> float:
     return SMALLEST_GAP * (width if math.isfinite(width) else abs(oracle))
 
 
-def _personal(run: RunData) -> dict[str, object]:
+def _personal_options(run: RunData) -> dict[str, object]:
     """Options ``personal.…`` of a run; missing ones have their defaults."""
     defaults = {key: default for key, (default, _) in options().items() if key.startswith("personal.")}
     return {key: run.config.get(key, default) for key, default in defaults.items()}
 
 
-def _same_people(run: RunData, other: RunData) -> bool:
+def _has_same_test_data(run: RunData, other: RunData) -> bool:
     """Whether both runs score the same clients on the same windows, under the same planted groups."""
     if run is other:
         return True
@@ -131,28 +131,33 @@ def _same_people(run: RunData, other: RunData) -> bool:
         (r.manifest.get("data", {}).get("fingerprint"), r.config.get("num-server-rounds"), r.score.name)
         for r in (run, other)
     ]
-    return data[0] == data[1] and _tested(run).equals(_tested(other))
+    return data[0] == data[1] and _test_windows(run).equals(_test_windows(other))
 
 
-def _tested(run: RunData) -> pl.DataFrame:
+def _test_windows(run: RunData) -> pl.DataFrame:
     """Test windows of every client, by user."""
     columns = ("client", "user", "device", "class", "windows", "unseen_client", "group")
-    tested = run.partition.filter(pl.col("split") == "test").select(columns)
-    return tested.with_columns(pl.col("unseen_client").fill_null(0)).sort(columns)
+    windows = run.partition.filter(pl.col("split") == "test").select(columns)
+    return windows.with_columns(pl.col("unseen_client").fill_null(0)).sort(columns)
 
 
-def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float | None:
+def _share_worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float | None:
     """Share of clients, evaluated in the last round of both runs, with a worse score than in `reference`."""
-    own, other = (r.unseen_clients if unseen_clients else r.known_clients for r in (run, reference))
+    clients, reference_clients = (
+        r.unseen_clients if unseen_clients else r.known_clients for r in (run, reference)
+    )
     column = f"test_{run.score.name}"
-    mine, theirs = _in_last_round(own, column), _in_last_round(other, column)
-    pairs = mine.join(theirs, on="client", suffix="_reference").drop_nulls()
+    scores, reference_scores = (
+        _last_round_scores(clients, column),
+        _last_round_scores(reference_clients, column),
+    )
+    pairs = scores.join(reference_scores, on="client", suffix="_reference").drop_nulls()
     lower, higher = (column, f"{column}_reference")[:: 1 if run.score.higher_is_better else -1]
     worse = pairs[lower] < pairs[higher]
     return float(worse.mean()) if len(worse) else None  # type: ignore[arg-type]
 
 
-def _in_last_round(clients: pl.DataFrame, column: str) -> pl.DataFrame:
+def _last_round_scores(clients: pl.DataFrame, column: str) -> pl.DataFrame:
     """Client and score in the last round."""
     rows = clients.filter(pl.col("global_round") == pl.col("global_round").max())
     return rows.select("client", column)

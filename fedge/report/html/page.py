@@ -132,7 +132,7 @@ def render(page: Page) -> str:
         loader=_Templates("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_finalize,
     )  # fmt: skip
-    environment.filters["kept"] = _kept
+    environment.filters["kept"] = _unbroken_times
     css, script = (
         environment.loader.get_source(environment, name)[0]  # type: ignore[union-attr]
         for name in ("style.css", "points.js")
@@ -140,8 +140,8 @@ def render(page: Page) -> str:
     return environment.get_template("page.html").render(
         page=page,
         css=Markup(css),
-        light=Markup(_css(css_variables(dark=False))),
-        dark=Markup(_css(css_variables(dark=True))),
+        light=Markup(_css_declarations(css_variables(dark=False))),
+        dark=Markup(_css_declarations(css_variables(dark=True))),
         svg=_svg_maker(),
         script=Markup(script) if page.has_script else "",
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -157,7 +157,7 @@ def _finalize(value: Any) -> Any:
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC")
 
 
-def _kept(text: str) -> Markup:
+def _unbroken_times(text: str) -> Markup:
     """A text in which times are never broken across lines."""
     return Markup(_TIME.sub(r"<time>\g<0></time>", str(escape(on_page(text)))))
 
@@ -167,7 +167,7 @@ def write_page(page: Page, path: Path) -> None:
     write_output(path, render(page).encode())
 
 
-def _css(variables: dict[str, str]) -> str:
+def _css_declarations(variables: dict[str, str]) -> str:
     """CSS declarations."""
     return " ".join(f"{name}: {value};" for name, value in variables.items())
 

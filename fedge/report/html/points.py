@@ -79,7 +79,7 @@ class Points:
         )
         to_axes = self.axes.transData + self.axes.transAxes.inverted()
 
-        def place(x: float, y: float) -> tuple[float, float]:
+        def to_svg_point(x: float, y: float) -> tuple[float, float]:
             across, up = to_axes.transform((x, y))
             return round(left + across * (right - left), 1), round(bottom - up * (bottom - top), 1)
 
@@ -88,10 +88,10 @@ class Points:
             "near": self.near,
             "series": [
                 [
-                    [*place(x, y), at, value]
-                    for x, y, at, value in one.points
+                    [*to_svg_point(x, y), position, value]
+                    for x, y, position, value in entry.points
                     if math.isfinite(x) and math.isfinite(y)
                 ]
-                for one in self.series
+                for entry in self.series
             ],
         }

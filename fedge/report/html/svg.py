@@ -72,8 +72,8 @@ def new_figure(height_in: float = 2.9) -> tuple[Figure, Axes]:
 def new_figures(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
     """An empty figure of the usual width with `count` pairs of axes, stacked vertically."""
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-    found = figure.subplots(count, 1, sharex=True, squeeze=False)
-    return figure, list(found[:, 0])
+    grid = figure.subplots(count, 1, sharex=True, squeeze=False)
+    return figure, list(grid[:, 0])
 
 
 def whole_ticks(axes: Axes) -> None:
@@ -89,14 +89,14 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
 
 
 def stacked_over_rounds(
-    rounds: Sequence[int], parts: Sequence[tuple[str, np.ndarray, str]], what: str
+    rounds: Sequence[int], parts: Sequence[tuple[str, np.ndarray, str]], ylabel: str
 ) -> Figure:
     """Stacked quantities over rounds, as steps.
 
     Args:
         rounds: round numbers in ascending order, at least one.
         parts: (label, (rounds,) float64, colour), from the bottom to the top.
-        what: label of the y axis.
+        ylabel: label of the y axis.
     """
     figure, axes = new_figure()
     edges = np.append(np.array(rounds) - 0.5, rounds[-1] + 0.5)
@@ -105,7 +105,7 @@ def stacked_over_rounds(
         axes.stairs(base + values, edges, baseline=base, fill=True, color=hex_colour, label=label)
         base = base + values
     axes.set_xlabel("global round")
-    axes.set_ylabel(what)
+    axes.set_ylabel(ylabel)
     axes.set_ylim(bottom=0)
     whole_ticks(axes)
     legend_below(figure, axes)
@@ -151,12 +151,12 @@ def _label_on_page(label: Callable[[float, int | None], str], value: float, posi
 def _fit_tag(tag: str, name: str) -> str:
     """A tag with unique ids, colours as variables and only visible digits."""
     tag = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", tag)
-    tag = re.sub(r"#[0-9a-f]{6}\b", lambda found: _as_variable(found.group()), tag)
+    tag = re.sub(r"#[0-9a-f]{6}\b", lambda match: _css_variable(match.group()), tag)
     tag = re.sub(r"(\d\.\d\d)\d+", r"\1", tag)  # a hundredth of a point is enough
     return re.sub(r"\s*\n\s*", " ", tag)
 
 
-def _as_variable(hex_colour: str) -> str:
+def _css_variable(hex_colour: str) -> str:
     """CSS variable of a palette colour; any other colour unchanged."""
     name = css_name(hex_colour)
     return f"var({name})" if name else hex_colour

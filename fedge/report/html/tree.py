@@ -56,10 +56,12 @@ def open_tiers(root: Branch, most: int = MOST_SHOWN) -> Branch:
     while tier and rows + sum(len(branch.below) for branch in tier) <= most:
         tier = [child for branch in tier for child in branch.below]
         depth, rows = depth + 1, rows + len(tier)
-    return _opened(root, depth)
+    return _open_to_depth(root, depth)
 
 
-def _opened(branch: Branch, tiers: int) -> Branch:
+def _open_to_depth(branch: Branch, tiers: int) -> Branch:
     return replace(
-        branch, is_open=tiers > 0 and bool(branch.below), below=[_opened(b, tiers - 1) for b in branch.below]
+        branch,
+        is_open=tiers > 0 and bool(branch.below),
+        below=[_open_to_depth(b, tiers - 1) for b in branch.below],
     )

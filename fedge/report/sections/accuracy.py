@@ -24,7 +24,7 @@ MANY_LEAVES = 12  # above this number, leaves are shown as a range, because line
 def accuracy_section(run: RunData) -> PageSection:
     """Score and loss over rounds."""
     return PageSection(
-        f"{_capital(run.score.said)} and loss",
+        f"{_capitalise(run.score.said)} and loss",
         [
             "The model that a leaf serves at the end of a round, on test windows; nothing is chosen on them.",
             "Point at a figure, or go through it with ← and →, for its values.",
@@ -40,21 +40,21 @@ def accuracy_section(run: RunData) -> PageSection:
     )
 
 
-def _capital(said: str) -> str:
+def _capitalise(text: str) -> str:
     """Text with its first letter capitalised, for a title."""
-    return said[:1].upper() + said[1:]
+    return text[:1].upper() + text[1:]
 
 
 def accuracy_panel(run: RunData) -> Panel:
     """Test score per leaf over rounds."""
-    return _per_leaf(
+    return _per_leaf_panel(
         run, f"Test {run.score.said} per leaf", f"test_{run.score.name}", f"test {run.score.said}"
     )
 
 
 def loss_panel(run: RunData) -> Panel:
     """Test loss per leaf over rounds."""
-    return _per_leaf(
+    return _per_leaf_panel(
         run,
         "Test loss per leaf",
         "test_loss",
@@ -73,7 +73,7 @@ def overall_panel(run: RunData) -> Panel:
         x, (mean - std).clip(low, high), (mean + std).clip(low, high), color=colour(0), alpha=0.18,
         linewidth=0,
     )  # fmt: skip
-    spread = [f" ± {text_of(float(one))}" for one in std]
+    spread = [f" ± {text_of(float(value))}" for value in std]
     series = [
         _curve(
             axes, run, rounds, f"test_{run.score.name}_mean", "mean over clients (± std)", 0, spread=spread
@@ -84,7 +84,7 @@ def overall_panel(run: RunData) -> Panel:
     numbers = table(
         ("round", "mean", "std", "worst", *(s.said for s in run.scores[1:2]), "test loss", "training loss"),
         rounds.select(
-            "global_round", *(f"test_{run.score.name}_{of}" for of in ("mean", "std", "worst")),
+            "global_round", *(f"test_{run.score.name}_{statistic}" for statistic in ("mean", "std", "worst")),
             *(f"{score.name}_mean" for score in run.scores[1:2]), "test_loss_mean", "train_loss_mean",
         ).iter_rows(),
     )  # fmt: skip
@@ -107,9 +107,9 @@ def own_model_panels(run: RunData) -> list[Panel]:
     series = [
         _curve(axes, run, run.rounds, f"test_{run.score.name}_mean", "served models: mean", 0),
         *(
-            _curve(axes, run, rows, of, f"{_own_model(*kind)}: {of}", index, style)
+            _curve(axes, run, rows, statistic, f"{_own_model(*kind)}: {statistic}", index, style)
             for index, (kind, rows) in enumerate(kinds.items(), start=1)
-            for of, style in (("mean", "solid"), ("worst", "dashed"))
+            for statistic, style in (("mean", "solid"), ("worst", "dashed"))
         ),
     ]
     _finish(run, axes, f"test {run.score.said}")
@@ -147,7 +147,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
         ),
         rounds.select(
             "global_round", f"test_{run.score.name}_mean",
-            *(f"unseen_{run.score.name}_{of}" for of in _SPREAD),
+            *(f"unseen_{run.score.name}_{statistic}" for statistic in _SPREAD),
             *(f"unseen_{score.name}_mean" for score in run.scores[1:2]),
         ).iter_rows(),
     )  # fmt: skip
@@ -165,8 +165,8 @@ def common_panels(run: RunData) -> list[Panel]:
     if common.is_empty():
         return []
     figure, axes = new_figure()
-    whole = common.filter(pl.col("model") == "global")
-    over = {
+    global_rows = common.filter(pl.col("model") == "global")
+    by_kind = {
         kind: common.filter(pl.col("model") == kind)
         .group_by("global_round", maintain_order=True)
         .agg(
@@ -174,27 +174,33 @@ def common_panels(run: RunData) -> list[Panel]:
         )
         for kind in ("cluster", "leaf")
     }
-    x = position(run, whole["global_round"])
-    axes.plot(x, _floats(whole["test_score"]), color=colour(0), marker=_marker(x), label="mean of all leaves")
-    for index, (kind, own) in enumerate(over.items(), start=1):
-        x = position(run, own["global_round"])
-        axes.fill_between(x, _floats(own["low"]), _floats(own["high"]), color=colour(index), alpha=0.15,
+    x = position(run, global_rows["global_round"])
+    axes.plot(
+        x, _floats(global_rows["test_score"]), color=colour(0), marker=_marker(x), label="mean of all leaves"
+    )
+    for index, (kind, rows) in enumerate(by_kind.items(), start=1):
+        x = position(run, rows["global_round"])
+        axes.fill_between(x, _floats(rows["low"]), _floats(rows["high"]), color=colour(index), alpha=0.15,
                           linewidth=0)  # fmt: skip
         axes.plot(
-            x, _floats(own["mean"]), color=colour(index), linestyle=dashes(index), marker=_marker(x),
+            x, _floats(rows["mean"]), color=colour(index), linestyle=dashes(index), marker=_marker(x),
             label=f"{kind}s: mean and range",
         )  # fmt: skip
     _finish(run, axes, f"{run.score.said} on the common test set")
     legend_below(figure, axes, columns=3)
     columns = ("mean", "low", "high")
     numbers = table(
-        ("round", "global mean", *(f"{kind}s {of}" for kind in over for of in ("mean", "least", "most"))),
-        whole.select("global_round", "test_score")
-        .join(over["cluster"].select("global_round", *columns), on="global_round")
-        .join(over["leaf"].select("global_round", *columns), on="global_round", suffix="_leaf")
+        (
+            "round",
+            "global mean",
+            *(f"{kind}s {statistic}" for kind in by_kind for statistic in ("mean", "least", "most")),
+        ),
+        global_rows.select("global_round", "test_score")
+        .join(by_kind["cluster"].select("global_round", *columns), on="global_round")
+        .join(by_kind["leaf"].select("global_round", *columns), on="global_round", suffix="_leaf")
         .iter_rows(),
     )
-    caption = f"{quantity(whole['test_samples'][-1], 'window')}, the same for every model."
+    caption = f"{quantity(global_rows['test_samples'][-1], 'window')}, the same for every model."
     return [Panel("Common test set", numbers, figure, caption)]
 
 
@@ -203,7 +209,7 @@ def _own_model(unseen_client: int, name: str) -> str:
     return f"{name}, unseen users" if unseen_client else name
 
 
-def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
+def _per_leaf_panel(run: RunData, title: str, column: str, label: str) -> Panel:
     """A column of leaf_rounds.csv over rounds."""
     figure, axes = new_figure()
     leaves = run.leaves["leaf"].unique().sort().to_list()
@@ -220,7 +226,7 @@ def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
 
 def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
     """One leaf's line: its pooled number, with the range of its clients."""
-    own = run.leaves.filter(pl.col("leaf") == leaf)
+    rows = run.leaves.filter(pl.col("leaf") == leaf)
     spread = (
         run.known_clients.filter(pl.col("leaf") == leaf)
         .group_by("global_round", maintain_order=True)
@@ -231,8 +237,8 @@ def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
         color=colour(leaf), alpha=0.15, linewidth=0,
     )  # fmt: skip
     ranges = {number: f" (clients {text_of(low)} to {text_of(high)})" for number, low, high in spread.rows()}
-    clients = [ranges.get(number, "") for number in own["global_round"]]  # a leaf may have no clients
-    return _curve(axes, run, own, column, f"leaf {leaf}", leaf, dashes(leaf), clients)
+    clients = [ranges.get(number, "") for number in rows["global_round"]]  # a leaf may have no clients
+    return _curve(axes, run, rows, column, f"leaf {leaf}", leaf, dashes(leaf), clients)
 
 
 def _draw_range(axes: Axes, run: RunData, column: str) -> Series:
@@ -269,10 +275,12 @@ def _curve(
     """
     x, y = position(run, rows["global_round"]), _floats(rows[column])
     axes.plot(x, y, color=colour(index), linestyle=style, marker=_marker(x), label=label)
-    values = [text_of(float(value)) + more for value, more in zip(y, spread or [""] * len(y), strict=True)]
-    where = round_labels(run, rows["global_round"])
-    places = _floats(x)
-    points = list(zip(map(float, places), map(float, y), where, values, strict=True))
+    values = [
+        text_of(float(value)) + suffix for value, suffix in zip(y, spread or [""] * len(y), strict=True)
+    ]
+    positions = round_labels(run, rows["global_round"])
+    x_values = _floats(x)
+    points = list(zip(map(float, x_values), map(float, y), positions, values, strict=True))
     return Series(label, colour(index), style, points, values[-1] if values else NOTHING)
 
 

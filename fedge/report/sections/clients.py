@@ -53,7 +53,7 @@ def last_clients(run: RunData) -> pl.DataFrame:
 def users_of(run: RunData) -> dict[int, str]:
     """Client → users of its windows, as text with at most three names."""
     grouped = run.partition.group_by("client").agg(pl.col("user").unique().sort())
-    return {client: _few(users) for client, users in grouped.iter_rows()}
+    return {client: _abbreviate(users) for client, users in grouped.iter_rows()}
 
 
 def sole_users_of(run: RunData) -> dict[int, str]:
@@ -62,28 +62,33 @@ def sole_users_of(run: RunData) -> dict[int, str]:
     return {client: users[0] for client, users in grouped.iter_rows() if len(users) == 1 and users[0]}
 
 
-def _few(names: Sequence[str | None]) -> str:
+def _abbreviate(names: Sequence[str | None]) -> str:
     """Names, or the first two and the number of others."""
-    known = [name for name in names if name]
-    return ", ".join(known) if len(known) <= 3 else f"{known[0]}, {known[1]} and {len(known) - 2} more"
+    present = [name for name in names if name]
+    return (
+        ", ".join(present) if len(present) <= 3 else f"{present[0]}, {present[1]} and {len(present) - 2} more"
+    )
 
 
 def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
     """Sentences on the worst and best client, for seen and unseen users."""
     users, text, test = sole_users_of(run), [], f"test_{run.score.name}"
-    for flag, what in ((0, "client"), (1, "unseen client")):
-        mine = last.filter(pl.col("unseen_client").fill_null(0) == flag)
-        scored = worst_first(run, mine)
+    for flag, noun in ((0, "client"), (1, "unseen client")):
+        rows = last.filter(pl.col("unseen_client").fill_null(0) == flag)
+        scored = worst_first(run, rows)
         if scored.is_empty():
-            text += [] if mine.is_empty() else [f"No {what} was evaluated."]
+            text += [] if rows.is_empty() else [f"No {noun} was evaluated."]
             continue
         worst, best = scored.row(0, named=True), scored.row(-1, named=True)
-        ends = f"the worst {what} is {_named(worst, users, test)}; the best is {_named(best, users, test)}"
+        statement = (
+            f"the worst {noun} is {_describe_client(worst, users, test)}; "
+            f"the best is {_describe_client(best, users, test)}"
+        )
         if len(scored) == 1:
-            ends = f"the only {what} is {_named(worst, users, test)}"
+            statement = f"the only {noun} is {_describe_client(worst, users, test)}"
         elif worst[test] == best[test]:
-            ends = f"all {quantity(len(scored), what)} have {text_of(worst[test])}"
-        text.append(f"After round {worst['global_round']}, {ends}.")
+            statement = f"all {quantity(len(scored), noun)} have {text_of(worst[test])}"
+        text.append(f"After round {worst['global_round']}, {statement}.")
     return text or ["No client was evaluated."]
 
 
@@ -94,12 +99,12 @@ def worst_first(run: RunData, clients: pl.DataFrame) -> pl.DataFrame:
     return clients.drop_nulls(test).sort(test, "client", descending=order)
 
 
-def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
+def _describe_client(row: dict[str, float], users: dict[int, str], test: str) -> str:
     """Text such as "client 3 (user d, leaf 1) with 0.9123 on 92 test windows"."""
     user = users.get(int(row["client"]))
-    who = f"user {user}, " if user else ""
+    user_part = f"user {user}, " if user else ""
     return (
-        f"client {row['client']} ({who}leaf {row['leaf']}) with {text_of(row[test])} "
+        f"client {row['client']} ({user_part}leaf {row['leaf']}) with {text_of(row[test])} "
         f"on {quantity(row['test_samples'], 'test window')}"
     )
 
@@ -151,8 +156,8 @@ def _bars(run: RunData, last: pl.DataFrame) -> Figure:
         )  # fmt: skip
         seen.add(leaf)
     merits = scores if run.score.higher_is_better else -scores
-    known = np.where(last["unseen_client"].fill_null(0).to_numpy() == 1, np.inf, merits)
-    worst = int(np.argmin(known)) if np.isfinite(known).any() else None
+    known_merits = np.where(last["unseen_client"].fill_null(0).to_numpy() == 1, np.inf, merits)
+    worst = int(np.argmin(known_merits)) if np.isfinite(known_merits).any() else None
     for row, score in zip(rows, scores, strict=True):
         axes.annotate(
             f"{score:.3f}" + ("  worst" if row == worst else ""), (score, row), (3, 0),
@@ -182,8 +187,8 @@ def _ranked(run: RunData, last: pl.DataFrame) -> Figure:
         (False, {"s": 6, "linewidths": 0}),
         (True, {"s": 14, "linewidths": 0.8, "marker": "x"}),
     ):
-        mine = ranked.filter((pl.col("unseen_client").fill_null(0) == 1) == unseen_clients)
-        axes.scatter(mine["rank"], mine[test], c=[colour(leaf) for leaf in mine["leaf"]], **style)
+        rows = ranked.filter((pl.col("unseen_client").fill_null(0) == 1) == unseen_clients)
+        axes.scatter(rows["rank"], rows[test], c=[colour(leaf) for leaf in rows["leaf"]], **style)
     axes.set_xlabel("clients, worst first")
     axes.set_ylabel(f"test {run.score.said}")
     return figure
@@ -192,21 +197,21 @@ def _ranked(run: RunData, last: pl.DataFrame) -> Figure:
 # --- confusion ----------------------------------------------------------------------------------------
 
 
-def _confusion(run: RunData, matrix: np.ndarray, whose: str) -> Panel:
+def _confusion(run: RunData, matrix: np.ndarray, subject: str) -> Panel:
     """Confusion matrix with the run's class names."""
-    return confusion_panel(matrix, classes_of(run, len(matrix)), f"Confusion matrix, {whose}")
+    return confusion_panel(matrix, classes_of(run, len(matrix)), f"Confusion matrix, {subject}")
 
 
 def classes_of(run: RunData, count: int) -> list[str]:
     """Names of the classes, or their numbers."""
-    named = list(run.manifest.get("data", {}).get("classes", []))
-    return named if len(named) == count else [str(number) for number in range(count)]
+    names = list(run.manifest.get("data", {}).get("classes", []))
+    return names if len(names) == count else [str(number) for number in range(count)]
 
 
 def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> Panel:
     """Confusion matrix (classes, classes) int64: shares of each true class drawn, windows in a table."""
-    of_row = matrix.sum(axis=1, keepdims=True)
-    shares, count = matrix / np.maximum(of_row, 1), len(classes)
+    row_sums = matrix.sum(axis=1, keepdims=True)
+    shares, count = matrix / np.maximum(row_sums, 1), len(classes)
     figure, axes = new_figure(3.6 if count <= 8 else 4.6)
     if count <= MANY_CLASSES:
         axes.pcolormesh(shares, cmap="cividis", vmin=0, vmax=1)
@@ -232,16 +237,18 @@ def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> P
 
 def _confusion_table(matrix: np.ndarray, classes: Sequence[str]) -> NumberTable:
     """Windows by true and predicted class; of many classes, only the one each is most often taken for."""
-    diagonal, of_row, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
-    ends = [(_share(diagonal[k], of_row[k]), _share(diagonal[k], predicted[k])) for k in range(len(classes))]
+    diagonal, row_sums, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    rates = [
+        (_share(diagonal[k], row_sums[k]), _share(diagonal[k], predicted[k])) for k in range(len(classes))
+    ]
     if len(classes) <= MANY_CLASSES:
         headers = ("true", *(f"as {name}" for name in classes), "recall", "precision")
-        return table(headers, ((name, *map(int, matrix[k]), *ends[k]) for k, name in enumerate(classes)))
-    wrong = matrix - np.diag(diagonal)
-    taken = [(classes[int(row.argmax())], int(row.max())) if row.any() else (None, None) for row in wrong]
+        return table(headers, ((name, *map(int, matrix[k]), *rates[k]) for k, name in enumerate(classes)))
+    errors = matrix - np.diag(diagonal)
+    mistakes = [(classes[int(row.argmax())], int(row.max())) if row.any() else (None, None) for row in errors]
     headers = ("true", "windows", "right", "most often taken for", "times", "recall", "precision")
     return table(headers, (
-        (name, int(of_row[k]), int(diagonal[k]), *taken[k], *ends[k]) for k, name in enumerate(classes)
+        (name, int(row_sums[k]), int(diagonal[k]), *mistakes[k], *rates[k]) for k, name in enumerate(classes)
     ))  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def clustering_section(run: RunData) -> PageSection:
     panels = [membership_panel(steps, children), *family_panels(run), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
-        panels.append(similarity_range_panel(compared, children, by_tau=_by_tau(run)))
+        panels.append(similarity_range_panel(compared, children, by_tau=_joins_by_threshold(run)))
         panels += p_value_panels(compared, run.config)
         lowest = min(_pairs(s).min() for s in compared["similarity"])
         low = min(0.9, math.floor(10 * lowest) / 10)
@@ -71,12 +71,12 @@ def _no_comparison(run: RunData) -> str:
     leaves = len(run.manifest.get("clients_per_leaf", ()))
     if leaves < 2:
         return "There is a single leaf, and no cloud above it."
-    made = f"The cloud made {quantity(run.versions['version'][-1], 'version')} of what {leaves} leaves sent"
+    text = f"The cloud made {quantity(run.versions['version'][-1], 'version')} of what {leaves} leaves sent"
     if groups := run.config.get("asynchrony.groups"):
-        return f"{made}; leaves share models as asynchrony.groups says: {groups}."
+        return f"{text}; leaves share models as asynchrony.groups says: {groups}."
     if run.config.get("cluster.enabled"):
-        return f"{made}, in one model so far: leaves have not been compared yet."
-    return f"{made}, all in one model: clustering is off."
+        return f"{text}, in one model so far: leaves have not been compared yet."
+    return f"{text}, all in one model: clustering is off."
 
 
 def _criteria_note(method: str) -> str:
@@ -85,10 +85,10 @@ def _criteria_note(method: str) -> str:
     return GROUPINGS.told(method) or ("" if by_signal else f"Groups are those of {method}")
 
 
-def _by_tau(run: RunData) -> bool:
+def _joins_by_threshold(run: RunData) -> bool:
     """Whether children are joined by a threshold."""
-    is_told = bool(_criteria_note(str(run.config.get("cluster.method", "components"))))
-    return not is_told and bool(run.config.get("cluster.count", "threshold") == "threshold")
+    has_criteria = bool(_criteria_note(str(run.config.get("cluster.method", "components"))))
+    return not has_criteria and bool(run.config.get("cluster.count", "threshold") == "threshold")
 
 
 def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list[str]:
@@ -103,14 +103,14 @@ def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list
             f"{children.several.capitalize()} could not be compared in any cloud step; the remarks say why."
         ]
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
-    found = "; ".join(
+    counts_text = "; ".join(
         f"{quantity(c, 'cluster')} in {n} of {quantity(len(steps), 'cloud step')}" for c, n in counts.rows()
     )
-    text = [f"{found}. {_criteria_note(method) or _rule(run, compared, children)}."]
-    if rests := int((~steps["compared"]).sum()):
+    text = [f"{counts_text}. {_criteria_note(method) or _rule(run, compared, children)}."]
+    if num_skipped := int((~steps["compared"]).sum()):
         text.append(
-            f"A comparison was due in {len(steps) - rests} of {quantity(len(steps), 'cloud step')}; in the "
-            "others clusters stayed as they were."
+            f"A comparison was due in {len(steps) - num_skipped} of {quantity(len(steps), 'cloud step')}; in "
+            "the others clusters stayed as they were."
         )
     pairs = np.concatenate([np.empty(0), *(_pairs(s) for s in compared["similarity"])])
     if pairs.size:
@@ -118,10 +118,14 @@ def _sentences(run: RunData, compared: pl.DataFrame, children: Children) -> list
             f"Similarities between {children.several} lay between {text_of(pairs.min())} and "
             f"{text_of(pairs.max())}."
         )
-    moves = steps["labels"].to_list()
-    moved = [r for r, a, b in zip(steps["global_round"][1:], moves, moves[1:], strict=False) if a != b]
+    labels = steps["labels"].to_list()
+    changed_rounds = [
+        r for r, a, b in zip(steps["global_round"][1:], labels, labels[1:], strict=False) if a != b
+    ]
     text.append(
-        f"The groups changed in {numbered('round', moved)}." if moved else "The groups never changed."
+        f"The groups changed in {numbered('round', changed_rounds)}."
+        if changed_rounds
+        else "The groups never changed."
     )
     changes = steps.select("global_round", "changes").explode("changes").drop_nulls()
     return text + [f"Round {r}: {change}." for r, change in changes.head(_MANY_CHANGES).iter_rows()]
@@ -146,10 +150,10 @@ def _truth_sentences(run: RunData) -> list[str]:
     if run.truth is None:
         return []
     exact = run.rounds.filter(pl.col("ari") == 1)["global_round"].to_list()
-    found = f"found exactly in {numbered('round', exact)}" if exact else "found exactly in no round"
+    result = f"found exactly in {numbered('round', exact)}" if exact else "found exactly in no round"
     kind = run.config.get("scenario", "?")
     later = "".join(f"; from round {first} on {groups_text(groups)}" for first, groups in run.eras[1:])
-    return [f"Planted groups ({kind}): {groups_text(run.truth)}{later}; {found}."]
+    return [f"Planted groups ({kind}): {groups_text(run.truth)}{later}; {result}."]
 
 
 def truth_panels(run: RunData) -> list[Panel]:
@@ -226,26 +230,28 @@ def family_panels(run: RunData) -> list[Panel]:
         return []
     shares = run.memberships.sort("leaf", "global_round", "model")
     leaves = shares["leaf"].unique().sort().to_list()[:_MANY_CELLS]
-    figure, several = new_figures(len(leaves), min(0.9 + 0.6 * max(len(leaves), 2), 9.0))
-    for leaf, axes in zip(leaves, several, strict=True):
-        mine = shares.filter(pl.col("leaf") == leaf)
-        rounds = mine["global_round"].unique().sort().to_list()
+    figure, all_axes = new_figures(len(leaves), min(0.9 + 0.6 * max(len(leaves), 2), 9.0))
+    for leaf, axes in zip(leaves, all_axes, strict=True):
+        leaf_shares = shares.filter(pl.col("leaf") == leaf)
+        rounds = leaf_shares["global_round"].unique().sort().to_list()
         bottom = np.zeros(len(rounds))
-        for model in range(int(mine["models"].max())):  # type: ignore[arg-type]
-            of = dict(mine.filter(pl.col("model") == model).select("global_round", "membership").iter_rows())
-            heights = np.array([of.get(round_, 0.0) for round_ in rounds])
+        for model in range(int(leaf_shares["models"].max())):  # type: ignore[arg-type]
+            membership = dict(
+                leaf_shares.filter(pl.col("model") == model).select("global_round", "membership").iter_rows()
+            )
+            heights = np.array([membership.get(round_, 0.0) for round_ in rounds])
             axes.bar(rounds, heights, 1.0, bottom, color=colour(model), edgecolor=PAPER, linewidth=0.3)
             bottom += heights
         axes.set_ylim(0, 1)
         axes.set_yticks([0.5], [f"leaf {leaf}"])
         axes.grid(False)
-    several[-1].set_xlabel("global round")
-    whole_ticks(several[-1])
+    all_axes[-1].set_xlabel("global round")
+    whole_ticks(all_axes[-1])
     last = shares.filter(pl.col("global_round") == shares["global_round"].max())
     rows = []
-    for (leaf,), own in last.group_by("leaf", maintain_order=True):
-        words = "  ".join(text_of(share) for share in own["membership"])
-        rows.append((leaf, own["models"][0], own["entropy"][0], words))
+    for (leaf,), memberships in last.group_by("leaf", maintain_order=True):
+        words = "  ".join(text_of(share) for share in memberships["membership"])
+        rows.append((leaf, memberships["models"][0], memberships["entropy"][0], words))
     numbers = table(("leaf", "models", "entropy, nats", "memberships in the last round"), rows)
     caption = (
         "Each bar is what a leaf was offered in a round, a colour per model; models are numbered afresh "
@@ -269,18 +275,18 @@ def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int,
 
 def groups_text(labels: Sequence[int]) -> str:
     """Grouping of children as "{0 2}  {1}"."""
-    groups = [[leaf for leaf, own in enumerate(labels) if own == k] for k in sorted(set(labels))]
+    groups = [[leaf for leaf, label in enumerate(labels) if label == k] for k in sorted(set(labels))]
     return "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups)
 
 
 def _moves_table(steps: pl.DataFrame, children: Children) -> NumberTable:
     """Table with a row per change: first round, groups, children that moved."""
     rows: list[tuple[str, str, str]] = []
-    before: list[int] | None = None
+    previous: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():
-        if labels == before:
+        if labels == previous:
             continue
-        moved = [] if before is None else [n for n, old in enumerate(before) if old != labels[n]]
+        moved = [] if previous is None else [n for n, old in enumerate(previous) if old != labels[n]]
         rows.append(
             (
                 str(global_round),
@@ -288,7 +294,7 @@ def _moves_table(steps: pl.DataFrame, children: Children) -> NumberTable:
                 ", ".join(map(str, moved)) or "–",
             )
         )
-        before = labels
+        previous = labels
     return table(("from round", f"{children.several} by cluster", "changed number"), rows)
 
 

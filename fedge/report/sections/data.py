@@ -28,25 +28,25 @@ def _sentences(run: RunData) -> list[str]:
     data = run.manifest.get("data")
     if not data:
         return ["The run ended before its data were loaded."]
-    plant = run.manifest.get("scenario")
-    planted = f" Scenario {plant['kind']}: each leaf's group is in the table." if plant else ""
+    scenario = run.manifest.get("scenario")
+    scenario_text = f" Scenario {scenario['kind']}: each leaf's group is in the table." if scenario else ""
     if run.eras[1:]:
         rounds = ", ".join(str(first) for first, _ in run.eras[1:])
-        planted = planted[:-1] + f", as it is in round 1; leaves change theirs in round {rounds}."
+        scenario_text = scenario_text[:-1] + f", as it is in round 1; leaves change theirs in round {rounds}."
     has_classes = any(_classes(run))
     split = {
         "session": "whole sessions",
         "blocks": "contiguous blocks of time" + " per class" * has_classes,
         "given": "the split that the data bring",
     }
-    named = "class" if has_classes else "output"
+    noun = "class" if has_classes else "output"
     return [
         f"Source: {data['name']}, {quantity(data['windows'], 'window', separated=True)} of "
-        f"{quantity(len(data['classes']), named)}, {quantity(len(data['channels']), 'channel')} "
+        f"{quantity(len(data['classes']), noun)}, {quantity(len(data['channels']), 'channel')} "
         f"({', '.join(data['channels'])}). "
         f"Training, validation and test windows are split by {split.get(data['split'], data['split'])}."
         + (" The data have lost their time order: blocks are random windows." * _is_disordered(data))
-        + planted,
+        + scenario_text,
         f"Fingerprint (sha256): {data['fingerprint']}",
     ]
 
@@ -58,33 +58,33 @@ def _is_disordered(data: Mapping[str, Any]) -> bool:
 
 def _classes(run: RunData) -> list[str]:
     """The classes in label order; only "" if windows have no classes, as in regression."""
-    there = run.partition["class"].drop_nulls().unique().sort().to_list()
-    return list(run.manifest.get("data", {}).get("classes", there)) if there else [""]
+    present = run.partition["class"].drop_nulls().unique().sort().to_list()
+    return list(run.manifest.get("data", {}).get("classes", present)) if present else [""]
 
 
 def classes_panel(run: RunData) -> Panel:
     """Windows per class, stacked, for every client, or for every leaf if there are many clients."""
-    by = "client" if run.partition["client"].n_unique() <= MANY_CLIENTS else "leaf"
+    unit = "client" if run.partition["client"].n_unique() <= MANY_CLIENTS else "leaf"
     classes = _classes(run)
-    counts = _per_class(run.partition, by, classes)
+    counts = _per_class(run.partition, unit, classes)
     figure, axes = new_figure(0.9 + 0.24 * max(len(counts), 6))
     if len(classes) <= MANY_CLASSES:
         _draw_stacked(axes, counts, classes)
         legend_below(figure, axes, columns=4)
     else:
         axes.imshow(
-            counts.drop(by).to_numpy(), cmap="cividis", aspect="auto",
+            counts.drop(unit).to_numpy(), cmap="cividis", aspect="auto",
             extent=(0, len(classes), len(counts) - 0.5, -0.5),
         )  # fmt: skip
         axes.set_xlabel("classes in label order; the brighter, the more windows")
         axes.grid(False)
-    axes.set_yticks(range(len(counts)), [f"{by} {key}" for key in counts[by]])
+    axes.set_yticks(range(len(counts)), [f"{unit} {key}" for key in counts[unit]])
     if not any(classes):
-        return Panel(f"Windows per {by}", table((by, "all"), counts.iter_rows()), figure)
-    numbers = table((by, *classes, "all"), (
+        return Panel(f"Windows per {unit}", table((unit, "all"), counts.iter_rows()), figure)
+    numbers = table((unit, *classes, "all"), (
         (*row, sum(row[1:])) for row in counts.iter_rows()
     ))  # fmt: skip
-    return Panel(f"Windows per class and {by}", numbers, figure)
+    return Panel(f"Windows per class and {unit}", numbers, figure)
 
 
 def _draw_stacked(axes: Axes, counts: pl.DataFrame, classes: Sequence[str]) -> None:

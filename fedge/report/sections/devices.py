@@ -28,7 +28,11 @@ def device_sections(run: RunData) -> list[PageSection]:
         ("updates", updates_panel(run)),
         ("bytes", bytes_panel(run)),
     ]
-    panels = [Panel(f"{_capital(run)} over …", views=views), versions_panel(run), stale_over_time_panel(run)]
+    panels = [
+        Panel(f"{_score_title(run)} over …", views=views),
+        versions_panel(run),
+        stale_over_time_panel(run),
+    ]
     if not run.jobs.is_empty():
         panels.append(timeline_panel(run))
     if not run.staleness.is_empty():
@@ -43,21 +47,23 @@ def device_tiles(run: RunData) -> list[Tile]:
     if run.versions.is_empty():
         return []
     row, config = run.versions.row(-1, named=True), run.config
-    leaves = _known(row, "leaf_versions") if _has_cloud(run) else None
-    above = _known(row, "cloud_staleness") if _has_cloud(run) else None
+    leaf_versions = _cell(row, "leaf_versions") if _has_cloud(run) else None
+    cloud_staleness = _cell(row, "cloud_staleness") if _has_cloud(run) else None
     return [
         Tile("Virtual time", seconds_text(row["virtual_s"]), quantity(len(run.versions), "evaluation")),
         Tile(
             "Versions",
             str(row["version"]),
             f"of the server, from {quantity(row['updates'], 'update')}"
-            if leaves is None
-            else f"of the cloud; {leaves} of leaves, from {quantity(row['updates'], 'update')}",
+            if leaf_versions is None
+            else f"of the cloud; {leaf_versions} of leaves, from {quantity(row['updates'], 'update')}",
         ),
         Tile(
             "Staleness",
             _rounded(row["mean_staleness"]),
-            "mean of what arrived" if above is None else f"mean at leaves; at the cloud {_rounded(above)}",
+            "mean of what arrived"
+            if cloud_staleness is None
+            else f"mean at leaves; at the cloud {_rounded(cloud_staleness)}",
         ),
         Tile(
             "At work",
@@ -73,7 +79,7 @@ def _has_cloud(run: RunData) -> bool:
     return len(run.manifest.get("clients_per_leaf", ())) > 1
 
 
-def _known(row: Mapping[str, Any], column: str) -> Any:
+def _cell(row: Mapping[str, Any], column: str) -> Any:
     """A cell; None if the run's version did not write the column."""
     return row.get(column)
 
@@ -86,39 +92,39 @@ def _rounded(value: float | None) -> str:
 def _sentences(run: RunData) -> list[str]:
     """Sentences on the virtual clock's result."""
     config, last = run.config, run.versions.row(-1, named=True)
-    moved = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
+    num_bytes = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
     return [
         f"{config.get('asynchrony.rule')} on the virtual clock: {text_of(last['virtual_s'])} virtual s, "
         f"{quantity(config.get('asynchrony.concurrency', '?'), 'device')} at work at a time, "
         f"{quantity(last['updates'], 'update')} taken in of {quantity(last['jobs'], 'job')}, "
-        f"{quantity(last['version'], 'version')}, {bytes_text(moved)} moved.",
+        f"{quantity(last['version'], 'version')}, {bytes_text(num_bytes)} moved.",
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
         f"which was lost. Mean staleness {_rounded(last['mean_staleness'])}. Gini coefficient of the "
         f"devices' updates {_rounded(last['gini'])}.",
-        *_of_the_cloud(run, last),
+        *_cloud_sentence(run, last),
         *_limits(run),
     ]
 
 
-def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
+def _cloud_sentence(run: RunData, last: Mapping[str, Any]) -> list[str]:
     """Sentence on the tier above the leaves; empty without one."""
-    if not _has_cloud(run) or _known(last, "leaf_versions") is None:
+    if not _has_cloud(run) or _cell(last, "leaf_versions") is None:
         return []
     return [
         f"Leaves made {quantity(last['leaf_versions'], 'version')}, and the cloud {last['version']} of "
         f"what they sent by {run.config.get('asynchrony.cloud-rule')}; mean staleness there "
-        f"{_rounded(_known(last, 'cloud_staleness'))}."
+        f"{_rounded(_cell(last, 'cloud_staleness'))}."
     ]
 
 
 def _limits(run: RunData) -> list[str]:
     """Sentence on what limited the run's real time; empty if not recorded."""
-    found = run.manifest.get("limits")
-    if not found:
+    limits = run.manifest.get("limits")
+    if not limits:
         return []
     return [
-        f"Limited by {found['by']}: the loop waited {percent(found['waited'], 1)} of its real time for "
-        f"{quantity(found['workers'], 'worker')}."
+        f"Limited by {limits['by']}: the loop waited {percent(limits['waited'], 1)} of its real time for "
+        f"{quantity(limits['workers'], 'worker')}."
     ]
 
 
@@ -134,7 +140,10 @@ def score_panel(run: RunData) -> Panel:
         uplink_bytes="bytes up", downlink_bytes="bytes down", mean_staleness="mean staleness",
     )  # fmt: skip
     return Panel(
-        f"{_capital(run)} over virtual time", numbers, figure, "The model that the server has at that moment."
+        f"{_score_title(run)} over virtual time",
+        numbers,
+        figure,
+        "The model that the server has at that moment.",
     )
 
 
@@ -143,7 +152,7 @@ def _scores(run: RunData) -> dict[str, str]:
     return {f"seen_{run.score.name}": "seen users", f"unseen_{run.score.name}": "unseen users"}
 
 
-def _capital(run: RunData) -> str:
+def _score_title(run: RunData) -> str:
     """Name of the score with its first letter capitalised, for a title."""
     return run.score.said[:1].upper() + run.score.said[1:]
 
@@ -170,7 +179,7 @@ def bytes_panel(run: RunData) -> Panel:
     numbers = frame_table(
         rows.with_columns(megabytes.alias("megabytes")), megabytes="megabytes", **_scores(run)
     )  # fmt: skip
-    return Panel(f"{_capital(run)} over bytes", numbers, figure, "What comes sooner may cost more.")
+    return Panel(f"{_score_title(run)} over bytes", numbers, figure, "What comes sooner may cost more.")
 
 
 def versions_panel(run: RunData) -> Panel:
@@ -181,7 +190,7 @@ def versions_panel(run: RunData) -> Panel:
         rows["virtual_s"],
         rows["version"],
         color=colour(0),
-        marker=_dot(rows),
+        marker=_single_marker(rows),
         label="cloud" if _has_cloud(run) else "server",
     )
     headers = {"virtual_s": "virtual s", "version": "versions", "updates": "updates", "at_work": "at work"}
@@ -191,7 +200,7 @@ def versions_panel(run: RunData) -> Panel:
             rows["leaf_versions"],
             color=colour(1),
             linestyle="dashed",
-            marker=_dot(rows),
+            marker=_single_marker(rows),
             label="leaves, together",
         )
         headers["leaf_versions"] = "of leaves"
@@ -217,13 +226,13 @@ def stale_over_time_panel(run: RunData) -> Panel:
         lines.append(("cloud_staleness", "at the cloud"))
         headers["cloud_staleness"] = "at the cloud"
     for index, (column, label) in enumerate(lines):
-        known = rows.drop_nulls(column)
+        measured = rows.drop_nulls(column)
         axes.plot(
-            known["virtual_s"],
-            known[column],
+            measured["virtual_s"],
+            measured[column],
             color=colour(index),
             linestyle=("solid", "dashed")[index],
-            marker=_dot(known),
+            marker=_single_marker(measured),
             label=label,
         )
     axes.set_xlabel("virtual s")
@@ -234,7 +243,7 @@ def stale_over_time_panel(run: RunData) -> Panel:
     return Panel("Staleness over virtual time", frame_table(rows, **headers), figure, caption)
 
 
-def _dot(rows: pl.DataFrame) -> str | None:
+def _single_marker(rows: pl.DataFrame) -> str | None:
     """Marker for a single row, which a line would not show."""
     return "o" if len(rows) == 1 else None
 
@@ -248,7 +257,7 @@ def updates_panel(run: RunData) -> Panel:
     legend_below(figure, axes)
     numbers = frame_table(rows, updates="updates", jobs="jobs", **_scores(run))
     return Panel(
-        f"{_capital(run)} over updates",
+        f"{_score_title(run)} over updates",
         numbers,
         figure,
         "An update is a device's job that arrived and was used.",
@@ -260,9 +269,9 @@ def timeline_panel(run: RunData) -> Panel:
     devices = run.jobs["device"].unique(maintain_order=False).sort().to_list()[:_ROWS]
     figure, axes = new_figure(1.2 + 0.22 * len(devices))
     for index, outcome in enumerate(_OUTCOMES):
-        mine = run.jobs.filter((pl.col("outcome") == outcome) & pl.col("device").is_in(devices))
+        jobs = run.jobs.filter((pl.col("outcome") == outcome) & pl.col("device").is_in(devices))
         for row, device in enumerate(devices):
-            spans = mine.filter(pl.col("device") == device).select("began_s", "ended_s").rows()
+            spans = jobs.filter(pl.col("device") == device).select("began_s", "ended_s").rows()
             if spans:
                 label = outcome if outcome not in axes.get_legend_handles_labels()[1] else None
                 bars = [(began, ended - began) for began, ended in spans]

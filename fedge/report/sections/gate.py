@@ -26,7 +26,9 @@ def gate_section(run: RunData) -> PageSection:
     panels = [gain_panel(run, offers)]
     if len(deciders) <= _MANY_PANELS:
         last = run.rounds["global_round"][-1]
-        panels += [decider_panel(run, offers.filter(pl.col("decider") == who), last) for who in deciders]
+        panels += [
+            decider_panel(run, offers.filter(pl.col("decider") == decider), last) for decider in deciders
+        ]
     return PageSection("Gate", _sentences(run, offers), [*panels, *evidence_panels(run, offers), *tuned])
 
 
@@ -34,21 +36,23 @@ def _without_rows(run: RunData) -> str:
     """Sentence for a run in which no offer was compared next to the clients."""
     if not run.config.get("gate.enabled", True):
         return "The gate is off: every offer is taken."
-    taken, kept = decisions(run)
-    if not taken + kept:
+    accepted, rejected = decisions(run)
+    if not accepted + rejected:
         return "No leaf got an offer."
-    return f"{_taken(taken, kept)} They were to servers above others: metrics/servers.csv."
+    return f"{_taken_sentence(accepted, rejected)} They were to servers above others: metrics/servers.csv."
 
 
-def _taken(taken: int, kept: int) -> str:
+def _taken_sentence(accepted: int, rejected: int) -> str:
     """Sentence on the number of accepted offers."""
-    return f"{taken} of {quantity(taken + kept, 'offer')} {'was' if taken == 1 else 'were'} taken."
+    return (
+        f"{accepted} of {quantity(accepted + rejected, 'offer')} {'was' if accepted == 1 else 'were'} taken."
+    )
 
 
 def decisions(run: RunData) -> tuple[int, int]:
     """Numbers of accepted and of rejected offers, those of regions included."""
-    made = run.servers["gate"] if _is_deep(run) else run.leaves["gate"]
-    return int((made == "accepted").sum()), int((made == "rejected").sum())
+    outcomes = run.servers["gate"] if _is_deep(run) else run.leaves["gate"]
+    return int((outcomes == "accepted").sum()), int((outcomes == "rejected").sum())
 
 
 def _is_deep(run: RunData) -> bool:
@@ -60,25 +64,25 @@ def _offers(run: RunData) -> pl.DataFrame:
     """Rows of leaf_rounds.csv with both scores, one per `decider`, a leaf or region, numbered by `place`."""
     offers = run.leaves.drop_nulls(f"val_{run.score.name}_offered").sort("global_round", "leaf")
     deciders = _deciders(run.servers) if _is_deep(run) else {}
-    known = [deciders.get(leaf, (f"leaf {leaf}", leaf)) for leaf in offers["leaf"]]
+    places = [deciders.get(leaf, (f"leaf {leaf}", leaf)) for leaf in offers["leaf"]]
     offers = offers.with_columns(
-        pl.Series("decider", [who for who, _ in known], pl.String),
-        pl.Series("place", [place for _, place in known], pl.Int64),
+        pl.Series("decider", [name for name, _ in places], pl.String),
+        pl.Series("place", [place for _, place in places], pl.Int64),
     )
     return offers.unique(["global_round", "decider"], keep="first", maintain_order=True)
 
 
 def _deciders(servers: pl.DataFrame) -> dict[int, tuple[str, int]]:
     """Leaf → name and place of the lowest server with a choice, from the leaf upwards."""
-    own = servers.drop_nulls("gate").unique("path", maintain_order=True)
-    lowest = own.filter(pl.col("tier") == pl.col("tier").max()).select("path", "name").rows()
+    gated = servers.drop_nulls("gate").unique("path", maintain_order=True)
+    lowest = gated.filter(pl.col("tier") == pl.col("tier").max()).select("path", "name").rows()
     leaves = servers.filter(pl.col("tier") == servers["tier"].max())["path"].unique(maintain_order=True)
-    found = {}
+    deciders = {}
     for leaf, path in enumerate(leaves):
-        for place, (above, name) in enumerate(lowest):
-            if path == above or path.startswith(f"{above}/"):
-                found[leaf] = (f"leaf {leaf}" if path == above else f"{name} {above[1:]}", place)
-    return found
+        for place, (server, name) in enumerate(lowest):
+            if path == server or path.startswith(f"{server}/"):
+                deciders[leaf] = (f"leaf {leaf}" if path == server else f"{name} {server[1:]}", place)
+    return deciders
 
 
 def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
@@ -86,18 +90,21 @@ def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
     if _is_off(offers):
         compared = f"{quantity(len(offers), 'offer')} {'was' if len(offers) == 1 else 'were'} compared"
         return [
-            f"The gate is off: every offer is taken. {compared}. {_plural(run)} are of validation windows."
+            f"The gate is off: every offer is taken. {compared}. {_scores_noun(run)} are of validation "
+            "windows."
         ]
-    taken, kept = decisions(run)
-    who = _decider(offers)
-    said = (
-        f"{_taken(taken, kept)} {_rule(run, who)} "
-        f"{_plural(run)} are of the validation windows of the {who}'s own clients."
+    accepted, rejected = decisions(run)
+    noun = _decider_noun(offers)
+    summary = (
+        f"{_taken_sentence(accepted, rejected)} {_rule(run, noun)} "
+        f"{_scores_noun(run)} are of the validation windows of the {noun}'s own clients."
     )
-    return [said, *([] if taken + kept == len(offers) else [_OTHERS])]
+    return [summary, *([] if accepted + rejected == len(offers) else [_SCOPE_NOTE])]
 
 
-_OTHERS = "Figures and tables have the gates next to the clients; metrics/servers.csv has those above, too."
+_SCOPE_NOTE = (
+    "Figures and tables have the gates next to the clients; metrics/servers.csv has those above, too."
+)
 
 
 def _is_off(offers: pl.DataFrame) -> bool:
@@ -105,72 +112,75 @@ def _is_off(offers: pl.DataFrame) -> bool:
     return bool((offers["gate"] == "off").all())
 
 
-def _decider(offers: pl.DataFrame) -> str:
+def _decider_noun(offers: pl.DataFrame) -> str:
     """Word for a server with a choice."""
     return str(offers["decider"][0]).rpartition(" ")[0]
 
 
-def _is_counted(run: RunData) -> bool:
+def _has_accuracy(run: RunData) -> bool:
     """Whether windows are scored as right or wrong."""
     return run.has_classes
 
 
-def _plural(run: RunData) -> str:
-    return "Accuracies" if _is_counted(run) else f"Scores ({run.score.said})"
+def _scores_noun(run: RunData) -> str:
+    return "Accuracies" if _has_accuracy(run) else f"Scores ({run.score.said})"
 
 
-def _better(run: RunData) -> str:
-    return "more accurate" if _is_counted(run) else f"better in {run.score.said}"
+def _better_phrase(run: RunData) -> str:
+    return "more accurate" if _has_accuracy(run) else f"better in {run.score.said}"
 
 
-def _test(run: RunData) -> str:
-    return "McNemar's exact" if _is_counted(run) else "Student's paired"
+def _test_name(run: RunData) -> str:
+    return "McNemar's exact" if _has_accuracy(run) else "Student's paired"
 
 
 def _level(run: RunData) -> float:
     """Level of the test of the gate `paired`; its default if the recorded one is impossible."""
-    usual = GATES.arguments("paired", {})["level"]
+    default = GATES.arguments("paired", {})["level"]
     try:
-        given = arguments_of(run.config.get("gate.rule-args", ""), "gate.rule-args")
-        level = GATES.arguments("paired", given)["level"]
+        arguments = arguments_of(run.config.get("gate.rule-args", ""), "gate.rule-args")
+        level = GATES.arguments("paired", arguments)["level"]
     except ConfigError:
-        level = usual
-    return float(level) if isinstance(level, int | float) else float(usual)
+        level = default
+    return float(level) if isinstance(level, int | float) else float(default)
 
 
-def _rule(run: RunData, who: str) -> str:
+def _rule(run: RunData, noun: str) -> str:
     """Sentence on when an offer is accepted."""
     gain, level = run.config.get("gate.min-gain", 0.0), _level(run)
     rules = {
-        "after-round": f"An offer is trained for a global round beside the {who}'s own model, and taken if "
-        f"it is then {_better(run)} by {gain:g} or more; the row is of the round in which that is decided.",
-        "one-standard-error": f"A {who} takes an offer unless it misses a gain of {gain:g} by more than one "
+        "after-round": f"An offer is trained for a global round beside the {noun}'s own model, and taken if "
+        f"it is then {_better_phrase(run)} by {gain:g} or more; the row is of the round in which that is "
+        "decided.",
+        "one-standard-error": f"A {noun} takes an offer unless it misses a gain of {gain:g} by more than one "
         f"standard error of the paired difference.",
-        "paired": f"A {who} takes an offer unless {_test(run)} one-sided test says at level {level:g} that "
-        f"it is worse.",
+        "paired": f"A {noun} takes an offer unless {_test_name(run)} one-sided test says at level {level:g} "
+        f"that it is worse.",
     }
     rule = str(run.config.get("gate.rule"))
     if GATES.is_own(rule):
-        return f"A {who} takes an offer if the rule {rule} says so."
-    published = f"A {who} takes an offer if it is {_better(run)} by {gain:g} or more."
+        return f"A {noun} takes an offer if the rule {rule} says so."
+    published = f"A {noun} takes an offer if it is {_better_phrase(run)} by {gain:g} or more."
     return rules.get(rule, published)
 
 
 def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     """Validation gain of each offer, positive for a better model, and whether it was accepted."""
     figure, axes = new_figure()
-    few = int(offers["place"].max()) + 1 <= MANY_LEAVES  # type: ignore[arg-type]
+    has_few = int(offers["place"].max()) + 1 <= MANY_LEAVES  # type: ignore[arg-type]
     sign = 1 if run.score.higher_is_better else -1
-    for (who, place), own in offers.group_by("decider", "place", maintain_order=True):
-        gain = sign * (own[f"val_{run.score.name}_offered"] - own[f"val_{run.score.name}_own"]).to_numpy()
-        shade = colour(int(place)) if few else colour(0)
-        taken = (own["gate"] != "rejected").to_numpy()
-        rounds = own["global_round"].to_numpy()
-        axes.scatter(rounds[taken], gain[taken], s=18, color=shade)
-        axes.scatter(rounds[~taken], gain[~taken], s=18, facecolors="none", edgecolors=shade, linewidths=1)
-        if few:
-            axes.scatter([], [], s=18, color=shade, label=str(who))
-    height, label = _line(run, offers)
+    for (name, place), group in offers.group_by("decider", "place", maintain_order=True):
+        gain = sign * (group[f"val_{run.score.name}_offered"] - group[f"val_{run.score.name}_own"]).to_numpy()
+        shade = colour(int(place)) if has_few else colour(0)
+        accepted = (group["gate"] != "rejected").to_numpy()
+        rounds = group["global_round"].to_numpy()
+        axes.scatter(rounds[accepted], gain[accepted], s=18, color=shade)
+        axes.scatter(
+            rounds[~accepted], gain[~accepted], s=18, facecolors="none", edgecolors=shade, linewidths=1
+        )
+        if has_few:
+            axes.scatter([], [], s=18, color=shade, label=str(name))
+    height, label = _reference_line(run, offers)
     axes.axhline(height, color=INK, linewidth=1, linestyle="dashed", label=label)
     axes.set_xlim(0.5, run.rounds["global_round"][-1] + 0.5)
     axes.set_xlabel("global round")
@@ -178,19 +188,19 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     whole_ticks(axes)
     legend_below(figure, axes, columns=4)
     scores = (f"val_{run.score.name}_own", f"val_{run.score.name}_offered")
-    rows = offers.with_columns(who=_number(offers)).select("global_round", "who", *scores, "gate")
-    numbers = table(("round", _decider(offers), "own", "offered", "decision"), rows.iter_rows())
+    rows = offers.with_columns(who=_decider_number(offers)).select("global_round", "who", *scores, "gate")
+    numbers = table(("round", _decider_noun(offers), "own", "offered", "decision"), rows.iter_rows())
     lower = "" if sign > 0 else " A lower one is better: above 0 the offer is."
     caption = f"In validation {run.score.said}.{lower} Filled: taken; hollow: turned down."
     return Panel("Gain of every offer", numbers, figure, caption)
 
 
-def _number(offers: pl.DataFrame) -> pl.Expr:
+def _decider_number(offers: pl.DataFrame) -> pl.Expr:
     """Number, or path, of the server with a choice."""
-    return pl.col("decider").str.strip_prefix(f"{_decider(offers)} ")
+    return pl.col("decider").str.strip_prefix(f"{_decider_noun(offers)} ")
 
 
-def _line(run: RunData, offers: pl.DataFrame) -> tuple[float, str]:
+def _reference_line(run: RunData, offers: pl.DataFrame) -> tuple[float, str]:
     """Position and name of the line in the figure of gains: the gain needed, for rules of a gain alone."""
     if str(run.config.get("gate.rule", "published")) in _BY_GAIN and not _is_off(offers):
         return float(run.config.get("gate.min-gain", 0.0)), "needed"
@@ -201,17 +211,17 @@ def evidence_panels(run: RunData, offers: pl.DataFrame) -> list[Panel]:
     """Evidence for each decision, if recorded."""
     if "val_windows" not in offers.columns:
         return []
-    only = {"val_only_own": "only own right", "val_only_offered": "only offered right"}
+    exclusive = {"val_only_own": "only own right", "val_only_offered": "only offered right"}
     headers = {
-        "global_round": "round", "who": _decider(offers), "blend": "λ", "val_windows": "windows",
-        **(only if _is_counted(run) else {}),
+        "global_round": "round", "who": _decider_noun(offers), "blend": "λ", "val_windows": "windows",
+        **(exclusive if _has_accuracy(run) else {}),
         "val_standard_error": "standard error", "val_p_value": "p, offer is worse", "gate": "decision",
     }  # fmt: skip
-    counts = pl.col("val_windows", *only).cast(pl.Int64)
-    numbers = frame_table(offers.with_columns(counts, who=_number(offers)), **headers)
-    seen = "Windows that only one of the two models has right; the" if _is_counted(run) else "The"
+    counts = pl.col("val_windows", *exclusive).cast(pl.Int64)
+    numbers = frame_table(offers.with_columns(counts, who=_decider_number(offers)), **headers)
+    prefix = "Windows that only one of the two models has right; the" if _has_accuracy(run) else "The"
     caption = (
-        f"{seen} standard error is that of offered − own {run.score.said}; p is that of {_test(run)} "
+        f"{prefix} standard error is that of offered − own {run.score.said}; p is that of {_test_name(run)} "
         "one-sided test. Both treat windows as independent."
     )
     title = "How both models compare" if _is_off(offers) else "What each decision rests on"
@@ -230,24 +240,24 @@ def personal_panels(run: RunData) -> list[Panel]:
         f"val_{run.score.name}_personal": "personal", "serves": "served",
     }  # fmt: skip
     rounds = run.config.get("personal.leaf-rounds", "?")
-    said = f"Validation {run.score.said}"
-    caption = f"{said} before and after {quantity(rounds, 'leaf round')} for the clients that a leaf knows."
+    label = f"Validation {run.score.said}"
+    caption = f"{label} before and after {quantity(rounds, 'leaf round')} for the clients that a leaf knows."
     return [Panel("Personal models", frame_table(tuned, **headers), caption=caption)]
 
 
-def decider_panel(run: RunData, own: pl.DataFrame, last_round: int) -> Panel:
+def decider_panel(run: RunData, offers: pl.DataFrame, last_round: int) -> Panel:
     """Both validation scores of one leaf or region."""
-    who, shade = str(own["decider"][0]), colour(int(own["place"][0]))
+    name, shade = str(offers["decider"][0]), colour(int(offers["place"][0]))
     figure, axes = new_figure(2.4)
-    rounds = own["global_round"].to_numpy()
-    taken = (own["gate"] != "rejected").to_numpy()
-    offered = own[f"val_{run.score.name}_offered"].to_numpy()
-    axes.plot(rounds, own[f"val_{run.score.name}_own"], color=shade, marker=".", label="own")
+    rounds = offers["global_round"].to_numpy()
+    accepted = (offers["gate"] != "rejected").to_numpy()
+    offered = offers[f"val_{run.score.name}_offered"].to_numpy()
+    axes.plot(rounds, offers[f"val_{run.score.name}_own"], color=shade, marker=".", label="own")
     axes.plot(rounds, offered, color=INK, linewidth=0.9, linestyle="dotted", label="offered")
-    axes.scatter(rounds[taken], offered[taken], s=20, color=INK, label="taken", zorder=3)
+    axes.scatter(rounds[accepted], offered[accepted], s=20, color=INK, label="taken", zorder=3)
     axes.scatter(
-        rounds[~taken], offered[~taken], s=20, facecolors="none", edgecolors=INK, linewidths=0.9, zorder=3,
-        label="turned down",
+        rounds[~accepted], offered[~accepted], s=20, facecolors="none", edgecolors=INK, linewidths=0.9,
+        zorder=3, label="turned down",
     )  # fmt: skip
     axes.set_xlabel("global round")
     axes.set_ylabel(f"validation {run.score.said}")
@@ -256,8 +266,8 @@ def decider_panel(run: RunData, own: pl.DataFrame, last_round: int) -> Panel:
     legend_below(figure, axes, columns=4)
     numbers = table(
         ("round", "own", "offered", "decision"),
-        own.select(
+        offers.select(
             "global_round", f"val_{run.score.name}_own", f"val_{run.score.name}_offered", "gate"
         ).iter_rows(),
     )
-    return Panel(f"{who[:1].upper()}{who[1:]}: own and offered model", numbers, figure)
+    return Panel(f"{name[:1].upper()}{name[1:]}: own and offered model", numbers, figure)

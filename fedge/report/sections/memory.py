@@ -45,8 +45,8 @@ def memory_section(run: RunData) -> PageSection:
 
 def _measured_columns(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:
     """Columns of memory.csv among `columns` that have a number."""
-    there = run.memory.columns
-    return [column for column in columns if column in there and run.memory[column].count() > 0]
+    present = run.memory.columns
+    return [column for column in columns if column in present and run.memory[column].count() > 0]
 
 
 def peak_of(run: RunData, column: str, role: str | None = None) -> dict[str, object]:
@@ -60,14 +60,14 @@ def peak_of(run: RunData, column: str, role: str | None = None) -> dict[str, obj
 def peak_sentence(run: RunData, column: str) -> str:
     """Sentence on the process with the largest number in a column."""
     peak = peak_of(run, column)
-    who = _ROLES.get(str(peak["role"]), str(peak["role"]))
+    role = _ROLES.get(str(peak["role"]), str(peak["role"]))
     return (
-        f"Most {_MEASURES[column]} had {who} (process {_place(peak)}) in round {peak['global_round']}: "
-        f"{peak[column]:,.0f} MiB."
+        f"Most {_MEASURES[column]} had {role} (process {_process_name(peak)}) in round "
+        f"{peak['global_round']}: {peak[column]:,.0f} MiB."
     )
 
 
-def _place(peak: dict[str, object]) -> str:
+def _process_name(peak: dict[str, object]) -> str:
     """Process of a row of memory.csv, with its machine if not the server's."""
     machine = peak.get("machine")
     return f"{peak['pid']} on {machine}" if machine else str(peak["pid"])
@@ -83,10 +83,10 @@ def memory_panel(run: RunData, column: str, title: str) -> Panel:
     figure, axes = new_figure()
     roles = per_role["role"].unique(maintain_order=True).to_list()
     for index, role in enumerate(roles):
-        own = per_role.filter(pl.col("role") == role)
+        role_rows = per_role.filter(pl.col("role") == role)
         axes.plot(
-            own["global_round"], own["mib"], color=colour(index), linestyle=dashes(index), label=role,
-            marker="o" if len(own) == 1 else None,
+            role_rows["global_round"], role_rows["mib"], color=colour(index), linestyle=dashes(index),
+            label=role, marker="o" if len(role_rows) == 1 else None,
         )  # fmt: skip
     axes.set_xlabel("global round")
     axes.set_ylabel("MiB")
@@ -95,10 +95,17 @@ def memory_panel(run: RunData, column: str, title: str) -> Panel:
     legend_below(figure, axes)
     rows = []
     for role in roles:
-        own = per_role.filter(pl.col("role") == role)
-        top = own.sort("mib", descending=True).row(0, named=True)
+        role_rows = per_role.filter(pl.col("role") == role)
+        top = role_rows.sort("mib", descending=True).row(0, named=True)
         rows.append(
-            (role, top["processes"], top["mib"], top["global_round"], own["largest"].max(), own["mib"][-1])
+            (
+                role,
+                top["processes"],
+                top["mib"],
+                top["global_round"],
+                role_rows["largest"].max(),
+                role_rows["mib"][-1],
+            )
         )
     headers = ("role", "processes", "peak MiB, all", "in round", "peak MiB, one process", "at the end")
     return Panel(title, table(headers, rows), figure, "Summed over the role's processes.")
@@ -110,10 +117,10 @@ def peaks_panel(run: RunData) -> Panel:
     for column, name in (_MEASURES | _COUNTS).items():
         if column not in _measured_columns(run, (column,)):
             continue
-        with_any = run.memory.drop_nulls(column)["role"].unique(maintain_order=True).to_list()
-        for role in with_any:
+        roles = run.memory.drop_nulls(column)["role"].unique(maintain_order=True).to_list()
+        for role in roles:
             peak = peak_of(run, column, role)
-            rows.append((name, role, peak[column], peak["global_round"], _place(peak)))
+            rows.append((name, role, peak[column], peak["global_round"], _process_name(peak)))
     return Panel("Peaks of one process", table(("what", "role", "most", "in round", "process"), rows))
 
 

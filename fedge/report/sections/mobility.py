@@ -28,17 +28,17 @@ def mobility_sections(run: RunData) -> list[PageSection]:
 
 def _sentences(run: RunData, moves: pl.DataFrame) -> list[str]:
     """Number of moves, and scores of clients that have just moved beside those of others."""
-    of, known = f"test_{run.score.name}", run.known_clients
+    column, known = f"test_{run.score.name}", run.known_clients
     text = [
         f"{run.config['hierarchy.mobility']}: {quantity(len(moves), 'move')} of "
         f"{quantity(moves['client'].n_unique(), 'client')}, of {known['client'].n_unique()} that train, in "
         f"{quantity(moves['global_round'].n_unique(), 'global round')} of {len(run.rounds)}."
     ]
-    came, stayed = moves[of].mean(), known.filter(pl.col("came_from").is_null())[of].mean()
-    if came is not None and stayed is not None:
+    moved_mean, other_mean = moves[column].mean(), known.filter(pl.col("came_from").is_null())[column].mean()
+    if moved_mean is not None and other_mean is not None:
         text.append(
-            f"Mean test {run.score.said} in the round of a move {text_of(came)}, in all others "
-            f"{text_of(stayed)}."
+            f"Mean test {run.score.said} in the round of a move {text_of(moved_mean)}, in all others "
+            f"{text_of(other_mean)}."
         )
     return text
 
@@ -59,7 +59,9 @@ def _moves_panel(run: RunData, moves: pl.DataFrame) -> Panel:
     axes.set_xlabel("global round")
     axes.set_ylabel("clients that moved")
     whole_ticks(axes)
-    cells = ((r, n, " ".join(map(str, sorted(left or ())))) for r, n, left in rows.iter_rows())
+    cells = (
+        (r, n, " ".join(map(str, sorted(empty_leaves or ())))) for r, n, empty_leaves in rows.iter_rows()
+    )
     numbers = table(("round", "clients that moved", "leaves without clients"), cells)
     return Panel("Moves over rounds", numbers, figure, "Clients move before the round.")
 
@@ -67,10 +69,10 @@ def _moves_panel(run: RunData, moves: pl.DataFrame) -> Panel:
 def _clients_panel(moves: pl.DataFrame) -> Panel:
     """Leaves of every client that moved, in order."""
     rows = [
-        (client, len(own), f"{own['came_from'][0]}, " + ", ".join(
-            f"{leaf} from round {number}" for number, leaf in own.select("global_round", "leaf").iter_rows()
+        (client, len(trips), f"{trips['came_from'][0]}, " + ", ".join(
+            f"{leaf} from round {number}" for number, leaf in trips.select("global_round", "leaf").iter_rows()
         ))
-        for (client,), own in moves.group_by("client", maintain_order=True)
+        for (client,), trips in moves.group_by("client", maintain_order=True)
     ]  # fmt: skip
     caption = "Leaves in the order of visits. metrics/clients.csv has every client's leaf in every round."
     return Panel(

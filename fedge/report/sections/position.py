@@ -17,8 +17,8 @@ def position(run: RunData, rounds: pl.Series) -> pl.Series:
     """
     if run.versions.is_empty():
         return rounds
-    when = dict(run.versions.select("evaluation", "virtual_s").iter_rows())
-    return pl.Series([when.get(number) for number in rounds], dtype=pl.Float64)
+    times = dict(run.versions.select("evaluation", "virtual_s").iter_rows())
+    return pl.Series([times.get(number) for number in rounds], dtype=pl.Float64)
 
 
 def round_labels(run: RunData, rounds: pl.Series) -> list[str]:

@@ -12,14 +12,14 @@ def privacy_sections(run: RunData) -> list[PageSection]:
     kind = run.config.get("privacy.kind", "off")
     if kind == "off":
         return []
-    known = run.manifest.get("privacy", {})
-    promise = str(known.get("promise", "see docs/privacy.md"))
-    named = "" if promise.startswith(f"{kind}:") else f"{kind}: "
-    text = [f"{named}{promise}. Unit: a client with all its windows."]
+    facts = run.manifest.get("privacy", {})
+    promise = str(facts.get("promise", "see docs/privacy.md"))
+    prefix = "" if promise.startswith(f"{kind}:") else f"{kind}: "
+    text = [f"{prefix}{promise}. Unit: a client with all its windows."]
     if run.config.get("privacy.noise-multiplier") == 0 and kind != "local":
         text = ["Updates were clipped, but no noise was added: nothing is promised."]
-    if known.get("not_covered"):
-        text.append(f"Not covered: {'; '.join(known['not_covered'])}.")
+    if facts.get("not_covered"):
+        text.append(f"Not covered: {'; '.join(facts['not_covered'])}.")
     spent = run.rounds["epsilon_spent"].drop_nulls()
     if not len(spent):
         return [PageSection("Privacy", [*text, "The privacy spent was not accounted for."])]
@@ -38,5 +38,5 @@ def epsilon_panel(run: RunData) -> Panel:
     axes.set_ylim(bottom=0)
     whole_ticks(axes)
     numbers = frame_table(rows, global_round="round", epsilon_spent="ε spent")
-    by = run.manifest.get("privacy", {}).get("accountant")
-    return Panel("Privacy spent", numbers, figure, f"Added up by {by}." if by else "")
+    accountant = run.manifest.get("privacy", {}).get("accountant")
+    return Panel("Privacy spent", numbers, figure, f"Added up by {accountant}." if accountant else "")

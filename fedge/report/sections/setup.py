@@ -37,10 +37,10 @@ def changed_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def options_panel(config: Mapping[str, Any]) -> Panel:
     """All options with their meaning."""
-    known = options()
+    declared = options()
     rows = []
     for key, value in config.items():
-        default, rule = known.get(key, (None, {"doc": ""}))
+        default, rule = declared.get(key, (None, {"doc": ""}))
         rows.append((key, json.dumps(value), "" if value == default else json.dumps(default), rule["doc"]))
     return Panel("All options", table(("key", "value", "default, if other", "meaning"), rows))
 
@@ -75,9 +75,9 @@ def command(manifest: Mapping[str, Any]) -> str:
     words = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
     words += [] if "clients" in changed_options(config) else ["--clients", str(clients)]
     line = " ".join(words) + (f" -c {shlex.quote(overrides)}" if overrides else "")
-    own = ", ".join(sorted({part["name"] for part in manifest.get("parts", {}).values()}))
-    where = f", in the folder of {own}" if own else ""
-    comment = f"# with Fedge {manifest.get('versions', {}).get('fedge', '')}{where}"
+    part_names = ", ".join(sorted({part["name"] for part in manifest.get("parts", {}).values()}))
+    folder_note = f", in the folder of {part_names}" if part_names else ""
+    comment = f"# with Fedge {manifest.get('versions', {}).get('fedge', '')}{folder_note}"
     return f"{printable(comment)}\n{line}"  # a line break in a forged name would begin a command
 
 

@@ -23,20 +23,20 @@ def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | N
         unseen_clients: whether to use unseen clients in place of training ones.
     """
     clients = run.unseen_clients if unseen_clients else run.known_clients
-    return _spread_of(_last(run, clients)[column], _is_better_higher(run, column))
+    return _spread_of(_last_round(run, clients)[column], _is_better_higher(run, column))
 
 
 def leaf_spread(run: RunData, column: str) -> Spread | None:
     """Spread of a column of leaf_rounds.csv over leaves in the last round; None without any value."""
-    return _spread_of(_last(run, run.leaves)[column], _is_better_higher(run, column))
+    return _spread_of(_last_round(run, run.leaves)[column], _is_better_higher(run, column))
 
 
 def _is_better_higher(run: RunData, column: str) -> bool:
     """Direction of the score in a column."""
-    own = (
+    matching = (
         score for score in run.scores if column in (score.name, f"test_{score.name}", f"unseen_{score.name}")
     )
-    return next((score.higher_is_better for score in own), True)
+    return next((score.higher_is_better for score in matching), True)
 
 
 def spread_panel(run: RunData) -> Panel:
@@ -57,27 +57,27 @@ def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
     """Rows of the panel; empty if nothing was evaluated."""
     for number, score in enumerate(run.scores):
         seen, unseen = score.name if number else f"test_{score.name}", f"unseen_{score.name}"
-        for over, users, found in (
+        for over, users, spread in (
             ("clients", "seen", client_spread(run, seen, unseen_clients=False)),
             ("clients", "unseen", client_spread(run, seen, unseen_clients=True)),
             ("leaves", "seen", leaf_spread(run, seen)),
             ("leaves", "unseen", leaf_spread(run, unseen)),
         ):
-            if found:
+            if spread:
                 yield (
                     over,
                     users,
                     score.said,
-                    found.n,
-                    found.mean,
-                    found.std,
-                    found.worst,
-                    found.p10,
-                    found.jain,
+                    spread.n,
+                    spread.mean,
+                    spread.std,
+                    spread.worst,
+                    spread.p10,
+                    spread.jain,
                 )
 
 
-def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
+def _last_round(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of the run's last round."""
     return frame.filter(pl.col("global_round") == run.rounds["global_round"][-1])
 

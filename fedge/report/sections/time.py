@@ -83,9 +83,9 @@ def traffic_panel(run: RunData) -> Panel:
     """Bytes up and down per round, by tier."""
     rounds, tiers = run.rounds, _traffic(run)
     figure, axes = new_figure()
-    for index, (label, moved) in enumerate(tiers.items()):
+    for index, (label, num_bytes) in enumerate(tiers.items()):
         axes.plot(
-            rounds["global_round"], (moved.cum_sum() / 1e6).to_numpy(), color=colour(index),
+            rounds["global_round"], (num_bytes.cum_sum() / 1e6).to_numpy(), color=colour(index),
             label=label, linestyle="dashed" if index % 2 else "solid",
             marker="o" if len(rounds) == 1 else None,
         )  # fmt: skip
@@ -111,16 +111,16 @@ def _traffic(run: RunData) -> dict[str, pl.Series]:
     """Bytes of every round between two tiers, (N,), by name; in a deeper tree from its servers' rows."""
     rounds, servers = run.rounds, run.servers
     columns = list(_TRAFFIC)
-    found = {_TRAFFIC[column]: rounds[column] for column in columns[:2]}
+    series = {_TRAFFIC[column]: rounds[column] for column in columns[:2]}
     depth = max(servers["tier"].to_list(), default=0)
     if depth < _DEEPER:
-        return found | {_TRAFFIC[column]: rounds[column] for column in columns[2:]}
+        return series | {_TRAFFIC[column]: rounds[column] for column in columns[2:]}
     names = dict(servers.select("tier", "name").unique().iter_rows())
     for tier in range(depth, 0, -1):
         of_tier = servers.filter(pl.col("tier") == tier).group_by("global_round")
         sums = rounds.select("global_round").join(
             of_tier.agg(pl.col("uplink_bytes", "downlink_bytes").sum()), on="global_round", how="left"
         )
-        found[f"{names[tier]} to {names[tier - 1]}"] = sums["uplink_bytes"].fill_null(0)
-        found[f"{names[tier - 1]} to {names[tier]}"] = sums["downlink_bytes"].fill_null(0)
-    return found
+        series[f"{names[tier]} to {names[tier - 1]}"] = sums["uplink_bytes"].fill_null(0)
+        series[f"{names[tier - 1]} to {names[tier]}"] = sums["downlink_bytes"].fill_null(0)
+    return series

@@ -18,7 +18,7 @@ from fedge.timing.calls import PARTS
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS, cut_timelines
 from hhar.quantity import quantity
 
-_WORDS = {
+_LABELS = {
     "train": "training",
     "evaluate": "evaluating",
     "load": "loading",
@@ -26,7 +26,7 @@ _WORDS = {
     "serialise": "serialising",
     "idle": "idle or transport",
 }  # from bottom to top of a stack
-_COLOURS = {part: colour(6 if part == "idle" else index) for index, part in enumerate(_WORDS)}
+_COLOURS = {part: colour(6 if part == "idle" else index) for index, part in enumerate(_LABELS)}
 _MEANING = {
     "train": "SGD, SCAFFOLD's and privacy's arithmetic",
     "evaluate": "evaluate models",
@@ -45,8 +45,8 @@ _UNEVEN = 1.25  # multiple of an even share of work above which a client is larg
 _LANES_DRAWN = 24
 _HEIGHT = 0.8  # of a timeline, in rows
 _ONE_BY_ONE = 200  # number of messages up to which each is drawn
-_SEEN = 0.001  # share of the figure's width above which a bar is visible
-_WIDE = 0.035  # and above which a bar has room for a label
+_MIN_VISIBLE = 0.001  # share of the figure's width above which a bar is visible
+_MIN_LABELLED = 0.035  # and above which a bar has room for a label
 _BINS = 240  # for more messages
 _ROWS = 100  # messages in a table
 
@@ -77,7 +77,7 @@ def bound_sentence(run: RunData) -> str:
     seconds, wait = total(timing, "total"), total(timing, "wait")
     timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
     shares = {
-        _WORDS[timeline]: wait / seconds * timelines[timeline] / sum(timelines.values())
+        _LABELS[timeline]: wait / seconds * timelines[timeline] / sum(timelines.values())
         for timeline in TIMELINE_PARTS
     }
     shares["the server's own work"] = 1 - wait / seconds
@@ -137,12 +137,12 @@ def per_worker_of(run: RunData) -> pl.DataFrame:
 def timelines_panel(run: RunData) -> Panel:
     """Activity of all workers during the wait of every round, stacked."""
     timing = _timed(run)
-    seconds = {part: total(timing, f"timeline_{part}") for part in _WORDS}
-    shown = [(_WORDS[p], timing[f"timeline_{p}"].to_numpy(), _COLOURS[p]) for p in _WORDS if seconds[p]]
+    seconds = {part: total(timing, f"timeline_{part}") for part in _LABELS}
+    shown = [(_LABELS[p], timing[f"timeline_{p}"].to_numpy(), _COLOURS[p]) for p in _LABELS if seconds[p]]
     figure = stacked_over_rounds(timing["global_round"].to_list(), shown, "seconds, all workers")
     numbers = table(
         ("part", "what", "seconds", "share"),
-        ((_WORDS[p], _MEANING[p], seconds[p], percent(seconds[p], sum(seconds.values()))) for p in _WORDS),
+        ((_LABELS[p], _MEANING[p], seconds[p], percent(seconds[p], sum(seconds.values()))) for p in _LABELS),
     )
     return Panel(
         "Workers while the server waits", numbers, figure, "The parts of a round add up to workers × wait."
@@ -153,10 +153,10 @@ def workers_panel(run: RunData) -> Panel:
     """Table of each worker's activity."""
     rows = [
         (r["worker"], r["rounds"], r["messages"], r["wait"],
-         *(percent(r[part], r["wait"]) for part in _WORDS), percent(r["idle_at_end"], r["wait"]))
+         *(percent(r[part], r["wait"]) for part in _LABELS), percent(r["idle_at_end"], r["wait"]))
         for r in per_worker_of(run).iter_rows(named=True)
     ]  # fmt: skip
-    headers = ("worker", "rounds", "messages", "wait, s", *_WORDS.values(), "idle at the end")
+    headers = ("worker", "rounds", "messages", "wait, s", *_LABELS.values(), "idle at the end")
     return Panel(
         "What each worker did", table(headers, rows), is_open=len(rows) <= _LANES_DRAWN, is_wide=True,
         caption="Shares of the wait. Idle at the end: others were still at work on an exchange.",
@@ -185,8 +185,8 @@ def legs_panel(run: RunData) -> Panel:
 
 def gantt_panels(run: RunData) -> list[Panel]:
     """Workers' activity in the first, the slowest and the newest round whose messages were kept."""
-    kept = run.messages["global_round"].unique().sort().to_list()
-    if not kept:
+    rounds = run.messages["global_round"].unique().sort().to_list()
+    if not rounds:
         return []
     slowest = run.timing.sort("total", "global_round", descending=[True, False])["global_round"][0]
     special = {
@@ -195,18 +195,19 @@ def gantt_panels(run: RunData) -> list[Panel]:
         "last": run.timing["global_round"][-1],
     }
     return [
-        gantt_panel(run, number, [name for name, of in special.items() if of == number]) for number in kept
+        gantt_panel(run, number, [name for name, special_round in special.items() if special_round == number])
+        for number in rounds
     ]
 
 
 def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Panel:
     """Each worker's activity over time in one round; `special` gives the reasons for showing that round."""
     messages = run.messages.filter(pl.col("global_round") == global_round)
-    everyone = messages["worker"].unique().sort().to_list()
-    workers = everyone[:_LANES_DRAWN]
+    all_workers = messages["worker"].unique().sort().to_list()
+    workers = all_workers[:_LANES_DRAWN]
     messages = messages.filter(pl.col("worker").is_in(workers))
-    lasted = run.timing.filter(pl.col("global_round") == global_round)["total"].sum()
-    end = max(float(lasted), float(messages["received"].to_numpy().max()))
+    duration = run.timing.filter(pl.col("global_round") == global_round)["total"].sum()
+    end = max(float(duration), float(messages["received"].to_numpy().max()))
     figure, axes = new_figure(1.3 + 0.3 * max(len(workers), 2))
     for _, exchange in messages.group_by("exchange"):
         axes.axvspan(*_span(exchange), color=FAINT, alpha=0.5, linewidth=0)
@@ -224,11 +225,11 @@ def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Pane
     name = f", the {' and the '.join(special)}" if special else ""
     return Panel(
         f"Workers in round {global_round}{name}", _messages_table(messages), figure,
-        _how_to_read(len(messages), len(everyone)),
+        _gantt_caption(len(messages), len(all_workers)),
     )  # fmt: skip
 
 
-def _how_to_read(messages: int, workers: int) -> str:
+def _gantt_caption(messages: int, workers: int) -> str:
     """Caption of a round's figure."""
     text = "Grey: messages are under way; white: the server is at work."
     if messages <= _ONE_BY_ONE:
@@ -253,19 +254,19 @@ def _edges(messages: pl.DataFrame) -> np.ndarray:
 def _draw_calls(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float) -> None:
     """Draw every call as a bar of its parts, labelled with its client if there is room."""
     edges = _edges(messages)
-    for part in _WORDS:
+    for part in _LABELS:
         if part == "idle":
             continue
-        place = PARTS.index(part)
-        lasted = edges[:, place + 1] - edges[:, place]
-        seen = lasted >= _SEEN * end
-        if seen.any():
+        index = PARTS.index(part)
+        durations = edges[:, index + 1] - edges[:, index]
+        visible = durations >= _MIN_VISIBLE * end
+        if visible.any():
             axes.barh(
-                rows[seen], lasted[seen], left=edges[seen, place], height=_HEIGHT, color=_COLOURS[part],
-                label=_WORDS[part],
+                rows[visible], durations[visible], left=edges[visible, index], height=_HEIGHT,
+                color=_COLOURS[part], label=_LABELS[part],
             )  # fmt: skip
     for client, row, began, ended in zip(messages["client"], rows, edges[:, 0], edges[:, -1], strict=True):
-        if ended - began >= _WIDE * end:
+        if ended - began >= _MIN_LABELLED * end:
             middle = (began + ended) / 2
             axes.text(middle, row, str(client), color=PAPER, ha="center", va="center", fontsize=9)
 
@@ -279,14 +280,14 @@ def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: floa
     seconds = np.stack([cut_timelines(edges, rows, count, [window]) for window in windows])
     heights = _HEIGHT * seconds / (end / _BINS)
     bottom = np.broadcast_to(np.arange(count) + _HEIGHT / 2, (_BINS, count))
-    for part in _WORDS:
+    for part in _LABELS:
         height = heights[:, :, TIMELINE_PARTS.index(part)]
         if part == "idle" or not height.any():
             continue
         for row in range(count):
             axes.stairs(
                 (bottom - height)[:, row], ticks, baseline=bottom[:, row], fill=True, color=_COLOURS[part],
-                label=None if row else _WORDS[part],
+                label=None if row else _LABELS[part],
             )  # fmt: skip
         bottom = bottom - height
 

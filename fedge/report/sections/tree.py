@@ -41,18 +41,19 @@ def _group_panels(run: RunData) -> list[Panel]:
         return []
     names = dict(run.servers.select("path", "name").unique().iter_rows())
     rows = []
-    before: dict[str, list[int]] = {}
+    previous: dict[str, list[int]] = {}
     for step in steps.iter_rows(named=True):
         path, labels = step["server"], step["labels"]
-        if labels != before.get(path):
+        if labels != previous.get(path):
             changes = "; ".join(step["changes"] or ()) or NOTHING
-            where = f"{names.get(path, '')} {path[1:]}".strip()
-            rows.append((where, step["global_round"], step["server_round"], groups_text(labels), changes))
-        before[path] = labels
+            server = f"{names.get(path, '')} {path[1:]}".strip()
+            rows.append((server, step["global_round"], step["server_round"], groups_text(labels), changes))
+        previous[path] = labels
     numbers = table(("server", "global round", "its round", "groups of its children", "changes"), rows)
     caption = (
-        f"{quantity(len(steps), 'step')} of {quantity(len(before), 'server')}; a row for each new grouping. "
-        "Children are numbered from 0 below each server. clusters.jsonl has all steps, with similarities."
+        f"{quantity(len(steps), 'step')} of {quantity(len(previous), 'server')}; a row for each new "
+        "grouping. Children are numbered from 0 below each server. clusters.jsonl has all steps, with "
+        "similarities."
     )
     return [Panel("Groups below the cloud", numbers, caption=caption, is_open=True, is_wide=True)]
 
@@ -80,11 +81,11 @@ class _Drawing:
         drawn, left_out = below, ""
         if len(below) > MOST_BELOW:
             worst = sorted(below, key=self._merit)[:MOST_BELOW]
-            drawn = [each for each in below if each in worst]
-            others = [each["test_score"] for each in below if each not in worst]
-            known = [score for score in others if score is not None]
-            ends = f", {text_of(min(known))} to {text_of(max(known))}" if known else ""
-            left_out = f"and {len(others)} others, which are no worse{ends}"
+            drawn = [child for child in below if child in worst]
+            other_scores = [child["test_score"] for child in below if child not in worst]
+            scores = [score for score in other_scores if score is not None]
+            range_text = f", {text_of(min(scores))} to {text_of(max(scores))}" if scores else ""
+            left_out = f"and {len(other_scores)} others, which are no worse{range_text}"
         score = row["test_score"]
         return Branch(
             row["name"] if row["path"] == "/" else f"{row['name']} {row['path'][1:]}",
@@ -92,7 +93,7 @@ class _Drawing:
             score if self._is_share else None,
             self._marks(row),
             row["cluster"] if self._is_grouped(row) else None,
-            [self.branch(each) for each in drawn],
+            [self.branch(child) for child in drawn],
             left_out,
         )
 
@@ -103,7 +104,7 @@ class _Drawing:
     def _is_grouped(self, row: Row) -> bool:
         """Whether any sibling is in another cluster."""
         siblings = self._below.get(row["path"].rpartition("/")[0] or "/", []) if row["path"] != "/" else []
-        return len({each["cluster"] for each in siblings}) > 1
+        return len({sibling["cluster"] for sibling in siblings}) > 1
 
     def _marks(self, row: Row) -> list[str]:
         """Short words on a server."""
