@@ -76,15 +76,15 @@ class Client:
         self.received = read_only(self.received)
         if self.correction is not None:
             self.correction = read_only(self.correction)
-        self._given = {"x": self.x, "y": self.y}
+        self._original_windows = {"x": self.x, "y": self.y}
         self._streams: dict[str, torch.Generator] = {}
-        self._fitted = 0
+        self._fitted_steps = 0
         self._trainers: list[Trainer] = []
 
     @property
     def steps(self) -> int:
         """Optimiser steps taken in this leaf round, over all models."""
-        return self._fitted + sum(trainer.steps for trainer in self._trainers)
+        return self._fitted_steps + sum(trainer.steps for trainer in self._trainers)
 
     @property
     def windows(self) -> int:
@@ -109,13 +109,13 @@ class Client:
             ConfigError: the model has no other entries.
         """
         head = set(self.head)
-        found = [name for name in self.received if name not in head]
-        if not found:
+        names = [name for name in self.received if name not in head]
+        if not names:
             raise ConfigError(
                 f"train.model must have layers below its last one, because train.algorithm shares them, but "
                 f"has {' and '.join(sorted(head))} only; use another of the two"
             )
-        return found
+        return names
 
     @property
     def parameters(self) -> list[str]:
@@ -130,19 +130,19 @@ class Client:
         """
         if name not in self._streams:
             place = self.place
-            purpose, where = (
+            purpose, coordinates = (
                 Purpose.ALGORITHM,
                 (*place.where, zlib.crc32(name.encode()), int(place.evaluates)),
             )
             if not name and not place.evaluates:
-                purpose, where = Purpose.BATCHES, place.where
-            self._streams[name] = torch_stream(place.seed, purpose, *where)
+                purpose, coordinates = Purpose.BATCHES, place.where
+            self._streams[name] = torch_stream(place.seed, purpose, *coordinates)
         return self._streams[name]
 
     def rng(self, name: str) -> np.random.Generator:
         """A NumPy random stream of this client in this leaf round, from the beginning at every call."""
-        where = (*self.place.where, zlib.crc32(name.encode()), 2 + int(self.place.evaluates))
-        return numpy_stream(self.place.seed, Purpose.ALGORITHM, *where)
+        coordinates = (*self.place.where, zlib.crc32(name.encode()), 2 + int(self.place.evaluates))
+        return numpy_stream(self.place.seed, Purpose.ALGORITHM, *coordinates)
 
     def fit(
         self,
@@ -179,45 +179,45 @@ class Client:
         start = self.received if start is None else start
         if not isinstance(start, Mapping):
             raise TypeError(f"start must be a model's entries, name → array, but is {shown(start)}")
-        settings, only = self._changed(steps, changed), _names(only)
-        pulls = self._pulls(pull)
+        settings, only = self._changed_settings(steps, changed), _entry_names(only)
+        pulls = self._normalize_pulls(pull)
         if len(pulls) == 1 and pulls[0][1] is start and not settings.prox_mu:  # FedProx, by the option
             settings, pulls = replace(settings, prox_mu=pulls[0][0]), []
         changes = Changes(pulls, correction, only, loss, penalty, after)
         if steps is None and not changes.needs_torch:
-            made = self.plain(start, settings, self.stream(stream), correction)
-            self._fitted += made.steps
-            return Fit(made.state, made.loss, made.steps)
+            plain_result = self.plain(start, settings, self.stream(stream), correction)
+            self._fitted_steps += plain_result.steps
+            return Fit(plain_result.state, plain_result.loss, plain_result.steps)
         load_state(self.network, start)
         draws = None if self.draws is None else OwnDraws(self.draws)
-        found = descend(self.network, self.x, self.y, settings, self.stream(stream), changes, draws)
-        self._fitted += found.steps
-        return found
+        result = descend(self.network, self.x, self.y, settings, self.stream(stream), changes, draws)
+        self._fitted_steps += result.steps
+        return result
 
-    def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
+    def _changed_settings(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
         """Settings with the method's changes; epochs set by the method override `train.local-steps`."""
         if steps is None and "epochs" not in changed:
             return with_changed(self.settings, changed) if changed else self.settings
-        found = with_changed(self.settings, {"steps": 0 if steps is None else steps, **changed})
-        if steps is not None and not found.steps:
+        settings = with_changed(self.settings, {"steps": 0 if steps is None else steps, **changed})
+        if steps is not None and not settings.steps:
             raise ValueError(f"steps must be at least 1, got {steps}; None for epochs")
-        return found
+        return settings
 
-    def _pulls(self, pull: Any) -> list[Any]:
+    def _normalize_pulls(self, pull: Any) -> list[Any]:
         """Pulls as pairs, from one or several.
 
         Raises:
             TypeError: it is neither.
             ValueError: weights have a name that the model lacks.
         """
-        given = list(pull) if isinstance(pull, Iterable) and not isinstance(pull, Mapping) else [pull]
-        pulls = [tuple(given)] if given and not isinstance(given[0], (tuple, list)) else given
-        for each in pulls:
-            if len(each) != 2 or np.ndim(each[0]) or not isinstance(each[1], Mapping):
+        values = list(pull) if isinstance(pull, Iterable) and not isinstance(pull, Mapping) else [pull]
+        pulls = [tuple(values)] if values and not isinstance(values[0], (tuple, list)) else values
+        for pair in pulls:
+            if len(pair) != 2 or np.ndim(pair[0]) or not isinstance(pair[1], Mapping):
                 raise TypeError(
-                    f"pull must be (strength, weights), or several of them, but is or has {shown(each)}"
+                    f"pull must be (strength, weights), or several of them, but is or has {shown(pair)}"
                 )
-            unknown = [name for name in each[1] if name not in self.received]
+            unknown = [name for name in pair[1] if name not in self.received]
             if unknown:
                 raise ValueError(
                     f"pull must name entries of the model, but has {shown(unknown[0])}"
@@ -235,15 +235,15 @@ class Client:
         """
         network = self.network_with(start).train()
         draws = None if self.draws is None else OwnDraws(self.draws)
-        with frozen_but(network, _names(only)):
-            made = Trainer(network, with_changed(self.settings, changed), Changes(), draws)
-        self._trainers.append(made)
-        return made
+        with frozen_but(network, _entry_names(only)):
+            trainer = Trainer(network, with_changed(self.settings, changed), Changes(), draws)
+        self._trainers.append(trainer)
+        return trainer
 
     def refuse_changed_windows(self) -> None:
         """Raise ValueError if windows or labels were modified: `fit` would mix old and new values."""
-        for name, given in self._given.items():
-            if getattr(self, name) is not given or given._version:
+        for name, original in self._original_windows.items():
+            if getattr(self, name) is not original or original._version:
                 raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
     def batches(self, epochs: int | None = None, stream: str = "") -> Iterator[tuple[Tensor, Tensor]]:
@@ -253,7 +253,7 @@ class Client:
             epochs: passes over the windows; by default those of the configuration.
             stream: name of the random stream that orders the windows.
         """
-        settings = self._changed(None, {} if epochs is None else {"epochs": epochs})
+        settings = self._changed_settings(None, {} if epochs is None else {"epochs": epochs})
         for steps in settings.passes(self.windows):
             batches = one_pass(self.windows, settings, steps, self.stream(stream))
             device = next(self.network.parameters()).device
@@ -276,7 +276,7 @@ class Client:
         return Features(network)
 
 
-def _names(only: Any) -> list[str] | None:
+def _entry_names(only: Any) -> list[str] | None:
     """Names of entries, from any iterable of them; None for all.
 
     Raises:
@@ -301,9 +301,9 @@ class Features:
         layer = head_names(network)[0].rpartition(".")[0]
         self._network = network
         self.last: Tensor | None = None
-        self._hook = network.get_submodule(layer).register_forward_pre_hook(self._note)
+        self._hook = network.get_submodule(layer).register_forward_pre_hook(self._record)
 
-    def _note(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def _record(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.last = inputs[0]
 
     def of(self, x: Tensor) -> Tensor:

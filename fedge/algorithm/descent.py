@@ -84,7 +84,7 @@ class Trainer(Sgd):
         self, network: nn.Module, settings: LocalTraining, changes: Changes, draws: OwnDraws | None = None
     ) -> None:
         """Train the parameters of `network` that are not frozen, from their current weights."""
-        super().__init__(network, settings, _restricted(network, changes.correction), draws)
+        super().__init__(network, settings, _trainable_part(network, changes.correction), draws)
         self._changes = changes
         self.pull_to(*changes.pulls)
 
@@ -94,9 +94,9 @@ class Trainer(Sgd):
         for strength, state in pulls:
             if not 0 <= strength < float("inf"):
                 raise ValueError(f"a pull must be at least 0 and finite, but is {strength}")
-            here = [i for i, name in enumerate(self.names) if name in state]
-            targets = [_copied(state[self.names[i]], self.weights[i]) for i in here]
-            self._pulls.append((strength, here, targets))
+            indices = [i for i, name in enumerate(self.names) if name in state]
+            targets = [_copy_like(state[self.names[i]], self.weights[i]) for i in indices]
+            self._pulls.append((strength, indices, targets))
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """Update the weights from a batch x (B, …), y (B, …); returns the scalar loss before the update."""
@@ -142,34 +142,36 @@ class Trainer(Sgd):
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Gradients corrected as in `Sgd`, then with the pulls added."""
-        found = list(super()._corrected(gradients))
-        for strength, here, targets in self._pulls:
-            for i, target in zip(here, targets, strict=True):
-                found[i] = found[i] + strength * (self.weights[i] - target)
-        return tuple(found)
+        corrected = list(super()._corrected(gradients))
+        for strength, indices, targets in self._pulls:
+            for i, target in zip(indices, targets, strict=True):
+                corrected[i] = corrected[i] + strength * (self.weights[i] - target)
+        return tuple(corrected)
 
 
-def _scalar(what: str, found: object) -> Tensor:
+def _scalar(name: str, value: object) -> Tensor:
     """Value of a method's own loss or penalty on a batch; a plain number is a constant.
 
     Raises:
         TypeError: it is no single number.
     """
-    if isinstance(found, (int, float, np.generic)):
-        found = torch.tensor(float(found))
-    if not isinstance(found, Tensor) or found.numel() != 1:
-        has = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else shown(found)
-        raise TypeError(f"{what} must answer one number for a batch, as a mean does, but answers {has}")
-    return found.reshape(()) if found.ndim else found
+    if isinstance(value, (int, float, np.generic)):
+        value = torch.tensor(float(value))
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        description = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else shown(value)
+        raise TypeError(
+            f"{name} must answer one number for a batch, as a mean does, but answers {description}"
+        )
+    return value.reshape(()) if value.ndim else value
 
 
-def _copied(value: np.ndarray | Tensor, like: Tensor) -> Tensor:
+def _copy_like(value: np.ndarray | Tensor, like: Tensor) -> Tensor:
     """Copy of an array or tensor with the device and dtype of another tensor."""
-    given = value.detach() if isinstance(value, Tensor) else tensor_of(np.array(value))
-    return given.to(like.device, like.dtype, copy=True)
+    tensor = value.detach() if isinstance(value, Tensor) else tensor_of(np.array(value))
+    return tensor.to(like.device, like.dtype, copy=True)
 
 
-def _restricted(network: nn.Module, correction: State | None) -> State | None:
+def _trainable_part(network: nn.Module, correction: State | None) -> State | None:
     """Part of a correction for the trainable parameters."""
     return None if correction is None else {name: correction[name] for name in trained(network)}
 
@@ -207,11 +209,11 @@ def descend(
         trainer = Trainer(network, settings, changes, draws)
         losses, passes = [], settings.passes(len(y))
         for count in passes:
-            taken, batches = trainer.steps, one_pass(len(y), settings, count, generator)
+            steps_before, batches = trainer.steps, one_pass(len(y), settings, count, generator)
             rows = batches.rows(device)
-            found = [trainer.step(batches.inputs(x, at), y.index_select(0, at)) for at in rows]
-            per_step = torch.stack(found).double().cpu().numpy()
-            losses.append(pass_loss(per_step, len(batches.order), settings.batch_size, taken))
+            step_losses = [trainer.step(batches.inputs(x, batch), y.index_select(0, batch)) for batch in rows]
+            per_step = torch.stack(step_losses).double().cpu().numpy()
+            losses.append(pass_loss(per_step, len(batches.order), settings.batch_size, steps_before))
         return Fit(
             trainer.state(), mean_of_passes(losses, passes, len(y), settings.batch_size), trainer.steps
         )
@@ -224,20 +226,20 @@ def frozen_but(network: nn.Module, only: Sequence[str] | None) -> Iterator[None]
     Raises:
         ValueError: a name is not a trainable parameter, or no name is given.
     """
-    named = trained(network)
+    trainable = trained(network)
     if only is None:
         yield
         return
-    unknown = sorted(set(only) - set(named))
+    unknown = sorted(set(only) - set(trainable))
     if unknown or not only:
         raise ValueError(
             f"only must name parameters that train, but has {repr(unknown[0]) if unknown else 'none'}"
         )
-    others = [p for name, p in named.items() if name not in set(only)]
-    for parameter in others:
+    frozen = [p for name, p in trainable.items() if name not in set(only)]
+    for parameter in frozen:
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in others:
+        for parameter in frozen:
             parameter.requires_grad_(True)

@@ -80,8 +80,8 @@ class LeafContributions:
 
     def rng(self, name: str = "") -> np.random.Generator:
         """A NumPy random stream of this leaf, round and name; every call starts it from the beginning."""
-        where = (*self.turn.where, zlib.crc32(name.encode()))
-        return numpy_stream(self.turn.seed, Purpose.LEAF_PART, *where)
+        coordinates = (*self.turn.where, zlib.crc32(name.encode()))
+        return numpy_stream(self.turn.seed, Purpose.LEAF_PART, *coordinates)
 
 
 class LeafPart:

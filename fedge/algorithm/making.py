@@ -23,35 +23,37 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
     Raises:
         ConfigError: the class cannot be imported or constructed, or is no algorithm.
     """
-    return _made(config.algorithm, config.algorithm_args, ALGORITHMS.load(config.algorithm))
+    return _build_algorithm(config.algorithm, config.algorithm_args, ALGORITHMS.load(config.algorithm))
 
 
 @lru_cache(maxsize=4)
-def _made(name: str, arguments: str, code: Any) -> Algorithm:
+def _build_algorithm(name: str, arguments: str, code: Any) -> Algorithm:
     """The algorithm; `code` is part of the cache key, so that a notebook can redefine the class."""
-    what = f"train.algorithm {name}"
+    description = f"train.algorithm {name}"
     if not (inspect.isclass(code) and issubclass(code, Algorithm)):
         raise ConfigError(
-            f"{what} must be a class derived from fedge.algorithm.Algorithm, but is {shown(code)}; see "
-            f"docs/own-method.md"
+            f"{description} must be a class derived from fedge.algorithm.Algorithm, but is {shown(code)}; "
+            f"see docs/own-method.md"
         )
     if code.train is Algorithm.train:
-        raise ConfigError(f"{what} must have a method train(client), but has none; see docs/own-method.md")
+        raise ConfigError(
+            f"{description} must have a method train(client), but has none; see docs/own-method.md"
+        )
     part = code.leaf
     if part is not None and not (inspect.isclass(part) and issubclass(part, LeafPart)):
         raise ConfigError(
-            f"leaf of {what} must be a class derived from fedge.algorithm.LeafPart, but is {shown(part)}; "
-            f"see docs/own-method.md"
+            f"leaf of {description} must be a class derived from fedge.algorithm.LeafPart, but is "
+            f"{shown(part)}; see docs/own-method.md"
         )
-    refuse_misspelt(code, Algorithm, what)
+    refuse_misspelt(code, Algorithm, description)
     if part is not None:
-        refuse_misspelt(part, LeafPart, f"leaf of {what}")
-    given = _keywords(arguments)
-    of_leaf = {key for key in given if part is not None and _takes(part, key)}
-    for_client = {key: value for key, value in given.items() if _takes(code, key) or key not in of_leaf}
-    others = () if part is None else tuple(inspect.signature(part).parameters)
-    refuse_misfit(code, what, "train.algorithm-args", for_client, (), others)
-    return _called(code, what, for_client)
+        refuse_misspelt(part, LeafPart, f"leaf of {description}")
+    keywords = _keywords(arguments)
+    of_leaf = {key for key in keywords if part is not None and _takes(part, key)}
+    for_client = {key: value for key, value in keywords.items() if _takes(code, key) or key not in of_leaf}
+    leaf_parameters = () if part is None else tuple(inspect.signature(part).parameters)
+    refuse_misfit(code, description, "train.algorithm-args", for_client, (), leaf_parameters)
+    return _instantiate(code, description, for_client)
 
 
 def leaf_part_of(config: TrainConfig) -> LeafPart:
@@ -61,8 +63,8 @@ def leaf_part_of(config: TrainConfig) -> LeafPart:
         ConfigError: construction fails.
     """
     part = type(algorithm_of(config)).leaf or LeafPart
-    given = {k: v for k, v in _keywords(config.algorithm_args).items() if _takes(part, k)}
-    return _called(part, f"leaf of train.algorithm {config.algorithm}", given)
+    keywords = {k: v for k, v in _keywords(config.algorithm_args).items() if _takes(part, k)}
+    return _instantiate(part, f"leaf of train.algorithm {config.algorithm}", keywords)
 
 
 def _keywords(arguments: str) -> Mapping[str, Any]:
@@ -76,10 +78,10 @@ def _takes(code: Any, key: str) -> bool:
     return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _called(code: Any, what: str, arguments: Mapping[str, Any]) -> Any:
+def _instantiate(code: Any, description: str, arguments: Mapping[str, Any]) -> Any:
     try:
         return code(**arguments)
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{what} cannot be made: {own_error(error)}; fix it, or change train.algorithm-args"
+            f"{description} cannot be made: {own_error(error)}; fix it, or change train.algorithm-args"
         ) from error

@@ -70,35 +70,37 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
     """
     with torch_threads(client.settings.threads):
         before = begin_memory(algorithm, client, kept)
-        made = algorithm.train(client)
+        result = algorithm.train(client)
     client.refuse_changed_windows()
-    sent = Sent(made) if isinstance(made, Fit) else made
+    sent = Sent(result) if isinstance(result, Fit) else result
     if not isinstance(sent, Sent) or not isinstance(sent.fit, Fit):
         raise TypeError(
-            f"train must return what client.fit returns, or Sent of that, but returned {shown(made)}"
+            f"train must return what client.fit returns, or Sent of that, but returned {shown(result)}"
         )
     memory = packed(client.memory, "memory")
-    changed = other_form(before, memory)
-    if changed:
-        raise ValueError(f"memory must keep its names, shapes and dtypes, but {changed}")
+    difference = other_form(before, memory)
+    if difference:
+        raise ValueError(f"memory must keep its names, shapes and dtypes, but {difference}")
     if sent.weight is not None and not 0 < sent.weight <= client.windows:
         raise ValueError(
             f"weight must be above 0 and at most the client's {client.windows} windows, but is "
             f"{shown(sent.weight)}"
         )
-    arrays = {name: _floating(name, a) for name, a in packed(sent.arrays, "arrays").items()}
+    arrays = {name: _as_float(name, a) for name, a in packed(sent.arrays, "arrays").items()}
     weight = None if sent.weight is None else float(sent.weight)
-    travelling = _travelling(sent, client.received)
-    unsent = [name for name in client.received if name not in travelling]
-    own = [n for n in unsent if not np.array_equal(sent.fit.state[n], client.received[n], equal_nan=True)]
+    entries = _sent_entries(sent, client.received)
+    unsent = [name for name in client.received if name not in entries]
+    kept_entries = [
+        n for n in unsent if not np.array_equal(sent.fit.state[n], client.received[n], equal_nan=True)
+    ]
     return TakenPart(
-        travelling,
-        _number(sent.fit.loss),
+        entries,
+        _as_number(sent.fit.loss),
         max(client.steps, 1),
         weight,
         arrays,
         memory,
-        tuple(own),
+        tuple(kept_entries),
     )
 
 
@@ -118,17 +120,17 @@ def further_models(
     """
     with torch_threads(client.settings.threads):
         begin_memory(algorithm, client, kept)
-        made = algorithm.unseen(client) if unseen else algorithm.models(client)
+        models = algorithm.unseen(client) if unseen else algorithm.models(client)
     client.refuse_changed_windows()
-    if not isinstance(made, Mapping):
-        raise TypeError(f"models must return models by name, but returned {shown(made)}")
-    for name, state in made.items():
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models must return models by name, but returned {shown(models)}")
+    for name, state in models.items():
         if type(name) is not str or not name or "/" in name:
             raise ValueError(f"models must have names without '/', but has {shown(name)}")
-        differs = other_form(client.received, packed({name: state}, "models"), name)
-        if differs:
-            raise ValueError(f"model {name!r} must be one of the run's, but entry {differs}")
-    return dict(sorted(made.items()))
+        difference = other_form(client.received, packed({name: state}, "models"), name)
+        if difference:
+            raise ValueError(f"model {name!r} must be one of the run's, but entry {difference}")
+    return dict(sorted(models.items()))
 
 
 def begin_memory(algorithm: Algorithm, client: Client, kept: Memory | None) -> State:
@@ -138,12 +140,12 @@ def begin_memory(algorithm: Algorithm, client: Client, kept: Memory | None) -> S
     return before
 
 
-def _floating(name: str, array: np.ndarray) -> np.ndarray:
+def _as_float(name: str, array: np.ndarray) -> np.ndarray:
     """An array to send beside the model: float32 unchanged, all others as float64."""
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
-def _number(loss: object) -> float:
+def _as_number(loss: object) -> float:
     """The loss of a fit as a Python number; a user's `Fit` may hold a NumPy number or a tensor.
 
     Raises:
@@ -156,7 +158,7 @@ def _number(loss: object) -> float:
         raise TypeError(f"the loss of what train returns must be a number, but is {shown(loss)}") from None
 
 
-def _travelling(sent: Sent, received: State) -> State:
+def _sent_entries(sent: Sent, received: State) -> State:
     """Model entries that a client sends, in the model's order."""
     state = arrays_by_name(sent.fit.state, "the model that train returns")
     differing = sorted(set(state) ^ set(received))
@@ -167,8 +169,8 @@ def _travelling(sent: Sent, received: State) -> State:
     only = set(received) if sent.only is None else set(sent.only)
     unknown = sorted(only - set(received))
     if unknown or not only:
-        what = repr(unknown[0]) if unknown else "none"
-        raise ValueError(f"only must name entries of the model, but has {what}")
+        wrong = repr(unknown[0]) if unknown else "none"
+        raise ValueError(f"only must name entries of the model, but has {wrong}")
     for name in only:
         if state[name].shape != received[name].shape or state[name].dtype != received[name].dtype:
             raise ValueError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedge.records.reading.reader import RunData
 
 CONFIG = "fedge:demo"
-_PLANTED = """\
+_INTRODUCTION = """\
 Thirty-six people wear a phone. Six leaf servers know six of them each, and train on four.
 In half of the leaves, drawn by the seed, every sensor is turned round; the cloud is not told.
 The data are generated: this shows how Fedge works, not how well it does on people."""
@@ -54,11 +54,11 @@ def _demo(options: argparse.Namespace) -> int:
     names = {"one model for all": f"{stem}-one-model", "a model per group": f"{stem}-groups"}
     for name in names.values():
         refuse_taken_name(options.runs_dir, name)
-    print(f"{_PLANTED}\n")
+    print(f"{_INTRODUCTION}\n")
     runs: list[RunData] = []
     for title, name in names.items():
         print(f"{len(runs) + 1} of 2: {title}", flush=True)
-        runs.append(_carried_out((config if runs else _without_clusters(config)) | {"run-name": name}))
+        runs.append(_simulate((config if runs else _without_clusters(config)) | {"run-name": name}))
         if runs[-1].status != "completed":
             return runs[-1].exit_code
         print()
@@ -70,65 +70,65 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _without_clusters(config: dict[str, Any]) -> dict[str, Any]:
     """The same configuration with one model for all, and no report, as the second run's is shown."""
-    kept = {key: value for key, value in config.items() if not key.startswith("cluster.")}
-    return kept | {"cluster.enabled": False, "report": False}
+    options = {key: value for key, value in config.items() if not key.startswith("cluster.")}
+    return options | {"cluster.enabled": False, "report": False}
 
 
 def _refuse_other_seed(seed: int) -> None:
     """Raise ConfigError if the environment has another seed, which would silently take precedence."""
-    named = os.environ.get("SEED")
-    if named not in (None, "", str(seed)):
+    environment_seed = os.environ.get("SEED")
+    if environment_seed not in (None, "", str(seed)):
         raise ConfigError(
-            f"--seed must agree with SEED={named} of the environment, but is {seed}; unset SEED"
+            f"--seed must agree with SEED={environment_seed} of the environment, but is {seed}; unset SEED"
         )
 
 
-def _carried_out(config: dict[str, Any]) -> "RunData":
+def _simulate(config: dict[str, Any]) -> "RunData":
     """Results of one run on threads of this process, with its lines on the terminal."""
     from fedge.launch.simulate import simulate  # loads torch, deferred past cheap checks
 
     return simulate(config)
 
 
-def story(one: "RunData", groups: "RunData") -> list[str]:
+def story(single: "RunData", groups: "RunData") -> list[str]:
     """Lines on the two runs: groups planted and found, accuracies of known and unseen people.
 
     Args:
-        one: the run with one model for all.
+        single: the run with one model for all.
         groups: the run with clusters.
     """
-    planted, found = _leaves_by(groups.truth), _leaves_by(groups.rounds["cluster_labels"][-1].split())
+    planted, found = _group_leaves(groups.truth), _group_leaves(groups.rounds["cluster_labels"][-1].split())
     changes = [words for step in groups.clusters["changes"].to_list() for words in step]
-    other = "" if found == planted else "   not the same: try more --rounds, or another --seed"
+    warning = "" if found == planted else "   not the same: try more --rounds, or another --seed"
     return [
         "What was planted, and what the cloud found without being told:",
         f"  planted  {planted}",
-        f"  found    {found}{other}",
+        f"  found    {found}{warning}",
         *(f"           {words}" for words in changes),
         "",
         "Test accuracy in the last round, in percent:",
         f"  {'':22}{'one model for all':>18}{'a model per group':>19}",
-        *(_row(words, one, groups, column) for words, column in _WHO),
-        f"Of the people never seen, {_better(one, groups)}.",
+        *(_format_row(words, single, groups, column) for words, column in _SCORE_ROWS),
+        f"Of the people never seen, {_count_improved(single, groups)}.",
     ]
 
 
-_WHO = (("people in training", "test_accuracy_mean"), ("people never seen", "unseen_accuracy_mean"))
+_SCORE_ROWS = (("people in training", "test_accuracy_mean"), ("people never seen", "unseen_accuracy_mean"))
 
 
-def _row(words: str, one: "RunData", groups: "RunData", column: str) -> str:
+def _format_row(words: str, single: "RunData", groups: "RunData", column: str) -> str:
     """One line of the comparison: a column's mean in the last round of both runs."""
-    return f"  {words:22}{100 * one.rounds[column][-1]:18.1f}{100 * groups.rounds[column][-1]:19.1f}"
+    return f"  {words:22}{100 * single.rounds[column][-1]:18.1f}{100 * groups.rounds[column][-1]:19.1f}"
 
 
-def _better(one: "RunData", groups: "RunData") -> str:
+def _count_improved(single: "RunData", groups: "RunData") -> str:
     """Number of unseen clients served better by their group's model than by the single one, in words."""
     last = [run.unseen_clients.filter(run.unseen_clients["global_round"] == run.rounds["global_round"][-1])
-            .sort("client")["test_accuracy"] for run in (one, groups)]  # fmt: skip
+            .sort("client")["test_accuracy"] for run in (single, groups)]  # fmt: skip
     return f"{int((last[1] > last[0]).sum())} of {len(last[0])} do better with their group's model"
 
 
-def _leaves_by(labels: Any) -> str:
+def _group_leaves(labels: Any) -> str:
     """Leaves grouped by label in braces, ordered by their first leaf: ``{0 1 2} {3 4 5}``."""
     groups: dict[Any, list[int]] = {}
     for leaf, label in enumerate(labels):

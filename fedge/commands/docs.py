@@ -31,14 +31,14 @@ def add_docs(commands: Any) -> None:
 def _docs(options: argparse.Namespace) -> int:
     """Carry out ``fedge docs``."""
     pages = page_files()
-    name = _name_of(options.page, pages)
+    name = _page_name(options.page, pages)
     site = site_folder()
     if options.list or (options.page is None and site is None):
-        _list(pages)
+        _print_list(pages)
     elif site is None or options.print:
-        _print(pages[name])
+        _print_page(pages[name])
     else:
-        _open(site / f"{name}.html")
+        _open_page(site / f"{name}.html")
     return 0
 
 
@@ -48,14 +48,14 @@ def page_files() -> dict[str, Path]:
     Raises:
         ConfigError: the installation has none.
     """
-    top = packaged_folder()
-    found = {path.stem: path for path in sorted((top / "docs").glob("*.md"), key=lambda path: path.stem)}
-    readme = found.pop(_HOME, top / "README.md")
-    if not found or not readme.is_file():
+    root = packaged_folder()
+    pages = {path.stem: path for path in sorted((root / "docs").glob("*.md"), key=lambda path: path.stem)}
+    readme = pages.pop(_HOME, root / "README.md")
+    if not pages or not readme.is_file():
         raise ConfigError(
-            f"Fedge's installation must have its documentation, but {top} has none; reinstall Fedge"
+            f"Fedge's installation must have its documentation, but {root} has none; reinstall Fedge"
         )
-    return {_HOME: readme, **found}
+    return {_HOME: readme, **pages}
 
 
 def site_folder() -> Path | None:
@@ -64,7 +64,7 @@ def site_folder() -> Path | None:
     return site if (site / "index.html").is_file() else None
 
 
-def _name_of(page: str | None, pages: dict[str, Path]) -> str:
+def _page_name(page: str | None, pages: dict[str, Path]) -> str:
     """Name of a page, given with or without its folder and suffix.
 
     Raises:
@@ -80,7 +80,7 @@ def _name_of(page: str | None, pages: dict[str, Path]) -> str:
     return name
 
 
-def _list(pages: dict[str, Path]) -> None:
+def _print_list(pages: dict[str, Path]) -> None:
     """Print names and titles, one per line."""
     width = max(map(len, pages))
     for name, path in pages.items():
@@ -88,7 +88,7 @@ def _list(pages: dict[str, Path]) -> None:
             print(f"{name:{width}}  {next(lines).removeprefix('#').strip()}")
 
 
-def _print(path: Path) -> None:
+def _print_page(path: Path) -> None:
     """Print a page: rendered on a terminal, verbatim otherwise."""
     text = path.read_text(encoding="utf-8")
     if not sys.stdout.isatty():
@@ -102,7 +102,7 @@ def _print(path: Path) -> None:
         console.print(Markdown(text))
 
 
-def _open(page: Path) -> None:
+def _open_page(page: Path) -> None:
     """Print the path of a page of the site, and open it in a browser if there is a screen."""
     print(page)
     screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

@@ -127,6 +127,6 @@ def _print_status(options: argparse.Namespace) -> int:
     from fedge.run.preparation.resume import hindrance_to_resume
 
     status = read_status(find_run(options.run, options.runs_dir))
-    is_whole = status.status != "failed" and not status.damaged
-    print("\n".join(status_lines(status, "" if is_whole else hindrance_to_resume(status.folder))))
+    is_intact = status.status != "failed" and not status.damaged
+    print("\n".join(status_lines(status, "" if is_intact else hindrance_to_resume(status.folder))))
     return status.exit_code

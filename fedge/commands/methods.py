@@ -31,12 +31,12 @@ def add_methods(commands: Any) -> None:
 
 def _methods(options: argparse.Namespace) -> int:
     """Carry out ``fedge methods``."""
-    lines = _listed() if options.name is None else _described_method(options.name)
+    lines = _list_lines() if options.name is None else _describe_method(options.name)
     print("\n".join(lines))
     return 0
 
 
-def _listed() -> Iterator[str]:
+def _list_lines() -> Iterator[str]:
     """Lines of the list."""
     width = max(len(name) for register in (ALGORITHMS, GROUPINGS) for name in register.names)
     for title, register in ((_CLIENTS, ALGORITHMS), (_CLOUD, GROUPINGS)):
@@ -47,7 +47,7 @@ def _listed() -> Iterator[str]:
     yield "for what each tier of a method keeps and sends: fedge methods ditto"
 
 
-def _described_method(name: str) -> Iterator[str]:
+def _describe_method(name: str) -> Iterator[str]:
     """Lines about one method.
 
     Raises:
@@ -56,12 +56,12 @@ def _described_method(name: str) -> Iterator[str]:
     first = _register_of(name)
     entry = first.entry(name)
     yield f"{name}: {entry.doc}" if entry.doc else name
-    also = [GROUPINGS] if first is ALGORITHMS and name in GROUPINGS.names else []
-    for register in [first, *also]:
+    others = [GROUPINGS] if first is ALGORITHMS and name in GROUPINGS.names else []
+    for register in [first, *others]:
         yield f'  {register.option}="{name}"'
         if arguments := _arguments(register.load(name)):
             yield f"  {register.option}-args: {arguments}"
-        yield from _client_method(name) if register is ALGORITHMS else _cloud_method(name)
+        yield from _client_lines(name) if register is ALGORITHMS else _cloud_lines(name)
 
 
 def _register_of(name: str) -> Register:
@@ -83,27 +83,27 @@ def _arguments(code: Any) -> str:
     if part := getattr(code, "leaf", None):
         names = {p.name for p in parameters}
         parameters += [p for p in inspect.signature(part).parameters.values() if p.name not in names]
-    named = (p for p in parameters if p.default is not p.empty)
-    return ", ".join(f"{p.name.replace('_', '-')}={p.default!r}" for p in named)
+    optional = (p for p in parameters if p.default is not p.empty)
+    return ", ".join(f"{p.name.replace('_', '-')}={p.default!r}" for p in optional)
 
 
-def _client_method(name: str) -> Iterator[str]:
+def _client_lines(name: str) -> Iterator[str]:
     """Lines about the clients and the leaf of a method, from a trial of two rounds."""
-    tiers = _tried(name)
+    tiers = _try_method(name)
     model = "the model"
     if len(tiers.form.entries) < len(tiers.model):
         model = f"{len(tiers.form.entries)} of the model's {quantity(len(tiers.model), 'entry')}"
-    yield f"  client  keeps {_words(tiers.client_keeps, tiers)}"
+    yield f"  client  keeps {_describe_memory(tiers.client_keeps, tiers)}"
     arrays = dict.fromkeys(array.partition("/")[0] for array in tiers.form.arrays)
     yield f"          sends {' and '.join([model, *arrays])}"
     if tiers.form.models:
         unseen = ", unseen clients too" if tiers.form.unseen else ""
         yield f"          is tested with the model {' and '.join(tiers.form.models)} of its own{unseen}"
-    yield f"  leaf    keeps {_words(tiers.leaf_keeps, tiers)}"
+    yield f"  leaf    keeps {_describe_memory(tiers.leaf_keeps, tiers)}"
     yield f"          sends {' and '.join(['the model', *tiers.leaf_sends])}"
 
 
-def _tried(name: str) -> "Tiers":
+def _try_method(name: str) -> "Tiers":
     """Tiers of a method, from a trial on generated windows."""
     from torch import Generator
 
@@ -119,48 +119,50 @@ def _tried(name: str) -> "Tiers":
     return tiers_of(config, network, *examples_of(shape, None, config.train))
 
 
-def _words(memory: Mapping[str, Any], tiers: "Tiers") -> str:
+def _describe_memory(memory: Mapping[str, Any], tiers: "Tiers") -> str:
     """A memory in words.
 
     >>> from types import SimpleNamespace
     >>> _words({"v": {"w": 1, "b": 2}, "h": {"w": 1}, "alpha": 0.5}, SimpleNamespace(model=("w", "b")))
     'v (a model), h (1 of its 2 entries), alpha'
     """
-    found = []
+    parts = []
     for name, value in memory.items():
         is_state = isinstance(value, Mapping)
-        whole = is_state and len(value) == len(tiers.model)
+        is_model = is_state and len(value) == len(tiers.model)
         part = (
-            f" ({len(value)} of its {quantity(len(tiers.model), 'entry')})" if is_state and not whole else ""
+            f" ({len(value)} of its {quantity(len(tiers.model), 'entry')})"
+            if is_state and not is_model
+            else ""
         )
-        found.append(name + (" (a model)" if whole else part))
-    return ", ".join(found) or "nothing"
+        parts.append(name + (" (a model)" if is_model else part))
+    return ", ".join(parts) or "nothing"
 
 
 def _required_options(name: str) -> dict[str, Any]:
     """Options that a grouping requires, by its traits."""
-    needed: dict[tuple[str, Any], tuple[str, ...]] = {
+    required: dict[tuple[str, Any], tuple[str, ...]] = {
         ("cluster.count", "2"): (NUMBERED, NEVER_BY_THRESHOLD),
         ("scenario", "rotate"): (TRUTH,),
         ("gate.enabled", False): (OFFERS,),
     }
     return {
         key: value
-        for (key, value), traits in needed.items()
+        for (key, value), traits in required.items()
         if any(GROUPINGS.has(name, trait) for trait in traits)
     }
 
 
-def _cloud_method(name: str) -> Iterator[str]:
+def _cloud_lines(name: str) -> Iterator[str]:
     """Lines about the cloud of a method, and about the messages that clients send for it."""
     from fedge.clustering.registry import method_named, sent_for
     from fedge.config.flat import from_run_config
 
     config = from_run_config({"cluster.method": name, **_required_options(name)}).cluster
     method = method_named(config)
-    told = getattr(GROUPINGS.load(name), "told", "") or GROUPINGS.told(name)
-    if told:
-        yield f"  {told}."
+    remark = getattr(GROUPINGS.load(name), "told", "") or GROUPINGS.told(name)
+    if remark:
+        yield f"  {remark}."
     keeps = getattr(GROUPINGS.load(name), "keeps", "") or "nothing of its own"
     yield f"  cloud   keeps {keeps}; compares {method.compares or 'leaves by cluster.signal'}"
     yield f"  client  sends the model{''.join(f', {words}' for words in sent_for(config))}"

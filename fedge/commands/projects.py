@@ -66,9 +66,9 @@ def _new(options: argparse.Namespace) -> int:
 
 def _print_configs(_: argparse.Namespace) -> int:
     """Carry out ``fedge configs``."""
-    found = list(packaged_configurations())
-    width = max(len(name) for name, _ in found)
-    for name, meaning in found:
+    configurations = list(packaged_configurations())
+    width = max(len(name) for name, _ in configurations)
+    for name, meaning in configurations:
         print(f"{name:{width}}  {meaning}")
     return 0
 

@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     project = project_of(options)
     project.refuse_other_server()
     options.client_app = project.client_app
-    run_config = project.run_config(options.run_config) | _given_options(options)
+    run_config = project.run_config(options.run_config) | _explicit_options(options)
     federation = project.federation(options.federation)
     if project.packaged:
         with suppress(OSError):  # the terminal may be closed
@@ -95,7 +95,7 @@ def _run_deployed(
         return run_deployed(project, name, address, run_config)
 
 
-def _given_options(options: argparse.Namespace) -> dict[str, Scalar]:
+def _explicit_options(options: argparse.Namespace) -> dict[str, Scalar]:
     """Options given by dedicated arguments."""
     return {} if options.clients is None else {"clients": options.clients}
 
@@ -103,15 +103,15 @@ def _given_options(options: argparse.Namespace) -> dict[str, Scalar]:
 def _resume(options: argparse.Namespace) -> int:
     """Carry out ``fedge resume``: the run's own configuration, with overrides applied."""
     check_workers(options.workers)
-    run_config, engine, federation, clients = _as_it_began(options.run)
-    named = dict(run_config)
+    run_config, engine, federation, clients = _load_original_run(options.run)
+    original_config = dict(run_config)
     for text in options.run_config:
         override = parse_override(text)
         check_keys(list(override))
         run_config = fold_tables({**run_config, **override})
     from fedge.run.preparation.foreign_parts import refuse_code_of_others
 
-    refuse_code_of_others(named, run_config, options.trust_code)
+    refuse_code_of_others(original_config, run_config, options.trust_code)
     is_deployed = not options.engine and engine_kind(engine).on_ray and not federation.num_supernodes
     options.engine = options.engine or engine
     if not federation.num_supernodes:  # a deployment's; elsewhere it has as many clients as the run
@@ -122,23 +122,23 @@ def _resume(options: argparse.Namespace) -> int:
         if (address := project.address(options.federation)) is not None:
             return _run_deployed(options, project, address, run_config)
         if is_deployed and options.federation is None:
-            raise ConfigError(_no_deployment(project))
+            raise ConfigError(_no_deployment_message(project))
         federation = project.federation(options.federation)
     return _carry_out(options, run_config, federation)
 
 
-def _no_deployment(project: Project) -> str:
+def _no_deployment_message(project: Project) -> str:
     """Message for a run on SuperNodes without a named federation."""
-    known = " or ".join(name for name in project.federations if project.address(name) is not None)
+    candidates = " or ".join(name for name in project.federations if project.address(name) is not None)
     return (
-        f"this run has SuperNodes; resume it with --federation {known}"
-        if known
+        f"this run has SuperNodes; resume it with --federation {candidates}"
+        if candidates
         else f"this run has SuperNodes, but {project.path} has no federation with an address; resume it with "
         f"--app and the folder of its project, and --federation NAME"
     )
 
 
-def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation, int]":
+def _load_original_run(run: str) -> "tuple[dict[str, Scalar], str, Federation, int]":
     """Configuration, last engine, federation and number of clients of an existing run."""
     from fedge.config.registers.register import look_in
     from fedge.config.registers.trust import own_folders
@@ -146,12 +146,12 @@ def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation, int]":
     from fedge.records.private import code_folders_of
     from fedge.run.preparation.resume import open_resumption, run_config_of
 
-    found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
-    look_in(*own_folders(code_folders_of(found.folder)))
-    last = [{**found.run, **found.manifest}, *found.manifest.get("resumed", [])][-1]
-    described = found.run["federation"]
-    federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
-    return run_config_of(found), str(last["engine"]), federation, sum(found.run["clients_per_leaf"])
+    resumption = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
+    look_in(*own_folders(code_folders_of(resumption.folder)))
+    last = [{**resumption.run, **resumption.manifest}, *resumption.manifest.get("resumed", [])][-1]
+    recorded = resumption.run["federation"]
+    federation = Federation(recorded["num-supernodes"], recorded["num-cpus"], recorded["num-gpus"])
+    return run_config_of(resumption), str(last["engine"]), federation, sum(resumption.run["clients_per_leaf"])
 
 
 def _use_cluster(options: argparse.Namespace) -> None:
@@ -187,24 +187,24 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
             return _run_in_process(run_config, federation, options, prepared)
         config = prepared.config
         del prepared  # another process carries out the run and loads the data itself
-        there = replace(federation, num_supernodes=clients)
-        return run_on_flower(options.app, options.federation, run_config, config, there)
+        flower_federation = replace(federation, num_supernodes=clients)
+        return run_on_flower(options.app, options.federation, run_config, config, flower_federation)
 
 
 def _run_with_leaves(
     options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation"
 ) -> int:
     """Carry out a run as the cloud of leaf servers in separate processes."""
-    named = getattr(options, "client_app", CLIENT_APP)
-    refuse_with_leaves(options.leaves, options.engine, options.workers, named, CLIENT_APP)
+    client_app = getattr(options, "client_app", CLIENT_APP)
+    refuse_with_leaves(options.leaves, options.engine, options.workers, client_app, CLIENT_APP)
     from fedge.launch.leaf_servers.leaf import run_with_leaves
     from fedge.launch.preflight import check
 
     with exits.signals_as_exceptions() if options.owns_process else nullcontext():
         # with owners, the cloud has no windows
         prepared = check(run_config, replace(federation, num_supernodes=0) if options.owners else federation)
-        said = prepared.num_clients or (options.owners and prepared.config.clients)
-        clients = said if isinstance(said, int) and said else federation.num_supernodes
+        num_clients = prepared.num_clients or (options.owners and prepared.config.clients)
+        clients = num_clients if isinstance(num_clients, int) and num_clients else federation.num_supernodes
         federation = replace(federation, num_supernodes=clients)
         outcome = run_with_leaves(
             run_config, federation, prepared, options.leaves, options.certs, options.owns_process,

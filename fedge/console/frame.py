@@ -30,7 +30,7 @@ from hhar.quantity import quantity
 _WIDEST = 120  # a longer bar is not easier to read
 _TREND = 12  # rounds of the trend; more if there is room
 _LONGEST_TREND = 40
-_FEW = 3  # leaves shown even if little room remains above the frame
+_MIN_LEAVES = 3  # leaves shown even if little room remains above the frame
 _MOST_DOTS = 12  # clients of a leaf shown as dots; more are counted
 
 
@@ -108,9 +108,9 @@ class Board:
         for trend, leaf in zip(self.trends, result.leaves, strict=False):
             if leaf.test_score is not None:
                 trend.append(leaf.test_score)
-        seen = result.over_clients("test_score")
-        if self.trends and seen:
-            self.trends[-1].append(seen.mean)
+        spread = result.over_clients("test_score")
+        if self.trends and spread:
+            self.trends[-1].append(spread.mean)
 
 
 def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[Text]:
@@ -118,7 +118,7 @@ def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[T
     room = min(width, _WIDEST) - 1
     lines = [Text(), _bar(board, room, marks)]
     if board.leaves:
-        lines += [Text(), *_table(board, room, min(height - 7, max(_FEW, height // 2)), marks)]
+        lines += [Text(), *_table(board, room, min(height - 7, max(_MIN_LEAVES, height // 2)), marks)]
     status = _status(board)
     if status:
         lines.append(Text(status, style="dim"))
@@ -162,24 +162,24 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
     num_leaves = len(board.leaves)
     shown = num_leaves if num_leaves <= height else max(0, height - 1)
     rows = [_leaf_row(board, leaf, marks) for leaf in range(shown)]
-    rows.append(_all_row(board))
+    rows.append(_total_row(board))
     header = {name: Text(name, style="dim") for name in (*_LAYOUTS[0], "gate")}
     if board.result is not None:
         header["score"] = Text(board.result.learned.scores[0].said, style="dim")
     header["decision"] = Text(f"gate     own {marks.to} offered", style="dim")
-    widths, spare = _fitting([header, *rows], width, with_trend=bool(marks.levels))
+    widths, spare = _fit_columns([header, *rows], width, with_trend=bool(marks.levels))
     if "trend" in widths:
         widths["trend"] = min(_TREND + spare, _LONGEST_TREND)
         header["trend"] = Text(_trend_title(board.trends, widths["trend"]), style="dim")
         for row, trend in zip(rows, [*board.trends[:shown], board.trends[-1]], strict=True):
             row["trend"] = _sparkline(trend, board.trends, widths["trend"], marks.levels)
-    lines = [_joined(row, widths) for row in (header, *rows)]
+    lines = [_join_cells(row, widths) for row in (header, *rows)]
     if shown < num_leaves:
         lines.insert(-1, Text(f"  and {quantity(num_leaves - shown, 'leaf')} more", style="dim"))
     return lines
 
 
-def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[str, int], int]:
+def _fit_columns(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[str, int], int]:
     """Columns of the richest table that fits, with their widths, and the remaining width."""
     for layout in _LAYOUTS:
         widths = {
@@ -195,14 +195,14 @@ def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[s
     return widths, spare
 
 
-def _joined(row: _Row, widths: dict[str, int]) -> Text:
+def _join_cells(row: _Row, widths: dict[str, int]) -> Text:
     """Cells of a row in their columns."""
     line = Text()
     for name, width in widths.items():
         cell = row.get(name, Text())
         gap = width - cell_len(cell.plain)
-        before, after = (gap, 0) if name in _RIGHT else (0, gap)
-        line.append(" " * before).append_text(cell).append(" " * (after + 2))
+        left_pad, right_pad = (gap, 0) if name in _RIGHT else (0, gap)
+        line.append(" " * left_pad).append_text(cell).append(" " * (right_pad + 2))
     line.rstrip()
     return line
 
@@ -223,15 +223,15 @@ def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
     }
 
 
-def _all_row(board: Board) -> _Row:
+def _total_row(board: Board) -> _Row:
     """Cells of the row below the leaves."""
     row = {"leaf": Text("all")}
     if board.result is None:
         return row
-    seen = board.result.over_clients("test_score")
+    spread = board.result.over_clients("test_score")
     return row | {
         "cluster": Text(str(len({leaf.cluster for leaf in board.result.leaves}))),
-        "score": Text(_score(seen.mean if seen else None), style="bold"),
+        "score": Text(_score(spread.mean if spread else None), style="bold"),
         "worst": _worst(board.result, None),
     }
 
@@ -250,7 +250,7 @@ def _worst(result: RoundResult, leaf: int | None) -> Text:
     if not scores:
         return Text("-")
     merit = result.learned.scores[0].merit
-    value, client = min(scores, key=lambda each: (merit(each[0]), each[1]))
+    value, client = min(scores, key=lambda pair: (merit(pair[0]), pair[1]))
     return Text.assemble(_score(value), (f" c{client}", "dim"))
 
 
@@ -311,7 +311,7 @@ def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: 
 
 # --- the status -----------------------------------------------------------------------------------------
 
-_WORDS = {TRAIN: "training", EVALUATE: "evaluating", JOINT: "evaluating, then training"}
+_PHASE_NAMES = {TRAIN: "training", EVALUATE: "evaluating", JOINT: "evaluating, then training"}
 
 
 def _status(board: Board) -> str:
@@ -319,17 +319,17 @@ def _status(board: Board) -> str:
     standing = board.standing
     if standing is None:
         return board.phase
-    out = sorted(standing.asked - standing.back - standing.failed)
-    words = _WORDS.get(standing.kind, standing.kind)
+    waiting = sorted(standing.asked - standing.back - standing.failed)
+    words = _PHASE_NAMES.get(standing.kind, standing.kind)
     if standing.kind == TRAIN and board.leaf_rounds > 1:
         words += f", leaf round {board.leaf_round} of {board.leaf_rounds}"
     words += f": {len(standing.back)} of {quantity(len(standing.asked), 'client')} back"
     if standing.failed:
         words += f", failed {_numbers(sorted(standing.failed))}"
-    return f"{words}, waiting for {_numbers(out)}" if out else words
+    return f"{words}, waiting for {_numbers(waiting)}" if waiting else words
 
 
 def _numbers(clients: Sequence[int]) -> str:
     """Numbers of clients; if there are many, only the first ones."""
-    more = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
-    return " ".join(map(str, clients[:8])) + more
+    suffix = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
+    return " ".join(map(str, clients[:8])) + suffix

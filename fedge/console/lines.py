@@ -105,14 +105,18 @@ def round_line(
         width: maximum characters; the least important parts are dropped. None for no limit.
     """
     seen, unseen = (result.over_clients("test_score", unseen_clients) for unseen_clients in (False, True))
-    said = result.learned.scores[0].said
-    score = f"{said} {seen.mean:.3f} worst {seen.worst:.3f}" if seen else f"{said} -"
+    label = result.learned.scores[0].said
+    score = f"{label} {seen.mean:.3f} worst {seen.worst:.3f}" if seen else f"{label} -"
     if unseen:
         score += f"  unseen {unseen.mean:.3f}"
     clusters = f"clusters {len({leaf.cluster for leaf in result.leaves})}"
     parts = [
         f"round {result.global_round:>{len(str(num_rounds))}}/{num_rounds}",
-        *([score, clusters, _gates(result)] if result.moment is None else _at(result.moment, score, result)),
+        *(
+            [score, clusters, _gates(result)]
+            if result.moment is None
+            else _evaluation_parts(result.moment, score, result)
+        ),
         f"{seconds:.1f} s" + ("" if left_s is None else f"  left {minutes(left_s)}"),
     ]
     count = len(result.failures)
@@ -122,7 +126,7 @@ def round_line(
     return "  ".join(parts + failed)
 
 
-def _at(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
+def _evaluation_parts(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
     """Parts of an evaluation on the virtual clock: time, score, and clusters if there are several."""
     groups = len({leaf.cluster for leaf in result.leaves})
     return [moment.words(), score, *([f"clusters {groups}"] if groups > 1 else [])]
@@ -141,14 +145,14 @@ def _gates(result: RoundResult) -> str:
 
 def final_table(result: RoundResult) -> list[str]:
     """Lines of the final table: a row per leaf, then all clients; unseen clients are separate."""
-    any_unseen_clients = any(leaf.unseen_clients for leaf in result.leaves)
+    has_unseen = any(leaf.unseen_clients for leaf in result.leaves)
     first, *others = result.learned.scores
-    said = (first.said, "worst client", *(score.said for score in others))
-    header = ("leaf", "cluster", "clients", "train windows", *said)
-    rows: list[Sequence[str]] = [(*header, "unseen clients", first.said) if any_unseen_clients else header]
+    score_headers = (first.said, "worst client", *(score.said for score in others))
+    header = ("leaf", "cluster", "clients", "train windows", *score_headers)
+    rows: list[Sequence[str]] = [(*header, "unseen clients", first.said) if has_unseen else header]
     for leaf in result.leaves:
         worst = _worst_client(result, leaf.leaf)
-        unseen = (str(leaf.unseen_clients), _score(leaf.unseen_score)) if any_unseen_clients else ()
+        unseen = (str(leaf.unseen_clients), _score(leaf.unseen_score)) if has_unseen else ()
         rows.append(
             (
                 str(leaf.leaf),
@@ -163,27 +167,32 @@ def final_table(result: RoundResult) -> list[str]:
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    for of, unseen_clients in (("", False), (" on users unseen in training", True)):
-        there = sum(leaf.unseen_clients if unseen_clients else leaf.num_clients for leaf in result.leaves)
-        if found := result.over_clients("test_score", unseen_clients):
-            lines.append(f"{_with_a_score(found.n, there)}{of}: {_spread(found, first.said)}")
-        for name, own in result.over_own_models(unseen_clients).items():
+    for scope, unseen_clients in (("", False), (" on users unseen in training", True)):
+        num_clients = sum(
+            leaf.unseen_clients if unseen_clients else leaf.num_clients for leaf in result.leaves
+        )
+        if spread := result.over_clients("test_score", unseen_clients):
+            lines.append(f"{_count_text(spread.n, num_clients)}{scope}: {_spread_text(spread, first.said)}")
+        for name, own_spread in result.over_own_models(unseen_clients).items():
             lines.append(
-                f"{_with_a_score(own.n, there)}{of}, own models ({name}): {_spread(own, first.said)}"
+                f"{_count_text(own_spread.n, num_clients)}{scope}, own models ({name}): "
+                f"{_spread_text(own_spread, first.said)}"
             )
     return lines
 
 
-def _spread(found: Spread, said: str) -> str:
+def _spread_text(spread: Spread, label: str) -> str:
     """A score over clients in words."""
-    return f"test {said} {found.mean:.4f} mean, {found.std:.4f} std, {found.worst:.4f} worst"
+    return f"test {label} {spread.mean:.4f} mean, {spread.std:.4f} std, {spread.worst:.4f} worst"
 
 
 def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:
     """Known client of a leaf with the worst test score; None without any."""
-    own = [c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_score is not None]
+    scored = [
+        c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_score is not None
+    ]
     merit = result.learned.scores[0].merit
-    return min(own, key=lambda c: merit(c.test_score or 0.0), default=None)
+    return min(scored, key=lambda c: merit(c.test_score or 0.0), default=None)
 
 
 def _score(value: float | None) -> str:
@@ -197,8 +206,8 @@ def minutes(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def _with_a_score(clients: int, there: int) -> str:
+def _count_text(clients: int, total: int) -> str:
     """Words for the clients with a score, out of those present; others have no test windows, or failed."""
-    if clients < there:
-        return f"the {clients} evaluated of {there} clients"
+    if clients < total:
+        return f"the {clients} evaluated of {total} clients"
     return "the one client" if clients == 1 else f"all {clients} clients"

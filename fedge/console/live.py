@@ -44,7 +44,7 @@ class LiveConsole(Console):
         self._standing: Callable[[], Standing] | None = None
         self._words: Callable[[], str] | None = None  # state of the virtual clock
         self._marks = marks_for(stream.encoding or "ascii")
-        self._above: list[str] = []  # lines to write above the frame
+        self._pending_lines: list[str] = []  # lines to write above the frame
         self._widths: list[int] = []  # widths of the frame's lines on the screen
         self._is_open = False
         self._next_draw = 0.0
@@ -57,7 +57,7 @@ class LiveConsole(Console):
         if not self._is_open:
             super().say(text)
             return
-        self._above.append(harmless_lines(text))
+        self._pending_lines.append(harmless_lines(text))
         self.tick()
 
     def phase(self, text: str) -> None:
@@ -105,23 +105,23 @@ class LiveConsole(Console):
             self._draw()
         with self._locked():
             if self._is_open:
-                self._write("\n" if failed else self._erased() + self._waiting_lines())
+                self._write("\n" if failed else self._erase_codes() + self._take_pending())
             self._is_open = False
 
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler below the frame, which stays."""
-        below = [""] if self._is_open and self._widths else []
+        separator = [""] if self._is_open and self._widths else []
         self._is_open = False
-        super().last_words([*below, *lines])
+        super().last_words([*separator, *lines])
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other threads (the watchdog) from writing, unless the lock is not available in time."""
-        got = self._lock.acquire(timeout=_LOCK_S)
+        acquired = self._lock.acquire(timeout=_LOCK_S)
         try:
             yield
         finally:
-            if got:
+            if acquired:
                 self._lock.release()
 
     def _draw(self) -> None:
@@ -130,19 +130,19 @@ class LiveConsole(Console):
         with self._locked():
             if not self._is_open:
                 return
-            painted = ""
+            frame_text = ""
             widths: list[int] = []
             try:
-                painted, widths = self._painted()
+                frame_text, widths = self._render_frame()
             except Exception as error:  # a drawing error must not fail the run
                 logger.warning("the live view ends: %s: %s", type(error).__name__, error, exc_info=error)
                 self._is_open = False
-            self._write(self._erased() + self._waiting_lines() + painted)
+            self._write(self._erase_codes() + self._take_pending() + frame_text)
             self._widths = widths
         now = self._clock()
         self._next_draw = now + max(_LEAST_S, (now - began) / _SHARE)
 
-    def _painted(self) -> tuple[str, list[int]]:
+    def _render_frame(self) -> tuple[str, list[int]]:
         """A new frame, without a final line break, and the width of each line."""
         width, height = terminal_size(self._stream)
         now = self._clock()
@@ -164,7 +164,7 @@ class LiveConsole(Console):
             painter.print(lines[-1], no_wrap=True, end="")
         return captured.get(), [line.cell_len for line in lines]
 
-    def _erased(self) -> str:
+    def _erase_codes(self) -> str:
         """Control codes that erase the frame, including lines wrapped by a narrowed terminal."""
         if not self._widths:
             return ""
@@ -173,10 +173,10 @@ class LiveConsole(Console):
         self._widths = []
         return "\r" + f"\x1b[{rows - 1}A" * (rows > 1) + _CLEAR_BELOW
 
-    def _waiting_lines(self) -> str:
+    def _take_pending(self) -> str:
         """Lines waiting to be written above the frame."""
-        text = "".join(f"{line}\n" for line in self._above)
-        self._above = []
+        text = "".join(f"{line}\n" for line in self._pending_lines)
+        self._pending_lines = []
         return text
 
     def _width(self) -> int:

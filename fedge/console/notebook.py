@@ -47,7 +47,7 @@ class NotebookConsole(Console):
             clock: function that returns seconds.
         """
         super().__init__(stream, num_rounds)
-        self._show = show or _displayed
+        self._show = show or _display
         self._replace: Callable[[str], None] | None = None
         self._clock = clock
         self._next = 0.0
@@ -101,18 +101,18 @@ class NotebookConsole(Console):
 
 def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
     """The bar as HTML: rounds done, the newest round in words, and clients that have replied."""
-    under_way = ""
+    exchange_text = ""
     if standing is not None and done < rounds:
-        under_way = (
+        exchange_text = (
             f"<br>{standing.kind}: {len(standing.back)} of {quantity(len(standing.asked), 'client')} back"
         )
     return (
         f'<div style="font-family: monospace"><progress value="{done}" max="{rounds}" '
-        f'style="width: 16em"></progress> {html.escape(words)}{under_way}</div>'
+        f'style="width: 16em"></progress> {html.escape(words)}{exchange_text}</div>'
     )
 
 
-def _displayed(page: str) -> Callable[[str], None]:
+def _display(page: str) -> Callable[[str], None]:
     """Display HTML below the running cell; returns a function that replaces it."""
     from IPython.display import HTML, display
 

@@ -46,5 +46,5 @@ def css_name(hex_colour: str) -> str | None:
 
 def css_variables(dark: bool) -> dict[str, str]:
     """CSS variable → value, for a light or dark page."""
-    chosen = {f"--{name}": on_dark if dark else light for name, light, on_dark in SERIES}
-    return chosen | {variable: _DARK[c] if dark else c for c, variable in _NAMES.items()}
+    variables = {f"--{name}": on_dark if dark else light for name, light, on_dark in SERIES}
+    return variables | {variable: _DARK[c] if dark else c for c, variable in _NAMES.items()}
