@@ -86,32 +86,33 @@ class _Member(tarfile.TarInfo):
     def _proc_member(self, opened: tarfile.TarFile) -> tarfile.TarInfo:  # where tarfile says to step in
         if self.type not in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE) and self.size > _LONGEST_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {self.size} bytes")
-        found: tarfile.TarInfo = super()._proc_member(opened)  # type: ignore[misc]
-        return found
+        member: tarfile.TarInfo = super()._proc_member(opened)  # type: ignore[misc]
+        return member
 
 
 def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
     """Unpack a tar, compressed or not."""
     folder.mkdir(parents=True, exist_ok=True)
-    left = min(MAX_TOTAL_BYTES, max(archive.stat().st_size * MAX_RATIO, TOTAL_FROM_BYTES))
+    bytes_left = min(MAX_TOTAL_BYTES, max(archive.stat().st_size * MAX_RATIO, TOTAL_FROM_BYTES))
     written: list[Path] = []
     try:
-        with tarfile.open(archive, "r|*", tarinfo=_Member) as opened:
-            for number, member in enumerate(opened):
+        with tarfile.open(archive, "r|*", tarinfo=_Member) as tar:
+            for number, member in enumerate(tar):
                 if number >= MAX_MEMBERS:
                     raise HharError(
                         f"{archive}: must hold at most {MAX_MEMBERS} members, holds more; do not trust it"
                     )
-                path = _planned(member, archive.name)
-                if member.size > left:
+                path = _target_path(member, archive.name)
+                if member.size > bytes_left:
                     raise HharError(
-                        f"{archive}: must unpack to at most {left >> 20} MiB more, {member.name[:200]!r} "
-                        f"alone says {member.size >> 20} MiB, an archive bomb; do not trust it"
+                        f"{archive}: must unpack to at most {bytes_left >> 20} MiB more, "
+                        f"{member.name[:200]!r} alone says {member.size >> 20} MiB, an archive bomb; do not "
+                        "trust it"
                     )
-                left -= member.size
+                bytes_left -= member.size
                 if path is not None:
                     with possible_path(archive, path):
-                        written.append(_write(opened, member, folder.resolve(), path, report))
+                        written.append(_write(tar, member, folder.resolve(), path, report))
     except HharError:
         raise
     except (tarfile.TarError, EOFError, ValueError, OSError) as error:
@@ -123,7 +124,7 @@ def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
     return written
 
 
-def _planned(member: tarfile.TarInfo, name: str) -> PurePosixPath | None:
+def _target_path(member: tarfile.TarInfo, name: str) -> PurePosixPath | None:
     """Place of a member, None for folders and members left out."""
     path = member_path(member.name, name)
     if member.isdir():
@@ -137,7 +138,7 @@ def _planned(member: tarfile.TarInfo, name: str) -> PurePosixPath | None:
 
 
 def _write(
-    opened: tarfile.TarFile,
+    tar: tarfile.TarFile,
     member: tarfile.TarInfo,
     folder: Path,
     path: PurePosixPath,
@@ -150,7 +151,7 @@ def _write(
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
     partial.unlink(missing_ok=True)  # possibly a link: do not write through it
-    reader = opened.extractfile(member)
+    reader = tar.extractfile(member)
     assert reader is not None
     try:
         with partial.open("xb") as stream:

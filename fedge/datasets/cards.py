@@ -64,7 +64,7 @@ class DataCard:
 
     def about(self, spec: WindowSpec | None = None) -> dict[str, str]:
         """Description in a window file, for windows cut by `spec`."""
-        found = {
+        description = {
             "dataset": self.title,
             "source": self.source,
             "licence": self.licence,
@@ -72,9 +72,9 @@ class DataCard:
             "units": self.units,
         }
         if spec is not None:
-            found |= {
+            description |= {
                 "rate_hz": f"{spec.rate_hz:g}",
                 "window_s": f"{spec.window_s:g}",
                 "stride_s": f"{spec.stride_s:g}",
             }
-        return found
+        return description

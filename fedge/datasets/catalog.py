@@ -29,7 +29,7 @@ _MODULES = {
 NAMES = tuple(_MODULES)
 STANDARD_GRAVITY = 9.80665  # m/s², by definition
 _IN_G, _IN_SI = "gravity in g", "gravity in m/s²"
-_CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options for cutting windows
+_WINDOW_OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors")  # options for cutting windows
 
 
 def card(name: str) -> DataCard:
@@ -38,8 +38,8 @@ def card(name: str) -> DataCard:
     Raises:
         HharError: no data set of this name.
     """
-    found: DataCard = _module(name).CARD
-    return found
+    data_card: DataCard = _module(name).CARD
+    return data_card
 
 
 def prepare(
@@ -64,16 +64,16 @@ def prepare(
     Raises:
         HharError: files are missing or damaged, or the data set has no such option.
     """
-    module, known = _module(name), card(name)
+    module, data_card = _module(name), card(name)
     given = {key: value for key, value in options.items() if value is not None}
-    _refuse_others(known, given)
-    is_si = bool(given.pop("si", False)) and _IN_G in known.units
+    _refuse_unknown_options(data_card, given)
+    is_si = bool(given.pop("si", False)) and _IN_G in data_card.units
     path = Path(source)
-    spec = _spec(known, given)
-    others = {key: value for key, value in given.items() if key not in _CUT}
+    spec = _window_spec(data_card, given)
+    reader_options = {key: value for key, value in given.items() if key not in _WINDOW_OPTIONS}
     with as_folder(path, near or path, report) as folder:
-        windows: Windows = module.read(folder, *([spec] if spec else []), report=report, **others)
-    windows = replace(windows, about={**known.about(spec), **windows.about})
+        windows: Windows = module.read(folder, *([spec] if spec else []), report=report, **reader_options)
+    windows = replace(windows, about={**data_card.about(spec), **windows.about})
     return in_si(windows) if is_si else windows
 
 
@@ -96,20 +96,21 @@ def _module(name: str) -> Any:
     return import_module(f"fedge.datasets.{_MODULES[name]}")
 
 
-def _refuse_others(known: DataCard, given: Mapping[str, Any]) -> None:
+def _refuse_unknown_options(data_card: DataCard, given: Mapping[str, Any]) -> None:
     for key in given:
-        if key not in known.options and not (key == "si" and known.spec is not None):
-            flags = ", ".join("--" + option.replace("_", "-") for option in known.options)
+        if key not in data_card.options and not (key == "si" and data_card.spec is not None):
+            flags = ", ".join("--" + option.replace("_", "-") for option in data_card.options)
             raise HharError(
-                f"{known.name}: --{key.replace('_', '-')} must be an option of it, is not; it takes {flags}"
+                f"{data_card.name}: --{key.replace('_', '-')} must be an option of it, is not; it takes "
+                f"{flags}"
             )
 
 
-def _spec(known: DataCard, given: Mapping[str, Any]) -> Any:
+def _window_spec(data_card: DataCard, given: Mapping[str, Any]) -> Any:
     """How windows are to be cut; None for images."""
-    if known.spec is None:
+    if data_card.spec is None:
         return None
-    changes = {key: value for key, value in given.items() if key in _CUT}
+    changes = {key: value for key, value in given.items() if key in _WINDOW_OPTIONS}
     if "window_s" in changes and "stride_s" not in changes:
         changes["stride_s"] = changes["window_s"] / 2
-    return replace(known.spec, **changes)
+    return replace(data_card.spec, **changes)

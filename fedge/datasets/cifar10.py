@@ -62,7 +62,7 @@ def read(
     """
     x, y = [], []
     for name in PARTS[part]:
-        pixels, labels = _batch(folder, name)
+        pixels, labels = _read_batch(folder, name)
         x.append(pixels)
         y.append(labels)
         report("reading batches", len(x), len(PARTS[part]), "batches")
@@ -71,29 +71,29 @@ def read(
     )
 
 
-def _batch(folder: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read_batch(folder: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pictures (N, 3, 32, 32) and labels (N) of one batch."""
-    found = [
+    candidates = [
         path
         for ending in (".bin", "")
         for path in sorted(folder.rglob(name + ending))
         if path.is_file() and "__MACOSX" not in path.parts
     ]
-    if not found:
+    if not candidates:
         raise HharError(
             f"{folder}: must hold {name}.bin or {name}, holds neither; fetch it with `fedge datasets "
             "download cifar10`"
         )
-    path = found[0]
+    path = candidates[0]
     if path.stat().st_size > MOST_BYTES:
         raise HharError(f"{path}: must be at most {MOST_BYTES >> 20} MiB, is larger; use the published file")
-    pixels, labels = _of_bytes(path) if path.suffix == ".bin" else _of_pickle(path)
+    pixels, labels = _read_binary(path) if path.suffix == ".bin" else _read_pickle(path)
     if not len(labels) or labels.min() < 0 or labels.max() > 9:
         raise HharError(f"{path}: must hold pictures with labels 0..9, does not; use the published file")
     return pixels.reshape(-1, *SHAPE), labels
 
 
-def _of_bytes(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read_binary(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     content = np.frombuffer(path.read_bytes(), np.uint8)
     if len(content) % (1 + _PIXELS):
         raise HharError(
@@ -103,11 +103,11 @@ def _of_bytes(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return rows[:, 1:], rows[:, 0].astype(np.int64)
 
 
-def _of_pickle(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    found = read_pickled(path, ("data", "labels"))
-    pixels, labels = found["data"], found["labels"]
-    whole = isinstance(labels, list) and all(type(label) is int and 0 <= label <= 9 for label in labels)
-    if not isinstance(pixels, np.ndarray) or not whole or pixels.shape != (len(labels), _PIXELS):
+def _read_pickle(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    entries = read_pickled(path, ("data", "labels"))
+    pixels, labels = entries["data"], entries["labels"]
+    are_labels = isinstance(labels, list) and all(type(label) is int and 0 <= label <= 9 for label in labels)
+    if not isinstance(pixels, np.ndarray) or not are_labels or pixels.shape != (len(labels), _PIXELS):
         raise HharError(
             f"{path}: data must be (N, {_PIXELS}) bytes and labels N of 0..9, are not; use the published file"
         )

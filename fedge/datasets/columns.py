@@ -37,48 +37,48 @@ def refuse_unknown_columns(frame: Any, others: Sequence[Any], channels: Sequence
     Raises:
         HharError: as said.
     """
-    lazy, arrow = hasattr(frame, "collect"), hasattr(frame, "column_names")
-    if lazy or arrow or not all(hasattr(frame, name) for name in ("columns", "shape", "__getitem__")):
-        step = "collect() it" if lazy else "make it one: pandas.DataFrame(…)"
-        step = "to_pandas() makes it one" if arrow else step
+    is_lazy, is_arrow = hasattr(frame, "collect"), hasattr(frame, "column_names")
+    if is_lazy or is_arrow or not all(hasattr(frame, name) for name in ("columns", "shape", "__getitem__")):
+        step = "collect() it" if is_lazy else "make it one: pandas.DataFrame(…)"
+        step = "to_pandas() makes it one" if is_arrow else step
         raise HharError(f"frame: must be a pandas or Polars DataFrame, is {type(frame).__name__}; {step}")
     if not channels:
         raise HharError('channels: must name at least one column, are none; give channels=["…"]')
-    named = [*others, *channels]
-    known = list(frame.columns)
-    for name in named:
+    requested = [*others, *channels]
+    present = list(frame.columns)
+    for name in requested:
         if not isinstance(name, str):
             raise HharError(
                 f"columns: must be named by text, {shown(name)} is none; rename it: frame.columns.map(str)"
             )
-        if known.count(name) != 1:
-            times = known.count(name)
-            step = _next_step(frame, name, times)
-            raise HharError(f"frame: must have the column {name!r} once, has it {times} times{step}")
-    twice = [name for name in named if named.count(name) > 1]
-    if twice:
+        if present.count(name) != 1:
+            count = present.count(name)
+            step = _next_step(frame, name, count)
+            raise HharError(f"frame: must have the column {name!r} once, has it {count} times{step}")
+    repeated = [name for name in requested if requested.count(name) > 1]
+    if repeated:
         raise HharError(
-            f"columns: must be named for one thing each, {twice[0]!r} is named twice; remove one of them"
+            f"columns: must be named for one thing each, {repeated[0]!r} is named twice; remove one of them"
         )
     if not len(frame):
         raise HharError("frame: must have rows, has none; give one with a row per sample")
 
 
-def _next_step(frame: Any, name: str, times: int) -> str:
+def _next_step(frame: Any, name: str, count: int) -> str:
     """Next step for a missing or repeated column."""
-    if times > 1:
+    if count > 1:
         return "; rename the others"
     if hasattr(frame, "index") and name in getattr(frame.index, "names", ()):
         return "; it is in the index: frame.reset_index()"
-    known = [str(column) for column in frame.columns]
-    return nearest(name, known) or f"; it has {', '.join(known[:20])}"
+    present = [str(column) for column in frame.columns]
+    return nearest(name, present) or f"; it has {', '.join(present[:20])}"
 
 
 def refuse_missing(frame: Any, name: str) -> None:
     """Raise HharError for a column in which values are missing."""
     column = frame[name]
-    found = column.isna() if hasattr(column, "isna") else column.is_null()
-    missing = np.asarray(found.to_numpy(), dtype=bool)
+    mask = column.isna() if hasattr(column, "isna") else column.is_null()
+    missing = np.asarray(mask.to_numpy(), dtype=bool)
     if not hasattr(column, "isna") and column.dtype.is_float():  # Polars tells null from NaN
         missing = missing | np.asarray(column.is_nan().to_numpy(), dtype=bool)
     if missing.any():
@@ -88,12 +88,12 @@ def refuse_missing(frame: Any, name: str) -> None:
         )
 
 
-def _way_to_numbers(frame: Any, name: str, value: Any) -> str:
+def _conversion_code(frame: Any, name: str, value: Any) -> str:
     """Code that converts a column with first value `value` to numbers, in the frame's library."""
-    of_polars = not hasattr(frame[name], "isna")
+    is_polars = not hasattr(frame[name], "isna")
     if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
-        return "read_csv(…, decimal_comma=True)" if of_polars else "read_csv(…, decimal=',')"
-    if of_polars:
+        return "read_csv(…, decimal_comma=True)" if is_polars else "read_csv(…, decimal=',')"
+    if is_polars:
         return f"frame.with_columns(polars.col({name!r}).cast(polars.Float64))"
     return f"pandas.to_numeric(frame[{name!r}])"
 
@@ -113,7 +113,7 @@ def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     if values.dtype.kind not in "fiub":
         raise HharError(
             f"{name}: must hold numbers, holds {kind}, as {shown(values.flat[0])}; make them numbers: "
-            f"{_way_to_numbers(frame, name, values.flat[0])}, or leave the column out of channels"
+            f"{_conversion_code(frame, name, values.flat[0])}, or leave the column out of channels"
         )
     with np.errstate(over="ignore"):
         cast = values.astype(np.float32)
@@ -152,15 +152,15 @@ def names(frame: Any, name: str) -> Names:
         starts = np.arange(len(values))  # 1, 1.0 and True are equal, but not one text
     else:
         starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
-    found_texts = name_texts(values[starts], name)
-    for text in found_texts:
+    texts = name_texts(values[starts], name)
+    for text in texts:
         if not text.isprintable() or len(text) > LONGEST_NAME:
             raise HharError(
                 f"{name}: must hold printable names of at most {LONGEST_NAME} characters, holds "
                 f"{shown(text)}; rename it"
             )
-    found, code = np.unique(found_texts, return_inverse=True)
-    return Names(np.repeat(code, np.diff(np.append(starts, len(values)))), found.tolist())
+    unique, code = np.unique(texts, return_inverse=True)
+    return Names(np.repeat(code, np.diff(np.append(starts, len(values)))), unique.tolist())
 
 
 def name_texts(values: NDArray[Any], name: str) -> list[str]:
@@ -171,15 +171,15 @@ def name_texts(values: NDArray[Any], name: str) -> list[str]:
     """
     if values.dtype.kind == "M":
         return values.astype(str).tolist()
-    listed = values.tolist()
+    items = values.tolist()
     if values.dtype.kind == "m":  # NumPy lists them as whole numbers
         _refuse_name(values[0], name)
     if values.dtype.kind == "f":
         refuse_infinite(values, name)
-        listed = [float(value) for value in listed]  # of a longdouble, too
-        refuse_infinite(np.array(listed), name)
-        return list(map(str, map(int, listed) if all(map(float.is_integer, listed)) else listed))
-    return [_text(value, name) for value in listed]
+        items = [float(value) for value in items]  # of a longdouble, too
+        refuse_infinite(np.array(items), name)
+        return list(map(str, map(int, items) if all(map(float.is_integer, items)) else items))
+    return [_text(value, name) for value in items]
 
 
 def _text(value: Any, name: str) -> str:
@@ -260,11 +260,11 @@ def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
         raise HharError(
             f"{name}: must hold dates or numbers, holds {frame[name].dtype}; make dates of text: {step}"
         )
-    most = 9.2e18 / UNITS_NS[unit]
-    sizes = np.abs(values.astype(np.float64))
-    if not (sizes < most).all():
+    limit = 9.2e18 / UNITS_NS[unit]
+    magnitudes = np.abs(values.astype(np.float64))
+    if not (magnitudes < limit).all():
         raise HharError(
-            f"{name}: times must be below {most:.0e} {unit}, are up to {sizes.max():.3g}; are they "
+            f"{name}: times must be below {limit:.0e} {unit}, are up to {magnitudes.max():.3g}; are they "
             "in ms or ns? name it: time_unit='ns'"
         )
     if values.dtype.kind == "f":

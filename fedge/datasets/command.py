@@ -28,17 +28,17 @@ def add_datasets(commands: Any) -> None:
         help="public data sets: list, download, prepare as window files",
         also=("data", "download"),
     )
-    parser.set_defaults(command=_one_line(_list))
-    under = parser.add_subparsers(metavar="ACTION")
-    listing = under.add_parser("list", help="name, users, classes, rate, size, licence (the default)")
-    listing.set_defaults(command=_one_line(_list))
-    _add_download(under.add_parser("download", help="fetch its files over https; repeated: continue"))
-    _add_prepare(under.add_parser("prepare", help="make a window file of a data set's files"))
-    info = under.add_parser(
+    parser.set_defaults(command=_with_one_line_errors(_list_data_sets))
+    actions = parser.add_subparsers(metavar="ACTION")
+    listing = actions.add_parser("list", help="name, users, classes, rate, size, licence (the default)")
+    listing.set_defaults(command=_with_one_line_errors(_list_data_sets))
+    _add_download(actions.add_parser("download", help="fetch its files over https; repeated: continue"))
+    _add_prepare(actions.add_parser("prepare", help="make a window file of a data set's files"))
+    info = actions.add_parser(
         "info", help="description of a data set or a window file: source, licence, citation"
     )
     info.add_argument("what", help="name of a data set, or a window file (.npz)")
-    info.set_defaults(command=_one_line(_info))
+    info.set_defaults(command=_with_one_line_errors(_info))
 
 
 def _add_download(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def _add_download(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default="", help="another https address of its file, such as a mirror's")
     parser.add_argument("--sha256", default="", help="required checksum of the file")
     parser.add_argument("--no-unpack", action="store_true", help="do not unpack archives")
-    parser.set_defaults(command=_one_line(_download))
+    parser.set_defaults(command=_with_one_line_errors(_download))
 
 
 def _add_prepare(parser: argparse.ArgumentParser) -> None:
@@ -73,17 +73,19 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-user", type=int, help="mnist, cifar10: images of each (default: all)")
     parser.add_argument("--part", choices=("train", "test", "all"), help="mnist, cifar10 (default: train)")
     parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
-    parser.set_defaults(command=_one_line(_prepare), needs_room=True)
+    parser.set_defaults(command=_with_one_line_errors(_prepare), needs_room=True)
 
 
-def _one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+def _with_one_line_errors(
+    command: Callable[[argparse.Namespace], int],
+) -> Callable[[argparse.Namespace], int]:
     """A command with one-line errors for invalid input."""
 
-    def carried_out(options: argparse.Namespace) -> int:
+    def run(options: argparse.Namespace) -> int:
         with _as_config_error():
             return command(options)
 
-    return carried_out
+    return run
 
 
 @contextmanager
@@ -103,22 +105,22 @@ def _as_config_error() -> Iterator[None]:
         ) from error
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list_data_sets(_: argparse.Namespace) -> int:
     """Carry out ``fedge datasets``."""
     from fedge.datasets.catalog import NAMES, card
 
     rows = [("name", "users", "classes", "rate", "download", "licence")]
     for name in NAMES:
-        known = card(name)
-        licence = known.licence.split(";")[0]
-        rate = f"{known.rate_hz:g} Hz" if known.rate_hz else "images"
+        data_card = card(name)
+        licence = data_card.licence.split(";")[0]
+        rate = f"{data_card.rate_hz:g} Hz" if data_card.rate_hz else "images"
         rows.append(
             (
                 name,
-                str(known.users or "–"),
-                str(len(known.classes)),
+                str(data_card.users or "–"),
+                str(len(data_card.classes)),
                 rate,
-                f"{known.megabytes:.0f} MB",
+                f"{data_card.megabytes:.0f} MB",
                 licence,
             )
         )
@@ -135,24 +137,24 @@ def _download(options: argparse.Namespace) -> int:
     from fedge.datasets.fetch import RAW, download
     from hhar.progress import progress_bars
 
-    known = card(options.name)
+    data_card = card(options.name)
     with progress_bars() as report:
         files = download(
-            known,
+            data_card,
             options.to,
             url=options.url,
             sha256=options.sha256,
             keep_packed=options.no_unpack,
             report=report,
         )
-    for file, (path, found) in zip(known.files, files, strict=True):
-        held = (
+    for file, (path, sha256) in zip(data_card.files, files, strict=True):
+        verdict = (
             "as expected" if options.sha256 or file.sha256 else "recorded: none is published to compare with"
         )
-        print(f"{path}  sha256 {found} ({held})")
-    print(f"licence: {known.licence}\ncite: {known.citation}")
-    place = "" if options.to in (None, RAW / known.name) else f" {options.to}"
-    print(f"next: fedge datasets prepare {known.name}{place}")
+        print(f"{path}  sha256 {sha256} ({verdict})")
+    print(f"licence: {data_card.licence}\ncite: {data_card.citation}")
+    source_argument = "" if options.to in (None, RAW / data_card.name) else f" {options.to}"
+    print(f"next: fedge datasets prepare {data_card.name}{source_argument}")
     return 0
 
 
@@ -162,32 +164,32 @@ def _prepare(options: argparse.Namespace) -> int:
     from fedge.datasets.fetch import RAW
     from hhar.progress import progress_bars
 
-    known = card(options.name)
-    source = options.source or RAW / known.name
-    out = options.out or Path("data") / f"{known.name}.npz"
+    data_card = card(options.name)
+    source = options.source or RAW / data_card.name
+    out = options.out or Path("data") / f"{data_card.name}.npz"
     if options.source is None and not source.is_dir():
         raise ConfigError(
-            f"{source} must be a folder with the files of {known.name}, but is not there; run `fedge "
-            f"datasets download {known.name}`, or name where they lie"
+            f"{source} must be a folder with the files of {data_card.name}, but is not there; run `fedge "
+            f"datasets download {data_card.name}`, or name where they lie"
         )
     _refuse_target(out)
     given = {key: getattr(options, key) for key in _OPTIONS}
     with progress_bars() as report:
-        windows = prepare(known.name, source, near=out, report=report, **given)
+        windows = prepare(data_card.name, source, near=out, report=report, **given)
     windows.save(out, compress=options.compress)
     users, shape = len(set(windows.user.tolist())), " × ".join(map(str, windows.x.shape[1:]))
-    what = quantity(len(windows), "image" if windows.x.ndim == 4 else "window")
+    content = quantity(len(windows), "image" if windows.x.ndim == 4 else "window")
     classes = quantity(len(windows.classes), "class")
-    print(f"{out}: {what} of {shape}, {quantity(users, 'user')}, {classes}")
+    print(f"{out}: {content} of {shape}, {quantity(users, 'user')}, {classes}")
     if "left_out" in windows.about:
         print(f"left out: {windows.about['left_out']}")
-    print(f"licence: {known.licence}\ncite: {known.citation}")
-    more = ' train.model="cnn2d"' if windows.x.ndim == 4 else ""
+    print(f"licence: {data_card.licence}\ncite: {data_card.citation}")
+    extra_options = ' train.model="cnn2d"' if windows.x.ndim == 4 else ""
     if _has_lone_sessions(windows):
         print("note: some users do everything once, so no session of theirs can be held out: split by blocks")
-        more = ' data.split="blocks"'
-    proposed = f"data.path={json.dumps(str(out), ensure_ascii=False)}{more}"
-    print(f"next: fedge run -c {shlex.quote(proposed)}")
+        extra_options = ' data.split="blocks"'
+    run_options = f"data.path={json.dumps(str(out), ensure_ascii=False)}{extra_options}"
+    print(f"next: fedge run -c {shlex.quote(run_options)}")
     return 0
 
 
@@ -205,9 +207,9 @@ def _has_lone_sessions(windows: Windows) -> bool:
     if windows.session is None:
         return False
     users = set(windows.user.tolist())
-    found = set(zip(windows.user.tolist(), windows.y.tolist(), windows.session.tolist(), strict=True))
-    again = {user for (user, _), count in Counter(entry[:2] for entry in found).items() if count > 1}
-    return again != users
+    sessions = set(zip(windows.user.tolist(), windows.y.tolist(), windows.session.tolist(), strict=True))
+    repeating = {user for (user, _), count in Counter(entry[:2] for entry in sessions).items() if count > 1}
+    return repeating != users
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -218,11 +220,11 @@ def _info(options: argparse.Namespace) -> int:
     if options.what not in NAMES and (options.what.endswith(".npz") or os.path.isfile(options.what)):
         print(describe_file(options.what))
         return 0
-    known = card(options.what)
-    print("\n".join(f"{key:<10} {text}" for key, text in known.about(known.spec).items()))
-    print(f"{'users':<10} {known.users or 'none: images are dealt to as many as asked for'}")
-    print(f"{'classes':<10} {', '.join(known.classes)}")
-    for file in known.files:
+    data_card = card(options.what)
+    print("\n".join(f"{key:<10} {text}" for key, text in data_card.about(data_card.spec).items()))
+    print(f"{'users':<10} {data_card.users or 'none: images are dealt to as many as asked for'}")
+    print(f"{'classes':<10} {', '.join(data_card.classes)}")
+    for file in data_card.files:
         print(
             f"{'file':<10} {file.url}\n{'sha256':<10} {file.sha256 or 'none is known: recorded at download'}"
         )

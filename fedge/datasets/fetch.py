@@ -47,18 +47,18 @@ def download(
             another process downloads into the folder.
     """
     target = folder or RAW / card.name
-    files = _with_other(card, url, sha256)
-    found = []
+    files = _with_override(card, url, sha256)
+    fetched = []
     with alone_in(target):
         for file in files:
             path = target / file.name
-            found.append((path, download_file(file.url, path, sha256=file.sha256 or None, report=report)))
+            fetched.append((path, download_file(file.url, path, sha256=file.sha256 or None, report=report)))
             if is_archive(path) and not keep_packed:
                 unpack(path, target, report)
-    return found
+    return fetched
 
 
-def _with_other(card: DataCard, url: str, sha256: str) -> tuple[RemoteFile, ...]:
+def _with_override(card: DataCard, url: str, sha256: str) -> tuple[RemoteFile, ...]:
     """The files of a card, with another address or checksum for its only one."""
     if not (url or sha256):
         return card.files

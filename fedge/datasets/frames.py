@@ -81,28 +81,28 @@ def from_pandas(
     Raises:
         HharError: one line with the column, its fault and the next step.
     """
-    wanted = _listed(channels)
+    channel_names = _channel_list(channels)
     others = [user, label, *(name for name in (time, session, device) if name is not None)]
-    columns.refuse_unknown_columns(frame, others, wanted)
-    rate_hz, window_s = _number("rate_hz", rate_hz), _number("window_s", window_s)
-    stride_s = window_s / 2 if stride_s is None else _number("stride_s", stride_s)
-    spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(wanted))
-    rows, kinds = _read(frame, user, label, time, time_unit, session, device, wanted)
-    _refuse_odd_about(about)
-    said = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
-    windows, left_out, lost = _windows(rows, spec)
-    other = sorted({kind for kind in kinds if kind.lower() != "float32"})
-    cast = f"x from {' and '.join(other)} to float32" if other else ""
-    for name, line, whom in (("cast", cast, ""), ("left_out", left_out, lost)):
+    columns.refuse_unknown_columns(frame, others, channel_names)
+    rate_hz, window_s = _as_float("rate_hz", rate_hz), _as_float("window_s", window_s)
+    stride_s = window_s / 2 if stride_s is None else _as_float("stride_s", stride_s)
+    spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(channel_names))
+    rows, kinds = _read_columns(frame, user, label, time, time_unit, session, device, channel_names)
+    _refuse_invalid_about(about)
+    description = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
+    windows, left_out, lost_users = _cut_windows(rows, spec)
+    source_types = sorted({kind for kind in kinds if kind.lower() != "float32"})
+    cast = f"x from {' and '.join(source_types)} to float32" if source_types else ""
+    for name, line, names in (("cast", cast, ""), ("left_out", left_out, lost_users)):
         if line:
-            said[name] = line  # goes wherever the windows go, so without names of persons
-            warnings.warn(f"from_pandas: {line}{whom}", stacklevel=2)
-    windows = replace(windows, about=said)
+            description[name] = line  # goes wherever the windows go, so without names of persons
+            warnings.warn(f"from_pandas: {line}{names}", stacklevel=2)
+    windows = replace(windows, about=description)
     check_windows(windows, "frame")
     return windows
 
 
-def _listed(channels: Any) -> list[Any]:
+def _channel_list(channels: Any) -> list[Any]:
     """Names of channels as a list."""
     if isinstance(channels, str):
         return [channels]
@@ -114,7 +114,7 @@ def _listed(channels: Any) -> list[Any]:
         ) from None
 
 
-def _number(name: str, value: Any) -> float:
+def _as_float(name: str, value: Any) -> float:
     """A number of Python's or NumPy's as a float; HharError if it is none."""
     with suppress(OverflowError):
         if isinstance(value, Real):
@@ -122,7 +122,7 @@ def _number(name: str, value: Any) -> float:
     raise HharError(f"{name}: must be a positive number, but is {shown(value)}; give it in Hz or seconds")
 
 
-def _refuse_odd_about(about: Any) -> None:
+def _refuse_invalid_about(about: Any) -> None:
     """Raise HharError unless a description is a mapping of text, or there is none."""
     texts = [*about.keys(), *about.values()] if isinstance(about, Mapping) else []
     if about is not None and not (
@@ -131,13 +131,13 @@ def _refuse_odd_about(about: Any) -> None:
         raise HharError(f'about: must be text by name, is {shown(about)}; give about={{"source": "…"}}')
 
 
-def _read(
+def _read_columns(
     frame: Any, user: str, label: str, time: str | None, unit: str, session: str | None, device: str | None,
     channels: Sequence[str],
 ) -> tuple[_Rows, list[str]]:  # fmt: skip
     """All columns, and the channels' original types."""
-    found = [columns.float_column(frame, name) for name in channels]
-    values = np.stack([column for column, _ in found], axis=1)
+    parsed = [columns.float_column(frame, name) for name in channels]
+    values = np.stack([column for column, _ in parsed], axis=1)
     empty = Names(np.zeros(len(values), dtype=np.int64), [""])
     rows = _Rows(
         user=columns.names(frame, user),
@@ -147,22 +147,22 @@ def _read(
         time_ns=None if time is None else columns.times_ns(frame, time, unit),
         values=values,
     )
-    return rows, [kind for _, kind in found]
+    return rows, [kind for _, kind in parsed]
 
 
-def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
+def _cut_windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
     """The windows, a message on rows that give none, and the names of users without any."""
-    classes = sorted(rows.label.known, key=_in_order)
+    classes = sorted(rows.label.known, key=_label_key)
     if len(classes) < 2:
         raise HharError(
             f"label: must be of at least two classes, all rows are {classes[0]!r}; name another column"
         )
     builder = WindowBuilder(spec, tuple(classes))
     runs: list[tuple[str, int, int]] = []
-    for places in _streams(rows):
-        _refuse_times(rows, places, spec)
+    for indices in _streams(rows):
+        _refuse_times(rows, indices, spec)
         runs.extend(
-            (run.user, len(run.values), builder.add([run])) for run in _recordings(rows, places, spec)
+            (run.user, len(run.values), builder.add([run])) for run in _recordings(rows, indices, spec)
         )
     if not any(count for *_, count in runs):
         longest = max(length for _, length, _ in runs)
@@ -170,28 +170,30 @@ def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
             f"window_s: a run of one label without a gap over 1 s must hold {spec.window_s:g} s, none does: "
             f"the longest of {len(runs)} has {longest} rows; give a shorter window_s, or check time_unit"
         )
-    return builder.finish(), *_left_out(runs)
+    return builder.finish(), *_describe_left_out(runs)
 
 
-def _left_out(runs: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
+def _describe_left_out(runs: Sequence[tuple[str, int, int]]) -> tuple[str, str]:
     """A message on runs too short for a window and on users without one, and their names; empty for none."""
     short = [(user, length) for user, length, count in runs if not count]
     if not short:
         return "", ""
     with_windows = {user for user, _, count in runs if count}
-    lost = sorted({user for user, _ in short} - with_windows)
+    lost_users = sorted({user for user, _ in short} - with_windows)
     rows = sum(length for _, length in short)
     line = (
         f"{len(short)} of {quantity(len(runs), 'run')} of one label, {quantity(rows, 'row')}, "
         f"{'is' if len(short) == 1 else 'are'} shorter than a window"
     )
-    if not lost:
+    if not lost_users:
         return line, ""
-    line += f"; {quantity(len(lost), 'user')} {'has' if len(lost) == 1 else 'have'} no window at all"
-    return line, ": " + ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
+    line += (
+        f"; {quantity(len(lost_users), 'user')} {'has' if len(lost_users) == 1 else 'have'} no window at all"
+    )
+    return line, ": " + ", ".join(lost_users[:MOST_NAMED]) + (", …" if len(lost_users) > MOST_NAMED else "")
 
 
-def _in_order(name: str) -> tuple[int, Decimal, str]:
+def _label_key(name: str) -> tuple[int, Decimal, str]:
     """Sort key of labels: numbers by size, then names."""
     return (0, Decimal(name), name) if _NUMBER.fullmatch(name) else (1, Decimal(0), name)
 
@@ -204,47 +206,47 @@ def _streams(rows: _Rows) -> Iterator[NDArray[np.int64]]:
     yield from np.split(order, np.flatnonzero(changes) + 1)
 
 
-def _refuse_times(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> None:
+def _refuse_times(rows: _Rows, indices: NDArray[np.int64], spec: WindowSpec) -> None:
     """Raise HharError if time runs backwards, stands still, or contradicts the sampling rate."""
-    if rows.time_ns is None or len(places) < 2:
+    if rows.time_ns is None or len(indices) < 2:
         return
-    step = np.diff(rows.time_ns[places])
-    who = f"user {rows.user.at(places[0])}"
+    step = np.diff(rows.time_ns[indices])
+    culprit = f"user {rows.user.at(indices[0])}"
     if (step < 0).any():
-        where = places[1 + np.argmax(step < 0)]
+        row = indices[1 + np.argmax(step < 0)]
         raise HharError(
-            f"time: must rise within a user, runs back in {(step < 0).sum()} rows, first in row {where} "
-            f"of {who}; sort by user and time, or name the column of recordings as session= or device="
+            f"time: must rise within a user, runs back in {(step < 0).sum()} rows, first in row {row} "
+            f"of {culprit}; sort by user and time, or name the column of recordings as session= or device="
         )
     if (step == 0).any():
-        where = places[1 + np.argmax(step == 0)]
+        row = indices[1 + np.argmax(step == 0)]
         raise HharError(
-            f"time: must rise within a user, repeats in {(step == 0).sum()} rows, first in row {where} "
-            f"of {who}; drop duplicates, or name what recorded at the same time as device="
+            f"time: must rise within a user, repeats in {(step == 0).sum()} rows, first in row {row} "
+            f"of {culprit}; drop duplicates, or name what recorded at the same time as device="
         )
     rate_hz = 1e9 / float(np.median(step))
     if spec.rate_hz > MOST_UPSAMPLING * rate_hz:
         raise HharError(
-            f"rate_hz: must be at most twice the rows' rate, is {spec.rate_hz:g}, but {who} has a row every "
-            f"{1 / rate_hz:.3g} s ({rate_hz:.3g} Hz); give another rate_hz, leave such users out, or check "
-            "time_unit"
+            f"rate_hz: must be at most twice the rows' rate, is {spec.rate_hz:g}, but {culprit} has a row "
+            f"every {1 / rate_hz:.3g} s ({rate_hz:.3g} Hz); give another rate_hz, leave such users out, or "
+            "check time_unit"
         )
 
 
-def _recordings(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> Iterator[Recording]:
+def _recordings(rows: _Rows, indices: NDArray[np.int64], spec: WindowSpec) -> Iterator[Recording]:
     """Yield the runs of one label of one stream."""
-    cuts = (np.flatnonzero(np.diff(rows.label.code[places])) + 1).tolist()
-    user, device, session = (column.at(places[0]) for column in (rows.user, rows.device, rows.session))
+    cuts = (np.flatnonzero(np.diff(rows.label.code[indices])) + 1).tolist()
+    user, device, session = (column.at(indices[0]) for column in (rows.user, rows.device, rows.session))
     numbers: Counter[str] = Counter()
-    for start, end in pairwise([0, *cuts, len(places)]):
-        own = places[start:end]
-        activity = rows.label.at(own[0])
+    for start, end in pairwise([0, *cuts, len(indices)]):
+        run = indices[start:end]
+        activity = rows.label.at(run[0])
         numbers[activity] += 1
         if rows.time_ns is None:
-            time_ns = np.rint(np.arange(len(own)) * (1e9 / spec.rate_hz)).astype(np.int64)
+            time_ns = np.rint(np.arange(len(run)) * (1e9 / spec.rate_hz)).astype(np.int64)
             name = session or f"{user}/{activity}/{numbers[activity]:02d}"
         else:
-            time_ns, name = rows.time_ns[own], session
+            time_ns, name = rows.time_ns[run], session
         yield Recording(
-            user, device, _SENSOR, activity, time_ns // 1_000_000, time_ns, rows.values[own], name
+            user, device, _SENSOR, activity, time_ns // 1_000_000, time_ns, rows.values[run], name
         )

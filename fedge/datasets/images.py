@@ -48,14 +48,16 @@ def from_images(
     """
     x = _pictures(images)
     y = _labels(labels, len(x), has_classes=classes is not None)
-    kept, names = _dealt(users, per_user, len(x))
+    indices, names = _assign_users(users, per_user, len(x))
     windows = Windows(
-        x=np.ascontiguousarray(x[kept]),
-        y=y[kept],
+        x=np.ascontiguousarray(x[indices]),
+        y=y[indices],
         user=names,
         device=None,
         session=None,
-        classes=tuple(map(str, range(int(y.max(initial=0)) + 1))) if classes is None else _named(classes),
+        classes=tuple(map(str, range(int(y.max(initial=0)) + 1)))
+        if classes is None
+        else _class_names(classes),
         channels=_CHANNELS[x.shape[1]],
         about={} if about is None else dict(about) if isinstance(about, Mapping) else about,
     )
@@ -79,39 +81,39 @@ def from_partitions(partitions: Sequence[Any], image: str = "", label: str = "")
             f"partitions: must be a list of at least one data set, are {shown(partitions)}; give "
             "[fds.load_partition(0), …]"
         )
-    found = {_columns(part, number, image, label) for number, part in enumerate(partitions)}
-    if len(found) > 1:
+    layouts = {_columns(part, number, image, label) for number, part in enumerate(partitions)}
+    if len(layouts) > 1:
         raise HharError(
             "partitions: must have the same columns and names of classes, have others; load all from one "
             "data set"
         )
-    image, label, names = found.pop()
+    image, label, names = layouts.pop()
     parts = [_read(part, number, image, label) for number, part in enumerate(partitions)]
     width = len(str(len(partitions) - 1))
-    users = [f"user-{at:0{width}d}" for at, (_, labels) in enumerate(parts) for _ in labels]
-    pictures = [picture for of_part, _ in parts for picture in of_part]
+    users = [f"user-{index:0{width}d}" for index, (_, labels) in enumerate(parts) for _ in labels]
+    pictures = [picture for part_pictures, _ in parts for picture in part_pictures]
     return from_images(pictures, np.concatenate([labels for _, labels in parts]), users=users, classes=names)
 
 
 def _columns(part: Any, number: int, image: str, label: str) -> tuple[str, str, tuple[str, ...] | None]:
     """Columns of a partition's pictures and labels, and the names of classes if it has some."""
     try:
-        known = list(part.column_names)
-        image = _first(known, image, ("image", "img"), "image")
-        label = _first(known, label, ("label", "labels"), "label")
+        present = list(part.column_names)
+        image = _choose_column(present, image, ("image", "img"), "image")
+        label = _choose_column(present, label, ("label", "labels"), "label")
         names = getattr(part.features.get(label), "names", None)
     except (AttributeError, TypeError) as error:
         raise HharError(
             f"partitions: must be data sets with columns and features, number {number} is "
             f"{shown(type(part).__name__)}; give [fds.load_partition(0), …]"
         ) from error
-    return image, label, None if names is None else _named(names)
+    return image, label, None if names is None else _class_names(names)
 
 
 def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], NDArray[Any]]:
     """Pictures and labels of a partition; HharError for columns that cannot be read, or differ in length."""
     try:
-        pictures, labels = list(part[image]), _plain(part[label], "labels")
+        pictures, labels = list(part[image]), _as_array(part[label], "labels")
     except HharError:
         raise
     except Exception as error:  # a library's own, from a file that cannot be decoded, for example
@@ -127,25 +129,26 @@ def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], ND
     return pictures, labels
 
 
-def _first(known: Sequence[str], given: str, usual: Sequence[str], what: str) -> str:
+def _choose_column(present: Sequence[str], requested: str, defaults: Sequence[str], argument: str) -> str:
     """The column that is given, or the first usual one."""
-    if not isinstance(given, str):
-        raise HharError(f"{what}: must be the name of a column, is {shown(given)}; give a text")
-    for name in (given,) if given else usual:
-        if name in known:
+    if not isinstance(requested, str):
+        raise HharError(f"{argument}: must be the name of a column, is {shown(requested)}; give a text")
+    for name in (requested,) if requested else defaults:
+        if name in present:
             return name
-    asked = shown(given) if given else " or ".join(usual)
+    expected = shown(requested) if requested else " or ".join(defaults)
     raise HharError(
-        f"partitions: must have a column {asked}, have {', '.join(map(str, known))}; name it: {what}=…"
+        f"partitions: must have a column {expected}, have {', '.join(map(str, present))}; name it: "
+        f"{argument}=…"
     )
 
 
-def _plain(value: Any, name: str) -> NDArray[Any]:
+def _as_array(value: Any, name: str) -> NDArray[Any]:
     """A value as a plain array; HharError for a masked one, and for what NumPy makes no array of."""
-    listed = value if isinstance(value, (list, tuple)) else (value,)
-    if any(isinstance(one, np.ma.MaskedArray) for one in listed):
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise HharError(f"{name}: must not be masked, but are; leave out what is masked, or fill it")
-    if any(getattr(one, "mode", None) == "P" for one in listed):  # numbers of colours, not brightness
+    if any(getattr(item, "mode", None) == "P" for item in items):  # numbers of colours, not brightness
         raise HharError(f'{name}: must not have a palette, but have; use picture.convert("RGB")')
     try:
         with warnings.catch_warnings():
@@ -160,7 +163,7 @@ def _plain(value: Any, name: str) -> NDArray[Any]:
 
 def _labels(labels: Any, count: int, *, has_classes: bool) -> NDArray[np.int64]:
     """Labels int64 (N,)."""
-    y = _plain(labels, "labels")
+    y = _as_array(labels, "labels")
     if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) != count:
         raise HharError(
             f"labels: must be {count} whole numbers, one a picture, are {y.dtype} {y.shape}; give numbers "
@@ -176,7 +179,7 @@ def _labels(labels: Any, count: int, *, has_classes: bool) -> NDArray[np.int64]:
     return y.astype(np.int64)
 
 
-def _named(classes: Any) -> tuple[str, ...]:
+def _class_names(classes: Any) -> tuple[str, ...]:
     """Names of classes, which have an order."""
     is_listed = isinstance(classes, Sequence) and not isinstance(classes, (bytes, bytearray))
     is_listed |= isinstance(classes, np.ndarray) and classes.ndim == 1
@@ -191,13 +194,13 @@ def _named(classes: Any) -> tuple[str, ...]:
 def _pictures(images: Any) -> NDArray[Any]:
     """(N, C, H, W) uint8 or float32."""
     if isinstance(images, (list, tuple)):
-        images = [_plain(picture, "images") for picture in images]
+        images = [_as_array(picture, "images") for picture in images]
         sizes = {picture.shape for picture in images}
         if len(sizes) > 1:
             raise HharError(
                 f"images: must be of one size, are of {len(sizes)}, as {sorted(sizes)[:2]}; resize them"
             )
-    x = _plain(images, "images")
+    x = _as_array(images, "images")
     if x.dtype.kind not in "fiub" or x.ndim not in (3, 4) or 0 in x.shape:
         raise HharError(
             f"images: must be numbers of shape (N, H, W), (N, H, W, C) or (N, C, H, W), are "
@@ -214,19 +217,19 @@ def _pictures(images: Any) -> NDArray[Any]:
         return x if x.dtype == np.uint8 else x.astype(np.float32)
 
 
-def _dealt(
+def _assign_users(
     users: int | Sequence[Any] | NDArray[Any], per_user: int | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
     """Indices of the kept pictures, and the user of each."""
-    if per_user is not None and not (_is_whole(per_user) and per_user >= 1):
+    if per_user is not None and not (_is_whole_number(per_user) and per_user >= 1):
         raise HharError(
             f"per_user: must be at least 1, a whole number, is {shown(per_user)}; leave it out for all"
         )
-    if _is_whole(users):
-        most = min(MOST_USERS, count)
-        if not 1 <= users <= most:
+    if _is_whole_number(users):
+        limit = min(MOST_USERS, count)
+        if not 1 <= users <= limit:
             raise HharError(
-                f"users: must be 1 to {most} for {count} pictures, is {shown(users)}; take for example 10"
+                f"users: must be 1 to {limit} for {count} pictures, is {shown(users)}; take for example 10"
             )
         size = count // int(users) if per_user is None else per_user
         if size * int(users) > count:
@@ -240,34 +243,36 @@ def _dealt(
             np.arange(int(users)) * count // int(users) if per_user is None else np.arange(int(users)) * size
         )
         end = np.append(start[1:], count) if per_user is None else start + size
-        kept = np.concatenate([np.arange(a, b) for a, b in zip(start, end, strict=True)])
-        return kept, np.repeat(np.array(names), end - start)
-    given = _users(users)
-    if given.shape != (count,):
+        indices = np.concatenate([np.arange(a, b) for a, b in zip(start, end, strict=True)])
+        return indices, np.repeat(np.array(names), end - start)
+    user_names = _users(users)
+    if user_names.shape != (count,):
         raise HharError(
             f"users: must be one name a picture, {count}, are {shown(users)} of shape "
-            f"{given.shape}; or a number"
+            f"{user_names.shape}; or a number"
         )
     if per_user is None:
-        return np.arange(count), given
-    kept = np.sort(np.concatenate([np.flatnonzero(given == name)[:per_user] for name in np.unique(given)]))
-    return kept, given[kept]
+        return np.arange(count), user_names
+    indices = np.sort(
+        np.concatenate([np.flatnonzero(user_names == name)[:per_user] for name in np.unique(user_names)])
+    )
+    return indices, user_names[indices]
 
 
-def _is_whole(value: Any) -> TypeGuard[int]:
+def _is_whole_number(value: Any) -> TypeGuard[int]:
     """Whether a value is a whole number, and no truth value."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _users(users: Any) -> NDArray[np.str_]:
     """Names of users as text; HharError for other than text, finite numbers or dates."""
-    given = _plain(users, "users")
-    if isinstance(users, (list, tuple)) and given.ndim == 1:
-        given = np.empty(len(users), dtype=object)  # NumPy makes one type of text and numbers
-        given[:] = users
-    if given.ndim != 1 or given.dtype.kind == "U":
-        return given.astype(np.str_)
-    found = name_texts(given, "users")
-    if any("\0" in name for name in found):  # which NumPy leaves out at the end
+    values = _as_array(users, "users")
+    if isinstance(users, (list, tuple)) and values.ndim == 1:
+        values = np.empty(len(users), dtype=object)  # NumPy makes one type of text and numbers
+        values[:] = users
+    if values.ndim != 1 or values.dtype.kind == "U":
+        return values.astype(np.str_)
+    texts = name_texts(values, "users")
+    if any("\0" in name for name in texts):  # which NumPy leaves out at the end
         raise HharError("users: must be printable names, but hold the character '\\x00'; rename them")
-    return np.array(found, dtype=np.str_)
+    return np.array(texts, dtype=np.str_)

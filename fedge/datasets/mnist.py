@@ -98,9 +98,9 @@ def read(
 def find(folder: Path, name: str) -> Path:
     """A file by its name, unpacked or packed by gzip, at any depth."""
     stem, ending = name.rsplit("-", 2)[0], name.split("-")[-2]
-    wanted = (name, f"{stem}.{ending}-ubyte")  # as unpacking by some programs names them
+    accepted = (name, f"{stem}.{ending}-ubyte")  # as unpacking by some programs names them
     for path in sorted(folder.rglob(f"{stem}*")):
-        if path.name.removesuffix(".gz") in wanted and path.is_file() and "__MACOSX" not in path.parts:
+        if path.name.removesuffix(".gz") in accepted and path.is_file() and "__MACOSX" not in path.parts:
             return path
     raise HharError(
         f"{folder}: must hold {name}, packed (.gz) or not, holds none; fetch it with `fedge "
@@ -117,8 +117,8 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     header_bytes = 4 + 4 * axes
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            is_packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if is_packed else path.open("rb") as stream:
             header = stream.read(header_bytes)
             if len(header) < header_bytes or header[:4] != bytes([0, 0, _UINT8, axes]):
                 raise HharError(
@@ -127,13 +127,13 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
                 )
             shape = tuple(int(length) for length in np.frombuffer(header[4:], ">i4"))
             size = math.prod(shape)
-            most = min(_MOST_BYTES, SMALL_BYTES + MAX_RATIO * path.stat().st_size)
-            if min(shape) < 0 or size > most:
-                raise HharError(f"{path}: must hold at most {most >> 20} MiB, says {shape}; do not trust it")
+            limit = min(_MOST_BYTES, SMALL_BYTES + MAX_RATIO * path.stat().st_size)
+            if min(shape) < 0 or size > limit:
+                raise HharError(f"{path}: must hold at most {limit >> 20} MiB, says {shape}; do not trust it")
             content = stream.read(size + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise HharError(f"{path}: must be a whole gzip file ({error}); download it again") from error
     if len(content) != size:
-        more = "more" if len(content) > size else len(content)
-        raise HharError(f"{path}: must hold {size} values {shape}, holds {more}; download it again")
+        amount = "more" if len(content) > size else len(content)
+        raise HharError(f"{path}: must hold {size} values {shape}, holds {amount}; download it again")
     return np.frombuffer(content, np.uint8).reshape(shape)

@@ -70,18 +70,18 @@ def find_trials(folder: Path) -> list[tuple[str, str, str, Path]]:
 
     Only folder A counts; the accelerometer's and gyroscope's own recordings (folders B and C) are ignored.
     """
-    found = []
+    trials = []
     for path in folder.rglob("sub_*.csv"):
         trial, person = _TRIAL.fullmatch(path.parent.name), _PERSON.fullmatch(path.name)
         if trial and person and "__MACOSX" not in path.parts:
-            found.append((trial[1], trial[2], person[1], path))
-    motion = [entry for entry in found if entry[3].parent.parent.name.startswith("A_DeviceMotion")]
-    if not found:
+            trials.append((trial[1], trial[2], person[1], path))
+    device_motion = [entry for entry in trials if entry[3].parent.parent.name.startswith("A_DeviceMotion")]
+    if not trials:
         raise HharError(
             f"{folder}: must hold files like A_DeviceMotion_data/dws_1/sub_1.csv, holds none; fetch them "
             "with `fedge datasets download motionsense`"
         )
-    return sorted(motion or found, key=lambda entry: (entry[3].parent.name, entry[3].name))
+    return sorted(device_motion or trials, key=lambda entry: (entry[3].parent.name, entry[3].name))
 
 
 def _recording(code: str, trial: str, person: str, path: Path) -> Recording:

@@ -31,7 +31,7 @@ ACTIVITIES = {
 }  # fmt: skip
 NUM_COLUMNS = 54
 PLACES = {"hand": 3, "chest": 20, "ankle": 37}  # first of a sensor's 17 columns
-_USED = (1, 2, 3, 7, 8, 9)  # of the 17: acceleration ±16 g, gyroscope
+_USED_COLUMNS = (1, 2, 3, 7, 8, 9)  # of the 17: acceleration ±16 g, gyroscope
 CHANNELS = tuple(f"{place}_{name}_{axis}" for place in PLACES for name in ("acc", "gyro") for axis in "xyz")
 _LONGEST_S = 1e9  # of a time
 _FILE = re.compile(r"subject(\d{3})\.dat")
@@ -92,14 +92,16 @@ def _add_person(builder: WindowBuilder, user: str, table: NDArray[np.float64]) -
         activity = ACTIVITIES.get(int(label[start]))
         if activity is None:
             continue
-        own = []
+        recordings = []
         for place, sensor in enumerate(PLACES):
             values = table[start:end, 2 + 6 * place : 8 + 6 * place].astype(np.float32)
-            there = np.isfinite(values).all(axis=1)
-            if there.any():
-                when = time_ns[start:end][there]
-                own.append(Recording(user, "", sensor, activity, when // 1_000_000, when, values[there]))
-        builder.add(own)
+            present = np.isfinite(values).all(axis=1)
+            if present.any():
+                times = time_ns[start:end][present]
+                recordings.append(
+                    Recording(user, "", sensor, activity, times // 1_000_000, times, values[present])
+                )
+        builder.add(recordings)
 
 
 def _table(path: Path) -> NDArray[np.float64]:
@@ -107,7 +109,7 @@ def _table(path: Path) -> NDArray[np.float64]:
     import polars as pl
 
     refuse_irregular(path)
-    columns = [0, 1, *(first + place for first in PLACES.values() for place in _USED)]
+    columns = [0, 1, *(first + place for first in PLACES.values() for place in _USED_COLUMNS)]
     schema = {f"column_{place}": pl.Float64 for place in range(NUM_COLUMNS)}
     try:
         frame = pl.read_csv(
@@ -124,8 +126,8 @@ def _table(path: Path) -> NDArray[np.float64]:
     null = frame.select(pl.any_horizontal(pl.all().is_null()).alias("null"))["null"].to_numpy()
     table = frame.select([f"column_{place}" for place in columns]).to_numpy()
     time_s, label = table[:, 0], table[:, 1]
-    whole = (np.abs(time_s) <= _LONGEST_S) & (np.abs(label) <= LARGEST) & (label == np.rint(label))
-    bad = np.flatnonzero(null | ~whole | (np.abs(table) > LARGEST).any(axis=1))  # NaN: a lost packet
+    is_valid = (np.abs(time_s) <= _LONGEST_S) & (np.abs(label) <= LARGEST) & (label == np.rint(label))
+    bad = np.flatnonzero(null | ~is_valid | (np.abs(table) > LARGEST).any(axis=1))  # NaN: a lost packet
     if len(bad):
         raise HharError(
             f"{path}, line {bad[0] + 1}: must be a whole row of {NUM_COLUMNS} numbers, is not ({len(bad)} of "

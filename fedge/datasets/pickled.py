@@ -29,7 +29,7 @@ MOST_BYTES = 64 << 20  # of one file; CIFAR-10's have 31 MB
 _MOST_AXES = 32
 
 
-class _Kept:
+class _StandIn:
     """Stand-in for an array or a dtype: its arguments, and its given state."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -41,10 +41,10 @@ class _Kept:
 
 
 _STAND_INS: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Kept,
-    ("numpy._core.multiarray", "_reconstruct"): _Kept,
-    ("numpy", "ndarray"): _Kept,
-    ("numpy", "dtype"): _Kept,
+    ("numpy.core.multiarray", "_reconstruct"): _StandIn,
+    ("numpy._core.multiarray", "_reconstruct"): _StandIn,
+    ("numpy", "ndarray"): _StandIn,
+    ("numpy", "dtype"): _StandIn,
 }
 _OPCODES = (
     pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP,
@@ -78,7 +78,7 @@ class _Reader(pickle._Unpickler):
     def __init__(self, stream: BinaryIO, most_encoded: int = 0, encoding: str = "ASCII") -> None:
         """Read a stream; its text may be encoded to `most_encoded` bytes in all."""
         super().__init__(stream, encoding=encoding)
-        self._left = most_encoded
+        self._bytes_left = most_encoded
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):
@@ -91,14 +91,14 @@ class _Reader(pickle._Unpickler):
         """Text of characters up to 255 as bytes: how Python 3 writes bytes in pickles for Python 2."""
         if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
             raise pickle.UnpicklingError("text of another encoding")
-        self._left -= len(text)
-        if self._left < 0:
+        self._bytes_left -= len(text)
+        if self._bytes_left < 0:
             raise pickle.UnpicklingError("it makes more bytes of text than it has")
         return text.encode("latin1")
 
     def _build(self) -> None:
         """Carry out BUILD, for stand-ins only: other objects would take any attribute."""
-        if len(self.stack) < 2 or not isinstance(self.stack[-2], _Kept):
+        if len(self.stack) < 2 or not isinstance(self.stack[-2], _StandIn):
             raise pickle.UnpicklingError("it has a state for something other than an array")
         super().load_build()  # type: ignore[misc]
 
@@ -151,30 +151,30 @@ def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
             content = stream.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise pickle.UnpicklingError(f"it has more than {MOST_BYTES >> 20} MiB")
-        found = _Reader(io.BytesIO(content), 2 * len(content), "bytes").load()
+        dictionary = _Reader(io.BytesIO(content), 2 * len(content), "bytes").load()
     except (OSError, HharError):
         raise
     except Exception as error:  # a pickle can make its reader raise anything
         raise HharError(
             f"{path}: must be a pickle of arrays, cannot be read ({str(error)[:200]}); use the published file"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(dictionary, dict):
         raise HharError(
-            f"{path}: must be a pickled dictionary, is {type(found).__name__}; use the published file"
+            f"{path}: must be a pickled dictionary, is {type(dictionary).__name__}; use the published file"
         )
     entries = {}
     for name in names:
-        value = found.get(name.encode(), found.get(name))
+        value = dictionary.get(name.encode(), dictionary.get(name))
         if value is None:
             raise HharError(f"{path}: must have {' and '.join(names)}, lacks {name}; use the published file")
-        entries[name] = _array(value, path) if isinstance(value, _Kept) else value
+        entries[name] = _array(value, path) if isinstance(value, _StandIn) else value
     return entries
 
 
-def _array(kept: _Kept, path: Path) -> NDArray[np.uint8]:
+def _array(stand_in: _StandIn, path: Path) -> NDArray[np.uint8]:
     """The array described to a stand-in."""
     try:
-        _, shape, dtype, is_fortran, content = kept.state
+        _, shape, dtype, is_fortran, content = stand_in.state
         kind = dtype.arguments[0]
         fits = isinstance(content, bytes) and len(shape) <= _MOST_AXES
         fits = fits and all(type(size) is int and 0 <= size <= len(content) for size in shape)

@@ -32,16 +32,16 @@ def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
             f"{path}, line 1: columns must include {', '.join(names)}, lack {', '.join(missing[:3])}; use "
             "the published files"
         )
-    places = [[word.strip().strip('"') for word in header].index(name) for name in names]
+    indices = [[word.strip().strip('"') for word in header].index(name) for name in names]
     schema = {f"column_{place}": pl.Float64 for place in range(len(header))}
     try:
         frame = pl.read_csv(
-            path, has_header=False, skip_rows=1, schema=schema, columns=sorted(set(places)),
+            path, has_header=False, skip_rows=1, schema=schema, columns=sorted(set(indices)),
             ignore_errors=True, truncate_ragged_lines=True, quote_char=None,
         )  # fmt: skip
     except pl.exceptions.NoDataError as error:
         raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again") from error
-    table = frame.select([f"column_{place}" for place in places]).to_numpy()
+    table = frame.select([f"column_{place}" for place in indices]).to_numpy()
     refuse_broken_rows(table, path, first_line=2)
     return np.asarray(table, dtype=np.float64)
 

@@ -86,13 +86,13 @@ def _add_windows(builder: WindowBuilder, files: list[Path], report: ProgressCall
     for done, first in enumerate(files):
         report("reading windows", done, len(files), "parts")
         part = first.stem.removeprefix("total_acc_x_")
-        place = first.parent.parent
+        folder = first.parent.parent
         x = np.stack(
             [read_matrix(first.with_name(f"{name}_{part}.txt"), SAMPLES) for name in _SIGNALS], axis=2
         ).astype(np.float32)
-        person = read_whole(place / f"subject_{part}.txt", 1)[:, 0]
-        label = read_whole(place / f"y_{part}.txt", 1)[:, 0]
-        _refuse_misfit(place, x, person, label)
+        person = read_whole(folder / f"subject_{part}.txt", 1)[:, 0]
+        label = read_whole(folder / f"y_{part}.txt", 1)[:, 0]
+        _refuse_unequal_rows(folder, x, person, label)
         ends = np.flatnonzero((np.diff(person) != 0) | (np.diff(label) != 0)) + 1
         for start, end in pairwise([0, *ends.tolist(), len(x)]):
             user, activity = f"{person[start]:02d}", CLASSES[label[start] - 1]
@@ -123,9 +123,9 @@ def _add_raw(builder: WindowBuilder, files: list[Path], report: ProgressCallback
         name = _RAW.fullmatch(path.name)
         assert name is not None
         gyro = path.with_name(path.name.replace("acc_", "gyro_", 1))
-        both = [read_matrix(path, 3), read_matrix(gyro, 3)]
-        length = min(map(len, both))
-        values = np.concatenate([part[:length] for part in both], axis=1).astype(np.float32)
+        signals = [read_matrix(path, 3), read_matrix(gyro, 3)]
+        length = min(map(len, signals))
+        values = np.concatenate([part[:length] for part in signals], axis=1).astype(np.float32)
         user = f"{int(name[2]):02d}"
         for _, _, label, start, end in labels[labels[:, 0] == int(name[1])].tolist():
             if 1 <= label <= len(CLASSES) and 1 <= start < end:
@@ -143,15 +143,15 @@ def _recording(user: str, activity: str, session: str, start: int, values: NDArr
     return Recording(user, "", "imu", activity, number * 20, number * _STEP_NS, values, session)
 
 
-def _refuse_misfit(
-    place: Path, x: NDArray[np.float32], person: NDArray[np.int64], label: NDArray[np.int64]
+def _refuse_unequal_rows(
+    folder: Path, x: NDArray[np.float32], person: NDArray[np.int64], label: NDArray[np.int64]
 ) -> None:
     if not len(x) == len(person) == len(label):
         raise HharError(
-            f"{place}: signals, subject and y must have as many rows, have {len(x)}, {len(person)}, "
+            f"{folder}: signals, subject and y must have as many rows, have {len(x)}, {len(person)}, "
             f"{len(label)}; unpack the archive again"
         )
     if label.min() < 1 or label.max() > len(CLASSES):
         raise HharError(
-            f"{place}: y must lie in 1..6, is {label.min()}..{label.max()}; use the published files"
+            f"{folder}: y must lie in 1..6, is {label.min()}..{label.max()}; use the published files"
         )

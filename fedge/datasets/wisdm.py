@@ -63,12 +63,12 @@ def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress)
         HharError: the file is not there, or is another one.
     """
     path = _find(folder)
-    rows, broken, first = _rows(path, report)
+    rows, broken, first_line = _read_records(path, report)
     total = len(rows) + broken
     if not rows or broken > max(1, MOST_BROKEN * total):
         raise HharError(
-            f"{path}{f', line {first}' if first else ''}: records must be user,activity,time,x,y,z; but "
-            f"{broken} of {total} are not; use {FILE} as published"
+            f"{path}{f', line {first_line}' if first_line else ''}: records must be "
+            f"user,activity,time,x,y,z; but {broken} of {total} are not; use {FILE} as published"
         )
     builder = WindowBuilder(spec, NAMES)
     for group in _recordings(rows):
@@ -82,17 +82,17 @@ def _find(folder: Path) -> Path:
     found = sorted(path for path in folder.rglob(FILE) if "__MACOSX" not in path.parts)
     if found:
         return found[0]
-    other = any(folder.rglob("data_*_accel_phone.txt"))
+    has_newer = any(folder.rglob("data_*_accel_phone.txt"))
     raise HharError(
-        f"{folder}: must hold {FILE}, holds {'the set of 2019 with 18 activities' if other else 'none'}; "
+        f"{folder}: must hold {FILE}, holds {'the set of 2019 with 18 activities' if has_newer else 'none'}; "
         "fetch it with `fedge datasets download wisdm`"
     )
 
 
-def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
+def _read_records(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
     """Whole records, the number of broken ones, and the line of the first of them (0: none)."""
     rows: list[_Row] = []
-    broken = first = done = 0
+    broken = first_line = done = 0
     with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as stream:
         size = os.fstat(stream.fileno()).st_size
         for number, line in enumerate(stream, start=1):
@@ -101,16 +101,16 @@ def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
                 report("reading records", done, size)
             for record in line.split(";"):
                 if text := record.strip().strip(","):
-                    row = _row(text)
+                    row = _parse_record(text)
                     if row is not None:
                         rows.append(row)
                     else:
-                        broken, first = broken + 1, first or number
+                        broken, first_line = broken + 1, first_line or number
     report("reading records", size, size)
-    return rows, broken, first
+    return rows, broken, first_line
 
 
-def _row(text: str) -> _Row | None:
+def _parse_record(text: str) -> _Row | None:
     """One record, or None if incomplete."""
     fields = [field.strip() for field in text.split(",")]
     if len(fields) != 6 or fields[1] not in CLASSES or not fields[0].isdecimal() or len(fields[0]) > 9:
@@ -119,8 +119,8 @@ def _row(text: str) -> _Row | None:
         time_ns, x, y, z = int(fields[2]), *map(float, fields[3:])
     except ValueError:
         return None
-    whole = 0 < time_ns < 2**62 and all(abs(value) <= LARGEST for value in (x, y, z))  # and no NaN
-    return (fields[0], fields[1], time_ns, x, y, z) if whole else None
+    is_valid = 0 < time_ns < 2**62 and all(abs(value) <= LARGEST for value in (x, y, z))  # and no NaN
+    return (fields[0], fields[1], time_ns, x, y, z) if is_valid else None
 
 
 def _recordings(rows: list[_Row]) -> Iterator[Recording]:
@@ -128,14 +128,16 @@ def _recordings(rows: list[_Row]) -> Iterator[Recording]:
     people, activities = [row[0] for row in rows], [row[1] for row in rows]
     time_ns = np.array([row[2] for row in rows], dtype=np.int64)
     values = np.array([row[3:] for row in rows], dtype=np.float32)
-    back = np.diff(time_ns) < -int(_BACKWARDS_S * 1e9)
+    runs_back = np.diff(time_ns) < -int(_BACKWARDS_S * 1e9)
     cuts = [
-        place
-        for place in range(1, len(rows))
-        if people[place] != people[place - 1] or activities[place] != activities[place - 1] or back[place - 1]
+        index
+        for index in range(1, len(rows))
+        if people[index] != people[index - 1]
+        or activities[index] != activities[index - 1]
+        or runs_back[index - 1]
     ]
     for start, end in pairwise([0, *cuts, len(rows)]):
         user = f"{int(people[start]):02d}"
         activity = NAMES[CLASSES.index(activities[start])]
-        own = slice(start, end)
-        yield Recording(user, "", "acc", activity, time_ns[own] // 1_000_000, time_ns[own], values[own])
+        span = slice(start, end)
+        yield Recording(user, "", "acc", activity, time_ns[span] // 1_000_000, time_ns[span], values[span])

@@ -75,10 +75,10 @@ class Card:
 
     def metadata(self) -> dict[str, str]:
         """Entries for a safetensors header."""
-        said = asdict(self)
+        entries = asdict(self)
         if self.says == CLASS and self.answer in (None, (len(self.classes),)):
-            del said["says"], said["answer"]  # as in files of before there were other answers
-        return {KEY: json.dumps({"format": _FORMAT, **said}, ensure_ascii=False)}
+            del entries["says"], entries["answer"]  # as in files of before there were other answers
+        return {KEY: json.dumps({"format": _FORMAT, **entries}, ensure_ascii=False)}
 
 
 def read_card(path: Path) -> Card:
@@ -98,11 +98,11 @@ def read_card(path: Path) -> Card:
             f"with this one"
         )
     try:
-        return _card_of(json.loads(text))
+        return _parse_card(json.loads(text))
     except (ValueError, RecursionError) as error:
-        why = str(error) if isinstance(error, _OddCard) else "it is no JSON"
+        reason = str(error) if isinstance(error, _CardError) else "it is no JSON"
         raise ConfigError(
-            f"{path} must say what its models are as this Fedge does, but {why}; use the version "
+            f"{path} must say what its models are as this Fedge does, but {reason}; use the version "
             f"that wrote it"
         ) from error
 
@@ -116,95 +116,95 @@ _DTYPES = ("float32", "uint8", "int64")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class _OddCard(ValueError):
+class _CardError(ValueError):
     """An entry of a card has a wrong value; names it."""
 
 
-def _card_of(said: Any) -> Card:
+def _parse_card(entries: Any) -> Card:
     """The card in a JSON value.
 
     Raises:
         _OddCard: without a card.
     """
-    if not isinstance(said, dict):
-        raise _OddCard(f"it is a {type(said).__name__}")
-    if type(said.get("format")) is not int or said["format"] != _FORMAT:
-        raise _OddCard(f"format is {shown(said.get('format'))}, not {_FORMAT}")
-    shape = _wholes(said, "input_shape", 1, _MOST_CELLS)
-    tokens = said.get("dtype") == "int64"
+    if not isinstance(entries, dict):
+        raise _CardError(f"it is a {type(entries).__name__}")
+    if type(entries.get("format")) is not int or entries["format"] != _FORMAT:
+        raise _CardError(f"format is {shown(entries.get('format'))}, not {_FORMAT}")
+    shape = _whole_numbers(entries, "input_shape", 1, _MOST_CELLS)
+    is_tokens = entries.get("dtype") == "int64"
     if not 1 <= len(shape) <= _MOST_AXES or math.prod(shape) > _MOST_CELLS:
-        raise _OddCard(f"input_shape is {shown(list(shape))}")
-    classes, channels = _texts(said, "classes"), _texts(said, "channels")
-    mean, std = _numbers(said, "mean"), _numbers(said, "std")
+        raise _CardError(f"input_shape is {shown(list(shape))}")
+    classes, channels = _texts(entries, "classes"), _texts(entries, "channels")
+    mean, std = _numbers(entries, "mean"), _numbers(entries, "std")
     if not 1 <= len(classes) <= _MOST_CLASSES or math.prod(shape) * len(classes) > _MOST_WEIGHTS:
-        raise _OddCard(f"there are {len(classes)} classes of windows {shape}")
-    if len(channels) != (0 if tokens else shape[0]):
-        raise _OddCard(f"there are {len(channels)} names for {0 if tokens else shape[0]} channels")
+        raise _CardError(f"there are {len(classes)} classes of windows {shape}")
+    if len(channels) != (0 if is_tokens else shape[0]):
+        raise _CardError(f"there are {len(channels)} names for {0 if is_tokens else shape[0]} channels")
     if len(mean) != len(std) or len(mean) not in (0, len(channels)) or not all(scale > 0 for scale in std):
-        raise _OddCard("mean and std are not one positive scale per channel")
-    if said.get("dtype") not in _DTYPES:
-        raise _OddCard(f"dtype is {shown(said.get('dtype'))}")
-    arguments = _table(said, "arguments", _is_argument, "a table of numbers, texts and lists of them")
+        raise _CardError("mean and std are not one positive scale per channel")
+    if entries.get("dtype") not in _DTYPES:
+        raise _CardError(f"dtype is {shown(entries.get('dtype'))}")
+    arguments = _table(entries, "arguments", _is_argument, "a table of numbers, texts and lists of them")
     if not all(name.isidentifier() for name in arguments):
-        raise _OddCard("arguments have a name that no argument can have")
-    found = _table(said, "served", lambda entry: isinstance(entry, dict), "a table of tables")
-    served = {name: _served(name, entry) for name, entry in found.items()}
+        raise _CardError("arguments have a name that no argument can have")
+    served_entries = _table(entries, "served", lambda entry: isinstance(entry, dict), "a table of tables")
+    served = {name: _parse_served(name, entry) for name, entry in served_entries.items()}
     _refuse_missing(served)
     return Card(
-        fedge=_text(said, "fedge"),
-        model=_text(said, "model"),
+        fedge=_text(entries, "fedge"),
+        model=_text(entries, "model"),
         arguments=arguments,
-        code=_table(said, "code", _is_text, "a table of texts"),
+        code=_table(entries, "code", _is_text, "a table of texts"),
         input_shape=shape,
-        dtype=said["dtype"],
+        dtype=entries["dtype"],
         channels=channels,
         classes=classes,
         mean=mean,
         std=std,
-        about=_table(said, "about", _is_text, "a table of texts"),
+        about=_table(entries, "about", _is_text, "a table of texts"),
         served=served,
-        says=_says(said),
-        answer=_answer(said, len(classes)),
+        says=_output_kind(entries),
+        answer=_output_shape(entries, len(classes)),
     )
 
 
-def _says(said: Mapping[str, Any]) -> str:
+def _output_kind(entries: Mapping[str, Any]) -> str:
     """Kind of the answers; classes in a card of before there were others."""
-    found = said.get("says", CLASS)
-    if found not in SAYS:
-        raise _OddCard(f"says is {shown(found)}, not one of {', '.join(SAYS)}")
-    return str(found)
+    kind = entries.get("says", CLASS)
+    if kind not in SAYS:
+        raise _CardError(f"says is {shown(kind)}, not one of {', '.join(SAYS)}")
+    return str(kind)
 
 
-def _answer(said: Mapping[str, Any], classes: int) -> tuple[int, ...] | None:
+def _output_shape(entries: Mapping[str, Any], classes: int) -> tuple[int, ...] | None:
     """The shape of an answer; None for one number per class."""
-    if said.get("answer") is None:
+    if entries.get("answer") is None:
         return None
-    shape = _wholes(said, "answer", 1, _MOST_CELLS)
+    shape = _whole_numbers(entries, "answer", 1, _MOST_CELLS)
     if not shape or shape[0] != classes or math.prod(shape) > _MOST_CELLS:
-        raise _OddCard(f"answer is {shown(list(shape))} for {classes} classes")
+        raise _CardError(f"answer is {shown(list(shape))} for {classes} classes")
     return shape
 
 
-def _served(name: str, said: Mapping[str, Any]) -> Served:
+def _parse_served(name: str, entries: Mapping[str, Any]) -> Served:
     """Clients served by one stored model: "leaf-N" those of leaf N, "unseen-N" others there."""
-    leaf = _whole(said, "leaf", 0, _MOST_CLIENTS)
+    leaf = _whole_number(entries, "leaf", 0, _MOST_CLIENTS)
     if name not in (f"leaf-{leaf}", f"unseen-{leaf}"):
-        raise _OddCard(f"served has {shown(name)} of leaf {leaf}")
-    if type(said.get("unseen")) is not bool:
-        raise _OddCard(f"unseen is {shown(said.get('unseen'))}")
-    clients = _wholes(said, "clients", 0, _MOST_CLIENTS)
-    return Served(leaf, clients, said["unseen"], _whole(said, "train_windows", 0, 2**62))
+        raise _CardError(f"served has {shown(name)} of leaf {leaf}")
+    if type(entries.get("unseen")) is not bool:
+        raise _CardError(f"unseen is {shown(entries.get('unseen'))}")
+    clients = _whole_numbers(entries, "clients", 0, _MOST_CLIENTS)
+    return Served(leaf, clients, entries["unseen"], _whole_number(entries, "train_windows", 0, 2**62))
 
 
 def _refuse_missing(served: Mapping[str, Served]) -> None:
     """Raise _OddCard unless every leaf has a model for its clients, and one for others."""
     for entry in served.values():
-        known = served.get(f"leaf-{entry.leaf}")
-        if known is None or (not known.unseen and f"unseen-{entry.leaf}" not in served):
-            raise _OddCard(f"served lacks a model of leaf {entry.leaf}")
+        leaf_entry = served.get(f"leaf-{entry.leaf}")
+        if leaf_entry is None or (not leaf_entry.unseen and f"unseen-{entry.leaf}" not in served):
+            raise _CardError(f"served lacks a model of leaf {entry.leaf}")
     if not any(entry.unseen for entry in served.values()):
-        raise _OddCard("served has no model for clients outside training")
+        raise _CardError("served has no model for clients outside training")
 
 
 def _is_text(value: Any) -> bool:
@@ -219,48 +219,48 @@ def _is_argument(value: Any) -> bool:
     return value is None or type(value) is bool or _is_text(value)
 
 
-def _text(said: Mapping[str, Any], key: str) -> str:
-    if not _is_text(said.get(key)) or not said[key]:
-        raise _OddCard(f"{key} is {shown(said.get(key))}, not a text")
-    return str(said[key])
+def _text(entries: Mapping[str, Any], key: str) -> str:
+    if not _is_text(entries.get(key)) or not entries[key]:
+        raise _CardError(f"{key} is {shown(entries.get(key))}, not a text")
+    return str(entries[key])
 
 
-def _whole(said: Mapping[str, Any], key: str, least: int, most: int) -> int:
-    value = said.get(key)
+def _whole_number(entries: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = entries.get(key)
     if type(value) is not int or not least <= value <= most:
-        raise _OddCard(f"{key} is {shown(value)}, not a whole number from {least} to {most}")
+        raise _CardError(f"{key} is {shown(value)}, not a whole number from {least} to {most}")
     return value
 
 
-def _list(said: Mapping[str, Any], key: str) -> list[Any]:
-    if not isinstance(said.get(key), list):
-        raise _OddCard(f"{key} is {shown(said.get(key))}, not a list")
-    return list(said[key])
+def _list(entries: Mapping[str, Any], key: str) -> list[Any]:
+    if not isinstance(entries.get(key), list):
+        raise _CardError(f"{key} is {shown(entries.get(key))}, not a list")
+    return list(entries[key])
 
 
-def _wholes(said: Mapping[str, Any], key: str, least: int, most: int) -> tuple[int, ...]:
-    values = _list(said, key)
+def _whole_numbers(entries: Mapping[str, Any], key: str, least: int, most: int) -> tuple[int, ...]:
+    values = _list(entries, key)
     if not all(type(value) is int and least <= value <= most for value in values):
-        raise _OddCard(f"{key} is {shown(values)}, not whole numbers from {least} to {most}")
+        raise _CardError(f"{key} is {shown(values)}, not whole numbers from {least} to {most}")
     return tuple(values)
 
 
-def _numbers(said: Mapping[str, Any], key: str) -> tuple[float, ...]:
-    values = _list(said, key)
+def _numbers(entries: Mapping[str, Any], key: str) -> tuple[float, ...]:
+    values = _list(entries, key)
     if not all(type(value) in (int, float) and abs(value) <= _LARGEST for value in values):
-        raise _OddCard(f"{key} is {shown(values)}, not finite numbers")
+        raise _CardError(f"{key} is {shown(values)}, not finite numbers")
     return tuple(map(float, values))
 
 
-def _texts(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    values = _list(said, key)
+def _texts(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = _list(entries, key)
     if not all(map(_is_text, values)):
-        raise _OddCard(f"{key} is {shown(values)}, not a list of texts")
+        raise _CardError(f"{key} is {shown(values)}, not a list of texts")
     return tuple(values)
 
 
-def _table(said: Mapping[str, Any], key: str, kind: Callable[[Any], bool], words: str) -> dict[str, Any]:
-    value = said.get(key)
+def _table(entries: Mapping[str, Any], key: str, kind: Callable[[Any], bool], words: str) -> dict[str, Any]:
+    value = entries.get(key)
     if not isinstance(value, dict) or not all(map(kind, value.values())) or not all(map(_is_text, value)):
-        raise _OddCard(f"{key} is {shown(value)}, not {words}")
+        raise _CardError(f"{key} is {shown(value)}, not {words}")
     return value

@@ -23,7 +23,7 @@ from fedge.inference.network import Classifier
 from fedge.process.durable import output_file
 
 TOLERANCE = 1e-5  # of a probability
-_NEEDED = ("onnx", "onnxscript", "onnxruntime")
+_REQUIRED = ("onnx", "onnxscript", "onnxruntime")
 _COUNTS = (2, 1, 5)  # windows at a time; the model is traced with the first
 
 Run = Callable[[np.ndarray], np.ndarray]
@@ -38,7 +38,7 @@ def write_onnx(classifier: Classifier, card: Card, path: Path) -> float:
     Raises:
         ConfigError: a package is missing, the network cannot be written, or the file computes something else.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in _REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"--onnx needs {', '.join(missing)}, not installed here; pip install 'fedge[onnx]'")
     onnxruntime: Any = importlib.import_module("onnxruntime")
@@ -88,11 +88,11 @@ def _write(
             part.touch()  # exporters say it on a page of their own
             with _quiet():
                 write(part)
-                again = read(part)
-                off = max(_difference(classifier, again, x) for x in _examples(card))
-            if not off <= TOLERANCE:
+                exported = read(part)
+                difference = max(_difference(classifier, exported, x) for x in _examples(card))
+            if not difference <= TOLERANCE:
                 raise ConfigError(
-                    f"the file must give the model's probabilities to {TOLERANCE:g}, but is {off:.2g} "
+                    f"the file must give the model's probabilities to {TOLERANCE:g}, but is {difference:.2g} "
                     f"off; its network "
                     f"does something else when it is traced, as a branch that depends on its input"
                 )
@@ -109,32 +109,32 @@ def _write(
             f"{words}; write it "
             f"with other operations"
         ) from error
-    return off
+    return difference
 
 
 def _examples(card: Card) -> list[np.ndarray]:
     """Made-up raw windows, of about the scale of the training windows."""
     rng = np.random.default_rng(0)
-    found = []
+    examples = []
     for count in _COUNTS:
         if card.dtype == "uint8":
-            found.append(rng.integers(0, 256, (count, *card.input_shape), dtype=np.uint8))
+            examples.append(rng.integers(0, 256, (count, *card.input_shape), dtype=np.uint8))
             continue
         if card.dtype == "int64":
-            found.append(np.zeros((count, *card.input_shape), dtype=np.int64))
+            examples.append(np.zeros((count, *card.input_shape), dtype=np.int64))
             continue
         ones = (1,) * (len(card.input_shape) - 1)
         mean = np.array(card.mean or [0.0] * card.input_shape[0]).reshape(-1, *ones)
         std = np.array(card.std or [1.0] * card.input_shape[0]).reshape(-1, *ones)
-        found.append((rng.normal(size=(count, *card.input_shape)) * std + mean).astype(np.float32))
-    return found
+        examples.append((rng.normal(size=(count, *card.input_shape)) * std + mean).astype(np.float32))
+    return examples
 
 
-def _difference(classifier: Classifier, again: Run, x: np.ndarray) -> float:
+def _difference(classifier: Classifier, exported: Run, x: np.ndarray) -> float:
     """The largest difference between the model's and a file's answers to windows."""
     with torch.no_grad():
         expected = classifier(torch.from_numpy(x)).numpy()
-    return float(np.abs(again(x) - expected).max())
+    return float(np.abs(exported(x) - expected).max())
 
 
 class _quiet:
@@ -147,11 +147,11 @@ class _quiet:
         self._out, self._err = redirect_stdout(StringIO()), redirect_stderr(StringIO())
         self._out.__enter__()
         self._err.__enter__()
-        self._before = logging.root.manager.disable
+        self._previous_level = logging.root.manager.disable
         logging.disable(logging.ERROR)
 
     def __exit__(self, *reason: object) -> None:
-        logging.disable(self._before)
+        logging.disable(self._previous_level)
         self._err.__exit__(None, None, None)
         self._out.__exit__(None, None, None)
         self._caught.__exit__(None, None, None)

@@ -97,16 +97,16 @@ class Models:
         if client is not None:
             name = next((n for n, s in served.items() if client in s.clients), None)
             if name is None:
-                known = sorted(c for s in served.values() for c in s.clients)
+                clients = sorted(c for s in served.values() for c in s.clients)
                 raise ConfigError(
-                    f"client must be one of the run's, {_range(known)}, but is {client}; choose another"
+                    f"client must be one of the run's, {_range(clients)}, but is {client}; choose another"
                 )
-            return Choice(name, f"{_words(name, served[name])}, which client {client} is served")
+            return Choice(name, f"{_describe(name, served[name])}, which client {client} is served")
         if leaf is not None:
-            return self._of_leaf(leaf, unseen)
-        return self._of_most()
+            return self._choose_for_leaf(leaf, unseen)
+        return self._choose_by_windows()
 
-    def _of_leaf(self, leaf: int, unseen: bool) -> Choice:
+    def _choose_for_leaf(self, leaf: int, unseen: bool) -> Choice:
         """A leaf's model for its known clients, or for others."""
         leaves = sorted({s.leaf for s in self.card.served.values()})
         if leaf not in leaves:
@@ -116,16 +116,16 @@ class Models:
         name = f"leaf-{leaf}"
         if unseen and not self.card.served[name].unseen:
             name = f"unseen-{leaf}"
-        return Choice(name, _words(name, self.card.served[name]))
+        return Choice(name, _describe(name, self.card.served[name]))
 
-    def _for_others(self) -> list[list[str]]:
+    def _unseen_groups(self) -> list[list[str]]:
         """The possible models for people outside training, equal ones together."""
         state = map_state(self._path)
-        alike: dict[bytes, list[str]] = {}
+        groups: dict[bytes, list[str]] = {}
         for name, served in self.card.served.items():
             if served.unseen:
-                alike.setdefault(_bytes_of(state, name), []).append(name)
-        return list(alike.values())
+                groups.setdefault(_bytes_of(state, name), []).append(name)
+        return list(groups.values())
 
     def fitting(self, x: np.ndarray) -> Choice:
         """The model for people outside training that best fits one person's windows (docs/use.md).
@@ -133,18 +133,18 @@ class Models:
         Args:
             x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
         """
-        groups, windows = self._for_others(), checked(x, self.card)
+        groups, windows = self._unseen_groups(), checked(x, self.card)
         misfits = [input_misfit(self.classifier(Choice(group[0], "")), windows) for group in groups]
         best = best_fit(misfits)
         leaves = ", ".join(str(self.card.served[name].leaf) for name in groups[best])
         why = f"of leaf {leaves}" if len(groups[best]) == 1 else f"of leaves {leaves}"
-        rest = sorted(m for number, m in enumerate(misfits) if number != best)
-        beside = f"; the next {rest[0]:.3g}" if rest else "; there is no other"
-        return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{beside}")
+        other_misfits = sorted(m for number, m in enumerate(misfits) if number != best)
+        comparison = f"; the next {other_misfits[0]:.3g}" if other_misfits else "; there is no other"
+        return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{comparison}")
 
-    def _of_most(self) -> Choice:
+    def _choose_by_windows(self) -> Choice:
         """Model for people outside training that is based on the most training windows."""
-        groups = self._for_others()
+        groups = self._unseen_groups()
 
         def weight(names: list[str]) -> int:
             return sum(self.card.served[name].train_windows for name in names)
@@ -153,9 +153,9 @@ class Models:
         leaves = ", ".join(str(self.card.served[name].leaf) for name in best)
         why = f"used for people outside training by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
         if len(groups) > 1:
-            have = "have" if len(best) > 1 else "has"
-            why += f", which {have} the most training windows ({len(groups)} models differ: --leaf chooses)"
-        return Choice(best[0], f"{_words(best[0], self.card.served[best[0]])}; {why}")
+            verb = "have" if len(best) > 1 else "has"
+            why += f", which {verb} the most training windows ({len(groups)} models differ: --leaf chooses)"
+        return Choice(best[0], f"{_describe(best[0], self.card.served[best[0]])}; {why}")
 
     def classifier(self, choice: Choice) -> Classifier:
         """The run's network with the weights of a stored model, and the run's scaling.
@@ -165,19 +165,21 @@ class Models:
         """
         card, code = self.card, self._code()
         state = map_state(self._path)
-        head = choice.name + "/"
-        own = {name.removeprefix(head): np.array(state[name]) for name in state if name.startswith(head)}
+        prefix = choice.name + "/"
+        entries = {
+            name.removeprefix(prefix): np.array(state[name]) for name in state if name.startswith(prefix)
+        }
         if code is None:
-            _refuse_other_entries(card, _planned(card), own)
+            _refuse_other_entries(card, _expected_entries(card), entries)
         try:
             network = build_model(
                 card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments,
                 OwnFit(card.dtype == "int64", card.answer, "answers"),
             )  # fmt: skip
         except (TypeError, ValueError, RuntimeError) as error:
-            raise _cannot_be_made(card, error) from error
-        _refuse_other_entries(card, state_entries(network), own)
-        load_state(network, own)
+            raise _build_error(card, error) from error
+        _refuse_other_entries(card, state_entries(network), entries)
+        load_state(network, entries)
         return Classifier(network, card.input_shape, card.mean, card.std, card.dtype, card.says)
 
     def _code(self) -> Any:
@@ -207,12 +209,12 @@ class Models:
 
     def predict(self, x: np.ndarray, choice: Choice) -> Prediction:
         """Answers of a model for raw windows (N, C, T), images (N, C, H, W) or other inputs."""
-        found = probabilities(self.classifier(choice), checked(x, self.card))
-        found = found.reshape(len(x), *(self.card.answer or (len(self.card.classes),)))
-        return Prediction(found.argmax(axis=1), found, self.card.classes, choice.why, self.card.says)
+        outputs = probabilities(self.classifier(choice), checked(x, self.card))
+        outputs = outputs.reshape(len(x), *(self.card.answer or (len(self.card.classes),)))
+        return Prediction(outputs.argmax(axis=1), outputs, self.card.classes, choice.why, self.card.says)
 
 
-def _planned(card: Card) -> Mapping[str, Tensor]:
+def _expected_entries(card: Card) -> Mapping[str, Tensor]:
     """The entries of a built-in network, made without memory: a card may name any sizes.
 
     Raises:
@@ -225,10 +227,10 @@ def _planned(card: Card) -> Mapping[str, Tensor]:
         with torch.device("meta"):
             return state_entries(factory(card.input_shape, len(card.classes), **card.arguments))
     except (TypeError, ValueError, RuntimeError, OverflowError, ArithmeticError) as error:
-        raise _cannot_be_made(card, error) from error
+        raise _build_error(card, error) from error
 
 
-def _cannot_be_made(card: Card, error: Exception) -> ConfigError:
+def _build_error(card: Card, error: Exception) -> ConfigError:
     """Fault of a card with a failing network, in one line."""
     if isinstance(error, ConfigError):
         return error
@@ -238,17 +240,23 @@ def _cannot_be_made(card: Card, error: Exception) -> ConfigError:
     )
 
 
-def _refuse_other_entries(card: Card, made: Mapping[str, Tensor], stored: Mapping[str, np.ndarray]) -> None:
+def _refuse_other_entries(
+    card: Card, expected: Mapping[str, Tensor], stored: Mapping[str, np.ndarray]
+) -> None:
     """Raise ConfigError unless a network has the stored entries, in shapes and kinds of numbers."""
-    there = {name: (tuple(entry.shape), entry.dtype.is_floating_point) for name, entry in made.items()}
-    if there != {n: (array.shape, np.issubdtype(array.dtype, np.floating)) for n, array in stored.items()}:
+    signatures = {
+        name: (tuple(entry.shape), entry.dtype.is_floating_point) for name, entry in expected.items()
+    }
+    if signatures != {
+        n: (array.shape, np.issubdtype(array.dtype, np.floating)) for n, array in stored.items()
+    }:
         raise ConfigError(
             f"train.model {card.model} must have the entries that were trained, but its code makes others; "
             f"bring back the code of the run"
         )
 
 
-def _words(name: str, served: Served) -> str:
+def _describe(name: str, served: Served) -> str:
     """Description of a stored model."""
     if name.startswith("unseen-"):
         return f"leaf {served.leaf}'s model for clients outside training"

@@ -76,9 +76,9 @@ def probabilities(classifier: Classifier, x: np.ndarray) -> np.ndarray:
     Returns:
         float32 (N, classes); rows sum to 1 where an answer is one class; (N, classes, …) at positions.
     """
-    found = []
+    outputs = []
     with torch.no_grad():
         for start in range(0, len(x), _BATCH):
             part = np.ascontiguousarray(as_float(x[start : start + _BATCH]))
-            found.append(classifier.of_floats(torch.from_numpy(part)).numpy())
-    return np.concatenate(found) if found else np.empty((0, 0), np.float32)
+            outputs.append(classifier.of_floats(torch.from_numpy(part)).numpy())
+    return np.concatenate(outputs) if outputs else np.empty((0, 0), np.float32)

@@ -43,13 +43,13 @@ def input_misfit(classifier: Classifier, x: np.ndarray) -> float:
     Raises:
         ConfigError: a network without BatchNorm predicts numbers.
     """
-    norms = [layer for layer in classifier.network.modules() if _carries_statistics(layer)]
+    norms = [layer for layer in classifier.network.modules() if _has_statistics(layer)]
     if not norms:
         return _entropy(probabilities(classifier, x), classifier.says)
-    seen: dict[int, list[Tensor]] = {number: [] for number in range(len(norms))}
+    sums: dict[int, list[Tensor]] = {number: [] for number in range(len(norms))}
     hooks = [
         layer.register_forward_pre_hook(
-            lambda _, inputs, number=number: seen[number].append(_sums(inputs[0]))
+            lambda _, inputs, number=number: sums[number].append(_sums(inputs[0]))
         )
         for number, layer in enumerate(norms)
     ]
@@ -58,18 +58,18 @@ def input_misfit(classifier: Classifier, x: np.ndarray) -> float:
     finally:
         for hook in hooks:
             hook.remove()
-    parts = [_divergences(layer, seen[number]) for number, layer in enumerate(norms) if seen[number]]
+    parts = [_divergences(layer, sums[number]) for number, layer in enumerate(norms) if sums[number]]
     return float(torch.cat(parts).mean())
 
 
-def _entropy(found: np.ndarray, says: str) -> float:
+def _entropy(predictions: np.ndarray, says: str) -> float:
     """Mean entropy of predictions (N, classes, …), in nats."""
     if says == NUMBERS:
         raise ConfigError(
             "--fit compares models by BatchNorm's statistics, or by how sure they are of classes, but these "
             "predict numbers without BatchNorm; choose a model by --leaf or --client"
         )
-    shares = (found,) if says == CLASS else (found, 1 - found)
+    shares = (predictions,) if says == CLASS else (predictions, 1 - predictions)
     summed = sum((share * np.log(np.maximum(share, _LEAST))).sum(axis=1) for share in shares)
     return float(-np.mean(summed))
 
@@ -83,13 +83,13 @@ def best_fit(misfits: Sequence[float]) -> int:
     return int(np.argmin(np.where(np.isfinite(misfits), misfits, np.inf)))
 
 
-def _carries_statistics(layer: nn.Module) -> bool:
+def _has_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, _NORMS) and layer.running_mean is not None
 
 
-def _sums(entering: Tensor) -> Tensor:
+def _sums(inputs: Tensor) -> Tensor:
     """Per channel: number, sum and sum of squares of the values that enter a layer, (3, C)."""
-    flat = entering.double().movedim(1, 0).flatten(1)
+    flat = inputs.double().movedim(1, 0).flatten(1)
     count = torch.full((len(flat),), flat.shape[1], dtype=torch.float64)
     return torch.stack([count, flat.sum(dim=1), flat.square().sum(dim=1)])
 
@@ -102,5 +102,5 @@ def _divergences(layer: nn.Module, sums: Sequence[Tensor]) -> Tensor:
     assert isinstance(layer.running_mean, Tensor)
     assert isinstance(layer.running_var, Tensor)
     expected = torch.clamp(layer.running_var.double(), min=_LEAST)
-    apart = (mean - layer.running_mean.double()).square()
-    return ((variance + apart) / expected - 1 - torch.log(variance / expected)) / 2
+    squared_distance = (mean - layer.running_mean.double()).square()
+    return ((variance + squared_distance) / expected - 1 - torch.log(variance / expected)) / 2

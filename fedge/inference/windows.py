@@ -118,14 +118,15 @@ def unlike(x: np.ndarray, card: Card) -> str:
     if not card.mean or not len(x):
         return ""
     axes = (0, *range(2, x.ndim))
-    by = 255.0 if x.dtype == np.uint8 else 1.0
-    mean, std = x.mean(axes, dtype=np.float64) / by, x.std(axes, dtype=np.float64) / by
-    usual = np.maximum(card.std, 1e-12)
-    far = np.flatnonzero((np.abs(mean - card.mean) > _FAR * usual) | (std > _FAR * usual))
-    if not far.size:
+    scale = 255.0 if x.dtype == np.uint8 else 1.0
+    mean, std = x.mean(axes, dtype=np.float64) / scale, x.std(axes, dtype=np.float64) / scale
+    train_std = np.maximum(card.std, 1e-12)
+    outside = np.flatnonzero((np.abs(mean - card.mean) > _FAR * train_std) | (std > _FAR * train_std))
+    if not outside.size:
         return ""
-    at = int(far[0])
+    channel = int(outside[0])
     return (
-        f"these windows are unlike those of training: {card.channels[at]} is {mean[at]:.3g} ± {std[at]:.3g}, "
-        f"was {card.mean[at]:.3g} ± {card.std[at]:.3g}; are units and channels the same?"
+        f"these windows are unlike those of training: {card.channels[channel]} is {mean[channel]:.3g} ± "
+        f"{std[channel]:.3g}, was {card.mean[channel]:.3g} ± {card.std[channel]:.3g}; are units and channels "
+        "the same?"
     )

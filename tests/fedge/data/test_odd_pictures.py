@@ -110,13 +110,13 @@ def test_thousands_of_odd_pictures_and_partitions():
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("hole", ["_plain", "_labels", "_named", "_users"])
+@pytest.mark.parametrize("hole", ["_as_array", "_labels", "_class_names", "_users"])
 def test_a_planted_hole_is_found(monkeypatch, hole):
     """Arrays, labels, names of classes or of users are no longer looked at."""
     holes = {
-        "_plain": lambda value, name: np.asarray(value),
+        "_as_array": lambda value, name: np.asarray(value),
         "_labels": lambda labels, *_, **__: np.clip(np.asarray(labels).astype(np.int64), -1, 1000),
-        "_named": lambda classes: tuple(map(str, itertools.islice(classes, 100))),
+        "_class_names": lambda classes: tuple(map(str, itertools.islice(classes, 100))),
         "_users": lambda users: np.asarray(users).astype(np.str_),
     }
     monkeypatch.setattr(images, hole, holes[hole])

@@ -122,6 +122,6 @@ def test_what_cannot_be_written_is_one_line(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=words) as caught:
             write_torchscript(classifier_of("linear"), CARD, tmp_path / path)
         assert "\n" not in str(caught.value)
-    monkeypatch.setattr(export, "_NEEDED", ("onnx", "no_such_package"))
+    monkeypatch.setattr(export, "_REQUIRED", ("onnx", "no_such_package"))
     with pytest.raises(ConfigError, match=r"--onnx needs .*no_such_package.* pip install 'fedge\[onnx\]'"):
         write_onnx(classifier_of("linear"), CARD, tmp_path / "m.onnx")
