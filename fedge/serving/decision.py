@@ -110,16 +110,16 @@ def gate_decision(
 
 def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
     """The decision between two models of roles (own, offered); a disabled gate takes every offer."""
-    takes = not config.enabled or gate.takes_offer(pair, config)
-    decision: gate.Decision = "off" if not config.enabled else "accepted" if takes else "rejected"
+    is_taken = not config.enabled or gate.takes_offer(pair, config)
+    decision: gate.Decision = "off" if not config.enabled else "accepted" if is_taken else "rejected"
     return GateResult(
         decision,
         pair.score_own,
         pair.score_offered,
-        takes,
+        is_taken,
         pair,
         blend,
-        roles[1] if takes else roles[0],
+        roles[1] if is_taken else roles[0],
     )
 
 
@@ -131,16 +131,18 @@ def paired_evaluation(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaire
         assert pair is not None  # a reply without them has been refused
         pairs.append(pair)
     total, squares = (math.fsum(part) for part in zip(*pairs, strict=True))
-    own = [evaluations[OWN, "val"] for evaluations in evaluated]
-    windows = sum(each.windows for each in own)
-    if own[0].confusion is None:
-        task = own[0].task
-        of_own = task.score(total_sums([each.sums for each in own]))
-        of_this = task.score(total_sums([evaluations[role, "val"].sums for evaluations in evaluated]))
-        return PairedScores(of_own, of_this, total, squares, windows, task.scores[0].higher_is_better)
-    only_own, only_this = counts_of((total, squares))
-    right = sum(int(each.sums[CONFUSION].trace()) for each in own)
-    return Paired(right - only_own, only_own, only_this, windows)
+    own_evaluations = [evaluations[OWN, "val"] for evaluations in evaluated]
+    windows = sum(evaluation.windows for evaluation in own_evaluations)
+    if own_evaluations[0].confusion is None:
+        task = own_evaluations[0].task
+        own_score = task.score(total_sums([evaluation.sums for evaluation in own_evaluations]))
+        offered_score = task.score(total_sums([evaluations[role, "val"].sums for evaluations in evaluated]))
+        return PairedScores(
+            own_score, offered_score, total, squares, windows, task.scores[0].higher_is_better
+        )
+    only_own, only_offered = counts_of((total, squares))
+    right = sum(int(evaluation.sums[CONFUSION].trace()) for evaluation in own_evaluations)
+    return Paired(right - only_own, only_own, only_offered, windows)
 
 
 def serve_decision(

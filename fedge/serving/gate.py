@@ -153,20 +153,20 @@ class PairedScores:
         if self.total == 0:
             return 0.0
         slope = (self.merit_offered - self.merit_own) / (self.total / self.windows)
-        return math.sqrt(max(0.0, self._around)) / self.windows * abs(slope)
+        return math.sqrt(max(0.0, self._centred_squares)) / self.windows * abs(slope)
 
     @property
     def p_value(self) -> float:
         """Probability of a gain this small or smaller, if both models were equally good."""
         from scipy.special import stdtr
 
-        if self._around <= 0 or self.windows < 2:
+        if self._centred_squares <= 0 or self.windows < 2:
             return 1.0 if self.total >= 0 else 0.0
-        error = math.sqrt(self._around / (self.windows * (self.windows - 1)))
+        error = math.sqrt(self._centred_squares / (self.windows * (self.windows - 1)))
         return float(stdtr(self.windows - 1, self.total / self.windows / error))
 
     @property
-    def _around(self) -> float:
+    def _centred_squares(self) -> float:
         """Sum of squares around the mean."""
         return self.squares - self.total**2 / self.windows
 
@@ -208,12 +208,12 @@ def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
     """Whether the configured rule takes the offer."""
     rule: Rule = GATES.load(config.rule)
     with GATES.carried_out(config.rule):
-        taken = asked_twice(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
-    if not isinstance(taken, bool | np.bool_):
+        answer = asked_twice(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
+    if not isinstance(answer, bool | np.bool_):
         raise ConfigError(
-            f"gate.rule {config.rule} must return True or False, but returned {shown(taken)}; fix it"
+            f"gate.rule {config.rule} must return True or False, but returned {shown(answer)}; fix it"
         )
-    return bool(taken)
+    return bool(answer)
 
 
 def refuse_gate_that_fails(config: GateConfig, task: Task, outputs: int) -> None:
@@ -227,11 +227,11 @@ def refuse_gate_that_fails(config: GateConfig, task: Task, outputs: int) -> None
     pair: AnyPaired = Paired(60, 10, 20, 100)
     if CONFUSION not in task.form(outputs):
         score = task.scores[0]
-        own, offered = (min(max(each, score.lowest), score.highest) for each in (0.7, 0.8))
+        own, offered = (min(max(value, score.lowest), score.highest) for value in (0.7, 0.8))
         scores = (own, offered) if score.higher_is_better else (offered, own)
         pair = PairedScores(*scores, 10.0, 30.0, windows=100, higher_is_better=score.higher_is_better)
-    for tried in (pair, pair.swapped):
-        takes_offer(tried, config)
+    for example in (pair, pair.swapped):
+        takes_offer(example, config)
 
 
 def published(pair: AnyPaired, config: GateConfig) -> bool:

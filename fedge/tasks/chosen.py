@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLASSIFICATION = Classification()
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN = ("loss",)  # names of columns in every run
+_RESERVED = ("loss",)  # names of columns in every run
 _DEFAULT = str(TrainConfig.__dataclass_fields__["task"].default)
 
 
@@ -43,41 +43,43 @@ def task_of(config: TrainConfig) -> Task:
     code = TASKS.load(config.task)  # a notebook may have defined it anew
     loss = None if config.loss == OF_THE_TASK else LOSSES.load(config.loss)
     metrics = tuple(METRICS.load(name) for name in names_in(config.metrics))
-    return _made(config.task, code, config.task_args, config.loss, loss, config.loss_args, metrics)
+    return _build_task(config.task, code, config.task_args, config.loss, loss, config.loss_args, metrics)
 
 
 def is_default_task(config: TrainConfig) -> bool:
     """Whether a run learns classes by cross entropy, with its standard scores."""
-    plain = config.task == _DEFAULT and not config.task_args
-    return plain and config.loss == OF_THE_TASK and not config.metrics
+    is_plain = config.task == _DEFAULT and not config.task_args
+    return is_plain and config.loss == OF_THE_TASK and not config.metrics
 
 
 @lru_cache(maxsize=8)
-def _made(
+def _build_task(
     name: str, code: Any, arguments: str, loss_name: str, loss: Any, loss_arguments: str,
     metrics: tuple[Any, ...],
 ) -> Task:  # fmt: skip
     """A task from its parts; cached, because every message needs it."""
-    task = _of_name(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
+    task = _create_task(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
     for score in metrics:
         _refuse_score(score, "train.metrics")
     names = [score.name for score in (*task.scores, *metrics)]
-    twice = next((each for each in names if names.count(each) > 1 or each in _TAKEN), None)
-    if twice is not None:
-        what = "train.metrics" if metrics else f"train.task {name}: scores"
+    duplicate = next(
+        (candidate for candidate in names if names.count(candidate) > 1 or candidate in _RESERVED), None
+    )
+    if duplicate is not None:
+        subject = "train.metrics" if metrics else f"train.task {name}: scores"
         raise ConfigError(
-            f"{what} must have names of their own, but {twice} is a column already; rename its Score"
+            f"{subject} must have names of their own, but {duplicate} is a column already; rename its Score"
         )
     if loss is None and not metrics:
         return task
-    given = TrainConfig(loss=loss_name, loss_args=loss_arguments).arguments("loss")
+    keywords = TrainConfig(loss=loss_name, loss_args=loss_arguments).arguments("loss")
     if loss is not None:
         refuse_class(LOSSES, loss_name, "(answers, y)")
-        LOSSES.refuse_wrong_arguments(loss_name, given, "answers", "y")
-    return _Extended(task, loss_name, loss, given, metrics)
+        LOSSES.refuse_wrong_arguments(loss_name, keywords, "answers", "y")
+    return _Extended(task, loss_name, loss, keywords, metrics)
 
 
-def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
+def _create_task(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
     """The task of a name: an object, or one made by its class from arguments."""
     if not TASKS.is_own(name) and not arguments:
         return CLASSIFICATION if name == _DEFAULT else code()
@@ -106,37 +108,37 @@ def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
     return task
 
 
-def _refuse_score(score: Any, what: str) -> None:
+def _refuse_score(score: Any, source: str) -> None:
     """Raise ConfigError unless a score has all its attributes."""
     if not isinstance(score, Score):
         raise ConfigError(
-            f"{what} must name fedge.tasks.Score objects, but {shown(score)} is none; write "
+            f"{source} must name fedge.tasks.Score objects, but {shown(score)} is none; write "
             f'NAME = Score("NAME", of=function, higher_is_better=True)'
         )
     if not isinstance(score.higher_is_better, bool):
         raise ConfigError(
-            f"{what}: score {score.name} must say which direction is better, but higher_is_better is "
+            f"{source}: score {score.name} must say which direction is better, but higher_is_better is "
             f"{shown(score.higher_is_better)}; set True or False"
         )
     if not isinstance(score.name, str) or not _COLUMN.fullmatch(score.name):
         raise ConfigError(
-            f"{what}: a score's name must be small letters, digits and underscores, as a column has it, but "
-            f"is {shown(score.name)}; rename it"
+            f"{source}: a score's name must be small letters, digits and underscores, as a column has it, "
+            f"but is {shown(score.name)}; rename it"
         )
     if not callable(score.of):
         raise ConfigError(
-            f"{what}: score {score.name} must be made by a function, but of is {shown(score.of)}"
+            f"{source}: score {score.name} must be made by a function, but of is {shown(score.of)}"
         )
     for key in ("unit", "words"):
         if not isinstance(getattr(score, key), str):
             raise ConfigError(
-                f"{what}: {key} of score {score.name} must be text, but is {shown(getattr(score, key))}; "
+                f"{source}: {key} of score {score.name} must be text, but is {shown(getattr(score, key))}; "
                 f"leave it out if there is none"
             )
     bounds = (score.lowest, score.highest)
     if not all(map(_is_bound, bounds)) or score.lowest > score.highest:
         raise ConfigError(
-            f"{what}: score {score.name} must have numbers as lowest and highest, in this order, but has "
+            f"{source}: score {score.name} must have numbers as lowest and highest, in this order, but has "
             f"{shown(bounds)}; leave out the one that it does not have"
         )
 
@@ -179,13 +181,13 @@ class _Extended(Task):
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         if self._loss is None:
             return self.task.losses(answers, y, smoothing)
-        found = self._loss(answers, y, **self._arguments)
-        if tuple(getattr(found, "shape", ())) != (len(y),):
+        result = self._loss(answers, y, **self._arguments)
+        if tuple(getattr(result, "shape", ())) != (len(y),):
             raise ConfigError(
                 f"train.loss {self._name} must return a loss for each of {len(y)} examples, but returned "
-                f"{shown(getattr(found, 'shape', found))}; reduce over all axes but the first"
+                f"{shown(getattr(result, 'shape', result))}; reduce over all axes but the first"
             )
-        return found
+        return result
 
     def loss(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         if self._loss is None:
@@ -222,45 +224,51 @@ def refuse_task_that_fails(
     import torch
 
     task = task_of(config)
-    whose = f"train.task {config.task}"
-    true = torch.arange(2 * outputs) % outputs if y is None else torch.from_numpy(np.array(y))
+    task_label = f"train.task {config.task}"
+    targets = torch.arange(2 * outputs) % outputs if y is None else torch.from_numpy(np.array(y))
     if answers is None:
         with TASKS.carried_out(config.task):
-            shape = task.answer_shape(outputs, tuple(true.shape[1:]))
-        answers = torch.randn(len(true), *shape, generator=torch.Generator().manual_seed(0))
+            shape = task.answer_shape(outputs, tuple(targets.shape[1:]))
+        answers = torch.randn(len(targets), *shape, generator=torch.Generator().manual_seed(0))
     answers = answers.detach().requires_grad_()
     is_own_loss = config.loss != OF_THE_TASK
-    what = f"train.loss {config.loss}" if is_own_loss else whose
-    shapes = _with_shapes(answers, true, outputs)
+    loss_label = f"train.loss {config.loss}" if is_own_loss else task_label
+    shapes = _shapes_in_errors(answers, targets, outputs)
     with shapes, TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
-        before = true._version
-        losses = asked_again(what, lambda: task.losses(answers, true), in_threads=True)
-    if true._version != before:
-        raise ConfigError(f"{what} must leave its arguments as they are, but writes to y; work on y.clone()")
-    if tuple(getattr(losses, "shape", ())) != (len(true),):
+        version = targets._version
+        losses = asked_again(loss_label, lambda: task.losses(answers, targets), in_threads=True)
+    if targets._version != version:
         raise ConfigError(
-            f"{what} must return a loss for each of {len(true)} examples, but returned "
+            f"{loss_label} must leave its arguments as they are, but writes to y; work on y.clone()"
+        )
+    if tuple(getattr(losses, "shape", ())) != (len(targets),):
+        raise ConfigError(
+            f"{loss_label} must return a loss for each of {len(targets)} examples, but returned "
             f"{shown(getattr(losses, 'shape', losses))}; reduce over all axes but the first"
         )
     if not losses.requires_grad:
         raise ConfigError(
-            f"{what} must be differentiable, but its losses follow from no answer; compute "
+            f"{loss_label} must be differentiable, but its losses follow from no answer; compute "
             f"them by PyTorch's functions, without detach() or no_grad()"
         )
     if not bool(torch.isfinite(losses.detach()).all()):
         raise ConfigError(
-            f"{what} must have finite losses, but has {losses.detach().min()} on a few examples; fix it"
+            f"{loss_label} must have finite losses, but has {losses.detach().min()} on a few examples; fix it"
         )
-    ended = answers.detach()
-    sums = asked_again(whose, lambda: _tried_sums(whose, config, task, ended, true, outputs), in_threads=True)
-    if true._version != before:
-        raise ConfigError(f"{whose} must leave its arguments as they are, but writes to y; work on y.clone()")
+    detached = answers.detach()
+    sums = asked_again(
+        task_label, lambda: _try_sums(task_label, config, task, detached, targets, outputs), in_threads=True
+    )
+    if targets._version != version:
+        raise ConfigError(
+            f"{task_label} must leave its arguments as they are, but writes to y; work on y.clone()"
+        )
     for score in task.scores:
-        _try_score(score, sums, "train.metrics" if score not in _own_scores(config, task) else whose)
+        _try_score(score, sums, "train.metrics" if score not in _own_scores(config, task) else task_label)
 
 
 @contextmanager
-def _with_shapes(answers: Tensor, y: Tensor, outputs: int) -> Iterator[None]:
+def _shapes_in_errors(answers: Tensor, y: Tensor, outputs: int) -> Iterator[None]:
     """Context that adds to a refusal the shapes given, where y has another than answers (N, U)."""
     try:
         yield
@@ -278,8 +286,8 @@ def _own_scores(config: TrainConfig, task: Task) -> tuple[Score, ...]:
     return tuple(task.scores)[: len(task.scores) - len(names_in(config.metrics))]
 
 
-def _tried_sums(
-    whose: str, config: TrainConfig, task: Task, answers: Tensor, y: Tensor, outputs: int
+def _try_sums(
+    label: str, config: TrainConfig, task: Task, answers: Tensor, y: Tensor, outputs: int
 ) -> dict[str, np.ndarray]:
     """The sums of a few examples, or raise ConfigError unless they have the declared form."""
     with TASKS.carried_out(config.task):
@@ -288,51 +296,52 @@ def _tried_sums(
         values = task.values(answers, y)
     if not form or any(array.dtype not in (np.int64, np.float64) or array.any() for array in form.values()):
         raise ConfigError(
-            f"{whose}: form must return int64 or float64 arrays of zeros by name, but returned "
+            f"{label}: form must return int64 or float64 arrays of zeros by name, but returned "
             f"{shown({name: str(array.dtype) for name, array in form.items()})}; fix it"
         )
     for part in parts:
-        found = {name: (tuple(sum_.shape), sum_.is_floating_point()) for name, sum_ in part.items()}
-        wanted = {name: (zeros.shape, zeros.dtype == np.float64) for name, zeros in form.items()}
-        if found != wanted:
-            name = min(found.items() ^ wanted.items())[0]
+        actual = {name: (tuple(sum_.shape), sum_.is_floating_point()) for name, sum_ in part.items()}
+        declared = {name: (zeros.shape, zeros.dtype == np.float64) for name, zeros in form.items()}
+        if actual != declared:
+            name = min(actual.items() ^ declared.items())[0]
             raise ConfigError(
-                f"{whose}: sums must be of the names, shapes and kinds that form({outputs}) says, but "
-                f"{name} is {_kind(found.get(name))} for {_kind(wanted.get(name))}; fix one of them"
+                f"{label}: sums must be of the names, shapes and kinds that form({outputs}) says, but "
+                f"{name} is {_kind_text(actual.get(name))} for {_kind_text(declared.get(name))}; fix one of "
+                "them"
             )
     if tuple(getattr(values, "shape", ())) != (len(y),):
         raise ConfigError(
-            f"{whose}: values must return a number for each of {len(y)} examples, but returned "
+            f"{label}: values must return a number for each of {len(y)} examples, but returned "
             f"{shown(getattr(values, 'shape', values))}; fix it"
         )
     sums = {name: value.cpu().numpy().astype(form[name].dtype) for name, value in parts[0].items()}
-    wrong = task.impossible(sums, len(y))
-    if wrong is not None:
-        raise ConfigError(f"{whose}: its own sums of a few examples cannot be: {': '.join(wrong)}; fix it")
+    fault = task.impossible(sums, len(y))
+    if fault is not None:
+        raise ConfigError(f"{label}: its own sums of a few examples cannot be: {': '.join(fault)}; fix it")
     return sums
 
 
-def _kind(of: tuple[tuple[int, ...], bool] | None) -> str:
+def _kind_text(form: tuple[tuple[int, ...], bool] | None) -> str:
     """Shape and kind in words."""
-    return "absent" if of is None else f"{'float' if of[1] else 'int'} {of[0]}"
+    return "absent" if form is None else f"{'float' if form[1] else 'int'} {form[0]}"
 
 
-def _try_score(score: Score, sums: Sums, whose: str) -> None:
+def _try_score(score: Score, sums: Sums, label: str) -> None:
     """Raise ConfigError if a score cannot be computed from sums, or is no number in its range."""
-    on = "a made-up confusion matrix" if set(sums) == {"confusion"} else "the sums of a few examples"
+    source = "a made-up confusion matrix" if set(sums) == {"confusion"} else "the sums of a few examples"
     try:
-        number = asked_again(f"{whose}: score {score.name}", lambda: float(score.of(sums)))
+        number = asked_again(f"{label}: score {score.name}", lambda: float(score.of(sums)))
     except ConfigError:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{whose}: score {score.name} failed on {on}: {own_error(error)}; "
+            f"{label}: score {score.name} failed on {source}: {own_error(error)}; "
             f"it gets a table with {', '.join(sums)}; fix it"
         ) from error
     if not score.lowest <= number <= score.highest:
         raise ConfigError(
-            f"{whose}: score {score.name} must lie in {score.lowest:g}..{score.highest:g}, as declared, "
-            f"but is {number:g} on {on}; fix it, or its range"
+            f"{label}: score {score.name} must lie in {score.lowest:g}..{score.highest:g}, as declared, "
+            f"but is {number:g} on {source}; fix it, or its range"
         )
 
 
@@ -342,45 +351,45 @@ def task_entry(config: TrainConfig) -> dict[str, Any]:
     names = ("name", "unit", "words", "higher_is_better")
     scores = [
         {name: getattr(score, name) for name in names}
-        | {name: _told(getattr(score, name)) for name in ("lowest", "highest")}
+        | {name: _finite_or_none(getattr(score, name)) for name in ("lowest", "highest")}
         for score in task.scores
     ]
-    found = {"name": config.task, "scores": scores, "loss_unit": task.loss_unit}
-    return found | {"least_loss": _told(task.least_loss)}
+    entry = {"name": config.task, "scores": scores, "loss_unit": task.loss_unit}
+    return entry | {"least_loss": _finite_or_none(task.least_loss)}
 
 
-def _told(bound: float) -> float | None:
+def _finite_or_none(bound: float) -> float | None:
     """A bound for the manifest, None for infinity."""
     return float(bound) if math.isfinite(bound) else None
 
 
-def _bound(told: Any, otherwise: float) -> float:
+def _bound(value: Any, default: float) -> float:
     """A bound of a manifest."""
-    return otherwise if told is None else float(told)
+    return default if value is None else float(value)
 
 
-def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], str]:
+def scores_of(entry: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], str]:
     """Scores and unit of the loss from a manifest, for names and ranges only: they compute nothing.
 
     Args:
-        described: result of `task_entry`; None for classification, from a run without an entry.
+        entry: result of `task_entry`; None for classification, from a run without an entry.
     """
-    if not described:
+    if not entry:
         return tuple(CLASSIFICATION.scores), CLASSIFICATION.loss_unit
     scores = tuple(
         Score(
-            str(s["name"]), _not_here, bool(s["higher_is_better"]), str(s["unit"]), str(s["words"]),
+            str(s["name"]), _refuse_call, bool(s["higher_is_better"]), str(s["unit"]), str(s["words"]),
             _bound(s.get("lowest"), -math.inf), _bound(s.get("highest"), math.inf),
         )
-        for s in described["scores"]
+        for s in entry["scores"]
     )  # fmt: skip
-    return scores, str(described["loss_unit"])
+    return scores, str(entry["loss_unit"])
 
 
-def least_loss_of(described: Mapping[str, Any] | None) -> float:
+def least_loss_of(entry: Mapping[str, Any] | None) -> float:
     """The smallest possible loss of a run's task, from its manifest; see `scores_of`."""
-    return _bound(described.get("least_loss"), -math.inf) if described else CLASSIFICATION.least_loss
+    return _bound(entry.get("least_loss"), -math.inf) if entry else CLASSIFICATION.least_loss
 
 
-def _not_here(sums: Sums) -> float:
+def _refuse_call(sums: Sums) -> float:
     raise NotImplementedError("of a run that was read, scores are in its tables")

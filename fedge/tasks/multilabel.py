@@ -26,16 +26,16 @@ def micro_f1(sums: Sums) -> float:
     >>> micro_f1({"hits": np.array([2, 1]), "false_alarms": np.array([1, 0]), "misses": np.array([0, 1])})
     0.75
     """
-    hits, others = int(sums["hits"].sum()), int(sums["false_alarms"].sum() + sums["misses"].sum())
-    return 2 * hits / (2 * hits + others) if hits + others else 1.0
+    hits, errors = int(sums["hits"].sum()), int(sums["false_alarms"].sum() + sums["misses"].sum())
+    return 2 * hits / (2 * hits + errors) if hits + errors else 1.0
 
 
 def _macro_f1(sums: Sums) -> float:
     """Mean F1 over the classes present in truth or predictions, 0..1; 1 if there is none."""
     hits = 2 * sums["hits"]
-    whole = hits + sums["false_alarms"] + sums["misses"]
-    there = whole > 0
-    return float(np.mean(hits[there] / whole[there])) if there.any() else 1.0
+    totals = hits + sums["false_alarms"] + sums["misses"]
+    present = totals > 0
+    return float(np.mean(hits[present] / totals[present])) if present.any() else 1.0
 
 
 def exact_match(sums: Sums) -> float:
@@ -72,25 +72,25 @@ class Multilabel(Task):
 
     def form(self, outputs: int) -> Sums:
         """Zeros: counts per class, examples all right, F1 added over examples, and the examples."""
-        whole = {name: np.zeros((), dtype=np.int64) for name in ("exact", "n")}
-        return {**{name: np.zeros(outputs, dtype=np.int64) for name in _COUNTS}, **whole, "f1": np.zeros(())}
+        counts = {name: np.zeros((), dtype=np.int64) for name in ("exact", "n")}
+        return {**{name: np.zeros(outputs, dtype=np.int64) for name in _COUNTS}, **counts, "f1": np.zeros(())}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
         """The sums of a batch, of the shapes and dtypes of `form`."""
         from torch import tensor
 
-        said, true = answers > 0, y > 0
+        predicted, true = answers > 0, y > 0
         return {
-            "hits": (said & true).sum(dim=0), "false_alarms": (said & ~true).sum(dim=0),
-            "misses": (~said & true).sum(dim=0), "exact": (said == true).all(dim=1).sum(),
+            "hits": (predicted & true).sum(dim=0), "false_alarms": (predicted & ~true).sum(dim=0),
+            "misses": (~predicted & true).sum(dim=0), "exact": (predicted == true).all(dim=1).sum(),
             "n": tensor(len(y)), "f1": self.values(answers, y).sum(),
         }  # fmt: skip
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
         """F1 of each example, (N,) float64; 1 for an example without classes and without predictions."""
-        said, true = answers > 0, y > 0
-        both = (said.sum(dim=1) + true.sum(dim=1)).double()
-        return ((2 * (said & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)
+        predicted, true = answers > 0, y > 0
+        both = (predicted.sum(dim=1) + true.sum(dim=1)).double()
+        return ((2 * (predicted & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
         """Fault of sums of a number of examples, or None."""

@@ -38,9 +38,9 @@ def r2(sums: Sums) -> float:
     0.5
     """
     errors = np.asarray(sums["squares"], dtype=np.float64)
-    around = sums["y2"] - sums["y"] ** 2 / int(sums["n"])
-    varies = around > 4 * np.finfo(np.float64).eps * sums["y2"]
-    explained = 1 - errors / np.where(varies, around, 1.0)
+    centred_squares = sums["y2"] - sums["y"] ** 2 / int(sums["n"])
+    varies = centred_squares > 4 * np.finfo(np.float64).eps * sums["y2"]
+    explained = 1 - errors / np.where(varies, centred_squares, 1.0)
     return float(np.mean(np.where(varies, explained, np.where(errors == 0, 1.0, 0.0))))
 
 
@@ -96,9 +96,9 @@ class Regression(Task):
             return wrong
         if int(sums["n"]) != examples:
             return "other number of windows", f"{int(sums['n'])} of {examples}"
-        most = 1 + 1e-9
+        tolerance = 1 + 1e-9
         for first, second in (("absolute", "squares"), ("y", "y2")):
-            if (sums[first] ** 2 > examples * sums[second] * most).any():
+            if (sums[first] ** 2 > examples * sums[second] * tolerance).any():
                 return "sums do not add up", f"{first} and {second}"
         if (sums["absolute"] < 0).any():
             return "sum out of range", f"absolute: {sums['absolute'].min():g}"

@@ -84,8 +84,8 @@ def total_sums(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
 def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """The sum of arrays of one shape; each number is rounded once."""
     if len(arrays) == 1 or not np.issubdtype(np.asarray(arrays[0]).dtype, np.inexact):
-        found: np.ndarray = np.sum(arrays, axis=0)
-        return found
+        total: np.ndarray = np.sum(arrays, axis=0)
+        return total
     stacked = np.stack(arrays).reshape(len(arrays), -1)
     try:
         exact = [math.fsum(column) for column in stacked.T.tolist()]

@@ -33,14 +33,14 @@ class _MLflow:
 
     def __init__(self, run: TrackedRun) -> None:
         uri = os.environ.get("MLFLOW_TRACKING_URI")
-        local = None if uri else _made(run.folder / FOLDER)
+        local = None if uri else _ensure_folder(run.folder / FOLDER)
         self._client = MlflowClient(tracking_uri=uri or f"sqlite:///{local}/mlflow.db")
         experiment = _experiment(self._client, os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedge"), local)
-        known = (
+        existing = (
             self._client.search_runs([experiment], f"tags.`{_ID_TAG}` = '{run.id}'") if run.resumed else []
         )
-        if known:
-            self._id = known[0].info.run_id
+        if existing:
+            self._id = existing[0].info.run_id
             self._client.update_run(self._id, status="RUNNING")
             return
         created = self._client.create_run(experiment, run_name=run.name, tags={_ID_TAG: run.id})
@@ -66,7 +66,7 @@ class _MLflow:
         self._client.set_terminated(self._id, "KILLED" if exit_code > 128 else _STATUS[status])
 
 
-def _made(folder: Path) -> Path:
+def _ensure_folder(folder: Path) -> Path:
     """Create a folder if missing."""
     folder.mkdir(exist_ok=True)
     return folder

@@ -45,24 +45,27 @@ def round_numbers(result: RoundResult, seconds: float) -> dict[str, float]:
 
     Text, constants, and values not measured are left out. The round took `seconds`.
     """
-    known = tables_of(result.learned)
-    row = known.rounds.row(GlobalRow(result, seconds))
-    tables = [("global", dict(zip(known.rounds.names, row, strict=True)))]
+    layout = tables_of(result.learned)
+    row = layout.rounds.row(GlobalRow(result, seconds))
+    tables = [("global", dict(zip(layout.rounds.names, row, strict=True)))]
     for leaf in result.leaves:
-        row = known.leaves.row(LeafRow(result.global_round, leaf))
-        tables.append((f"leaf-{leaf.leaf}", dict(zip(known.leaves.names, row, strict=True))))
+        row = layout.leaves.row(LeafRow(result.global_round, leaf))
+        tables.append((f"leaf-{leaf.leaf}", dict(zip(layout.leaves.names, row, strict=True))))
     tables += [
         (
-            f"common-{one.model}" if one.number is None else f"common-{one.model}-{one.number}",
-            {f"test_{result.learned.scores[0].name}": one.test_score, "test_loss": one.test_loss},
+            f"common-{scored.model}" if scored.number is None else f"common-{scored.model}-{scored.number}",
+            {f"test_{result.learned.scores[0].name}": scored.test_score, "test_loss": scored.test_loss},
         )
-        for one in result.common
+        for scored in result.common
     ]
     score = result.learned.scores[0].name
     tables += [
         (
             f"own-{name}{'-unseen' * unseen}",
-            {f"test_{score}_{of}": getattr(spread, of) for of in ("mean", "std", "worst")},
+            {
+                f"test_{score}_{statistic}": getattr(spread, statistic)
+                for statistic in ("mean", "std", "worst")
+            },
         )
         for unseen in (False, True)
         for name, spread in result.over_own_models(unseen).items()
@@ -113,7 +116,7 @@ class Tracking:
         """Open the tracker for the run, new or resumed."""
         if self._kind != NONE:
             self._thread = threading.Thread(
-                target=self._work,
+                target=self._run_tracker,
                 args=(params_of(manifest), _result_name(manifest)),
                 name="tracker",
                 daemon=True,
@@ -124,7 +127,7 @@ class Tracking:
         """Pass on a round, which took `seconds`; returns a line for the user if the tracker has failed."""
         if self._thread is not None:
             self._jobs.put((result.global_round, round_numbers(result, seconds)))
-        return self._news()
+        return self._report_failure()
 
     def finish(self, status: str, exit_code: int, within_s: float) -> list[str]:
         """Pass on the end of the run, and wait for the tracker to write the rest; only the first call counts.
@@ -147,9 +150,9 @@ class Tracking:
             note_progress()
         if thread.is_alive():
             self._problem = self._problem or f"not done {within_s:g} s after the run"
-        return self._news()
+        return self._report_failure()
 
-    def _news(self) -> list[str]:
+    def _report_failure(self) -> list[str]:
         """A line on a failure, once."""
         problem, self._problem = self._problem, ""
         if not problem:
@@ -157,7 +160,7 @@ class Tracking:
         self._thread = None
         return [f"tracker {self._kind} failed and the run continues without it: {problem}; see run.log"]
 
-    def _work(self, params: Mapping[str, Scalar], result: str) -> None:
+    def _run_tracker(self, params: Mapping[str, Scalar], result: str) -> None:
         """Do the tracker's work, in its own thread."""
         try:
             state = _State(self._folder / STATE, self._kind)
@@ -166,7 +169,7 @@ class Tracking:
             tracker = open_tracker(self._kind, run, self._arguments)
             end = None
             while end is None:
-                rounds, end = self._waiting_jobs()
+                rounds, end = self._take_jobs()
                 new = [(number, numbers) for number, numbers in rounds if number > state.global_round]
                 if new:
                     state.global_round = new[-1][0]
@@ -177,7 +180,7 @@ class Tracking:
             logger.warning("tracker %s failed", self._kind, exc_info=error)
             self._problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
-    def _waiting_jobs(self) -> "tuple[list[_Round], _End | None]":
+    def _take_jobs(self) -> "tuple[list[_Round], _End | None]":
         """The waiting rounds, at least one or the end; a slow tracker gets many at a time."""
         rounds: list[_Round] = []
         job = self._jobs.get()
@@ -211,14 +214,14 @@ class _State:
     def __init__(self, path: Path, kind: str) -> None:
         """Read the state; a missing or damaged file counts as new."""
         self._path, self._kind = path, kind
-        self._all: dict[str, Any] = {}
+        self._entries: dict[str, Any] = {}
         self.id, self.global_round, self.is_known = uuid.uuid4().hex, 0, False
         with suppress(OSError, ValueError, TypeError, KeyError):
-            self._all = dict(read_json(path.read_text(encoding="utf-8")))
-            own = self._all[kind]
-            self.id, self.global_round, self.is_known = str(own["id"]), int(own["global_round"]), True
+            self._entries = dict(read_json(path.read_text(encoding="utf-8")))
+            entry = self._entries[kind]
+            self.id, self.global_round, self.is_known = str(entry["id"]), int(entry["global_round"]), True
 
     def write(self) -> None:
         """Write the state, beside the entries of other trackers."""
-        self._all[self._kind] = {"id": self.id, "global_round": self.global_round}
-        write_whole(self._path, self._all)
+        self._entries[self._kind] = {"id": self.id, "global_round": self.global_round}
+        write_whole(self._path, self._entries)

@@ -69,7 +69,7 @@ def add_commands(commands: Any) -> None:
         )
 
 
-def _opened(options: argparse.Namespace) -> "Models":
+def _open_models(options: argparse.Namespace) -> "Models":
     """The models of the run that is meant."""
     folder = find_run(options.run, options.runs_dir)
     # where the run found code of the user's, as far as these are folders of the user's own runs
@@ -79,9 +79,9 @@ def _opened(options: argparse.Namespace) -> "Models":
     return load_run(folder).opened_models(options.trust_code, options.kept)
 
 
-def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
+def _choose_model(options: argparse.Namespace) -> "tuple[Models, Choice]":
     """The models of the run that is meant, and the one that is asked for; says which."""
-    models = _opened(options)
+    models = _open_models(options)
     choice = models.choose(options.leaf, options.client, options.unseen)
     note = models.code_note()
     for line in (f"model: {choice.why}", *([f"note: {note}"] if note else [])):
@@ -97,30 +97,30 @@ def _predict(options: argparse.Namespace) -> int:
     if options.fit:
         if options.leaf is not None or options.client is not None or options.unseen:
             raise ConfigError("--fit chooses the model, so it goes without --leaf, --client and --unseen")
-        models = _opened(options)
+        models = _open_models(options)
     else:
-        models, choice = _chosen(options)
+        models, choice = _choose_model(options)
     windows = read_raw_windows(options.data, models.card)
     if note := unlike(windows.x, models.card):
         print(f"note: {note}", file=sys.stderr)
-    found = _fitted(models, windows) if choice is None else models.predict(windows.x, choice)
+    prediction = _predict_per_user(models, windows) if choice is None else models.predict(windows.x, choice)
     try:
-        to = options.output
-        if to is None:
-            _write(sys.stdout, windows, found)
+        output = options.output
+        if output is None:
+            _write_rows(sys.stdout, windows, prediction)
         else:
-            with output_file(to) as path, path.open("w", newline="", encoding="utf-8") as file:
-                _write(file, windows, found)
+            with output_file(output) as path, path.open("w", newline="", encoding="utf-8") as file:
+                _write_rows(file, windows, prediction)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise ConfigError(
-            f"--output must be writable, but {to}: {error.strerror or error}; choose another"
+            f"--output must be writable, but {output}: {error.strerror or error}; choose another"
         ) from error
     return 0
 
 
-def _fitted(models: "Models", windows: "RawWindows") -> "Prediction":
+def _predict_per_user(models: "Models", windows: "RawWindows") -> "Prediction":
     """Classify each user's windows with the model that fits them best; says which."""
     import numpy as np
 
@@ -128,16 +128,16 @@ def _fitted(models: "Models", windows: "RawWindows") -> "Prediction":
 
     users = np.full(len(windows.x), "") if windows.user is None else windows.user
     card = models.card
-    found = np.zeros((len(users), *(card.answer or (len(card.classes),))), np.float32)
+    outputs = np.zeros((len(users), *(card.answer or (len(card.classes),))), np.float32)
     for user in np.unique(users):
-        mine = users == user
-        choice = models.fitting(windows.x[mine])
+        mask = users == user
+        choice = models.fitting(windows.x[mask])
         print(f"{f'user {user}' if user else 'model'}: {choice.why}", file=sys.stderr)
-        found[mine] = models.predict(windows.x[mine], choice).probabilities
-    return Prediction(found.argmax(axis=1), found, card.classes, "what fits each user best", card.says)
+        outputs[mask] = models.predict(windows.x[mask], choice).probabilities
+    return Prediction(outputs.argmax(axis=1), outputs, card.classes, "what fits each user best", card.says)
 
 
-def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
+def _write_rows(file: TextIO, windows: "RawWindows", prediction: "Prediction") -> None:
     """Write a row per window, or per position of one: its index, user if known, and the model's answer.
 
     That is the class and the probability of each, the classes of at least one half, or the numbers.
@@ -145,39 +145,55 @@ def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
     from fedge.inference.card import NUMBERS
 
     table = csv.writer(file, lineterminator="\n")
-    user = () if windows.user is None else ("user",)
-    at = ("position",) if found.probabilities.ndim > 2 else ()
-    said = () if found.says == NUMBERS else (found.says,)
-    head = "" if found.says == NUMBERS else "p_"
-    table.writerow(["index", *user, *at, *said, *(cell(f"{head}{name}") for name in found.classes)])
-    for index, answer in enumerate(found.probabilities):
-        who = () if windows.user is None else (cell(str(windows.user[index])),)
-        for position, row in enumerate(answer.reshape(len(found.classes), -1).T):
-            where = (position,) if at else ()
-            table.writerow([index, *who, *where, *_said(found, row), *(f"{p:.6g}" for p in row)])
+    user_header = () if windows.user is None else ("user",)
+    position_header = ("position",) if prediction.probabilities.ndim > 2 else ()
+    answer_header = () if prediction.says == NUMBERS else (prediction.says,)
+    prefix = "" if prediction.says == NUMBERS else "p_"
+    table.writerow(
+        [
+            "index",
+            *user_header,
+            *position_header,
+            *answer_header,
+            *(cell(f"{prefix}{name}") for name in prediction.classes),
+        ]
+    )
+    for index, answer in enumerate(prediction.probabilities):
+        user_cell = () if windows.user is None else (cell(str(windows.user[index])),)
+        for position, row in enumerate(answer.reshape(len(prediction.classes), -1).T):
+            position_cell = (position,) if position_header else ()
+            table.writerow(
+                [
+                    index,
+                    *user_cell,
+                    *position_cell,
+                    *_answer_cells(prediction, row),
+                    *(f"{p:.6g}" for p in row),
+                ]
+            )
 
 
-def _said(found: "Prediction", row: "np.ndarray") -> tuple[str, ...]:
+def _answer_cells(prediction: "Prediction", row: "np.ndarray") -> tuple[str, ...]:
     """One answer (classes,) in a word: the class, the classes, or nothing for numbers."""
     from fedge.inference.card import CLASS, CLASSES
 
-    if found.says == CLASSES:
-        return (cell(" ".join(name for name, p in zip(found.classes, row, strict=True) if p >= _HALF)),)
-    return (cell(found.classes[int(row.argmax())]),) if found.says == CLASS else ()
+    if prediction.says == CLASSES:
+        return (cell(" ".join(name for name, p in zip(prediction.classes, row, strict=True) if p >= _HALF)),)
+    return (cell(prediction.classes[int(row.argmax())]),) if prediction.says == CLASS else ()
 
 
 def _export(options: argparse.Namespace) -> int:
     """Carry out ``fedge export``."""
     if options.onnx is None and options.torchscript is None:
         raise ConfigError("fedge export must be told what to write: --onnx FILE or --torchscript FILE")
-    models, choice = _chosen(options)
+    models, choice = _choose_model(options)
     from fedge.inference.card import NUMBERS
     from fedge.inference.export import write_onnx, write_torchscript
 
     classifier = models.classifier(choice)
     for write, path in ((write_onnx, options.onnx), (write_torchscript, options.torchscript)):
         if path is not None:
-            off = write(classifier, models.card, path)
+            difference = write(classifier, models.card, path)
             answers = "numbers" if models.card.says == NUMBERS else "probabilities"
-            print(f"{path} ({answers} within {off:.1g} of the model's)")
+            print(f"{path} ({answers} within {difference:.1g} of the model's)")
     return 0
