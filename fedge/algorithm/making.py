@@ -49,8 +49,8 @@ def _build_algorithm(name: str, arguments: str, code: Any) -> Algorithm:
     if part is not None:
         refuse_misspelt(part, LeafPart, f"leaf of {description}")
     keywords = _keywords(arguments)
-    of_leaf = {key for key in keywords if part is not None and _takes(part, key)}
-    for_client = {key: value for key, value in keywords.items() if _takes(code, key) or key not in of_leaf}
+    of_leaf = {key for key in keywords if part is not None and _accepts(part, key)}
+    for_client = {key: value for key, value in keywords.items() if _accepts(code, key) or key not in of_leaf}
     leaf_parameters = () if part is None else tuple(inspect.signature(part).parameters)
     refuse_misfit(code, description, "train.algorithm-args", for_client, (), leaf_parameters)
     return _instantiate(code, description, for_client)
@@ -63,7 +63,7 @@ def leaf_part_of(config: TrainConfig) -> LeafPart:
         ConfigError: construction fails.
     """
     part = type(algorithm_of(config)).leaf or LeafPart
-    keywords = {k: v for k, v in _keywords(config.algorithm_args).items() if _takes(part, k)}
+    keywords = {k: v for k, v in _keywords(config.algorithm_args).items() if _accepts(part, k)}
     return _instantiate(part, f"leaf of train.algorithm {config.algorithm}", keywords)
 
 
@@ -72,7 +72,7 @@ def _keywords(arguments: str) -> Mapping[str, Any]:
     return {k.replace("-", "_"): v for k, v in arguments_of(arguments, "train.algorithm-args").items()}
 
 
-def _takes(code: Any, key: str) -> bool:
+def _accepts(code: Any, key: str) -> bool:
     """Whether a class takes a keyword argument."""
     parameters = inspect.signature(code).parameters
     return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -56,20 +56,20 @@ def plain_training(network: nn.Module, x: Tensor, y: Tensor, draws: torch.Genera
     return run
 
 
-def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> TakenPart:
+def take_part(algorithm: Algorithm, client: Client, stored: Memory | None) -> TakenPart:
     """Run a client's algorithm for one leaf round.
 
     Args:
         algorithm: algorithm of the run.
         client: the client; its memory is set here.
-        kept: memory from earlier rounds; None before the first.
+        stored: memory from earlier rounds; None before the first.
 
     Raises:
         TypeError, ValueError: the algorithm returns or stores values of the wrong form.
         FloatingPointError: a value is not finite.
     """
     with torch_threads(client.settings.threads):
-        before = begin_memory(algorithm, client, kept)
+        before = begin_memory(algorithm, client, stored)
         result = algorithm.train(client)
     client.refuse_changed_windows()
     sent = Sent(result) if isinstance(result, Fit) else result
@@ -105,21 +105,21 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
 
 
 def further_models(
-    algorithm: Algorithm, client: Client, kept: Memory | None, unseen: bool = False
+    algorithm: Algorithm, client: Client, stored: Memory | None, unseen: bool = False
 ) -> dict[str, State]:
     """Models that a client evaluates beside the served one, by name, in order.
 
     Args:
         algorithm: algorithm of the run.
         client: the client; its memory is set here, and `received` is its served model.
-        kept: its memory; None without any.
+        stored: its memory; None without any.
         unseen: whether it is an unseen client.
 
     Raises:
         TypeError, ValueError: a model does not have the entries of the run's model.
     """
     with torch_threads(client.settings.threads):
-        begin_memory(algorithm, client, kept)
+        begin_memory(algorithm, client, stored)
         models = algorithm.unseen(client) if unseen else algorithm.models(client)
     client.refuse_changed_windows()
     if not isinstance(models, Mapping):
@@ -133,9 +133,9 @@ def further_models(
     return dict(sorted(models.items()))
 
 
-def begin_memory(algorithm: Algorithm, client: Client, kept: Memory | None) -> State:
+def begin_memory(algorithm: Algorithm, client: Client, stored: Memory | None) -> State:
     """Set the client's memory, created by the algorithm if absent; returns it packed."""
-    before = packed(algorithm.start(client) if kept is None else kept, "memory")
+    before = packed(algorithm.start(client) if stored is None else stored, "memory")
     client.memory = unpacked(before)
     return before
 

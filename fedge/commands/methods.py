@@ -93,13 +93,13 @@ def _client_lines(name: str) -> Iterator[str]:
     model = "the model"
     if len(tiers.form.entries) < len(tiers.model):
         model = f"{len(tiers.form.entries)} of the model's {quantity(len(tiers.model), 'entry')}"
-    yield f"  client  keeps {_describe_memory(tiers.client_keeps, tiers)}"
+    yield f"  client  keeps {_memory_text(tiers.client_keeps, tiers)}"
     arrays = dict.fromkeys(array.partition("/")[0] for array in tiers.form.arrays)
     yield f"          sends {' and '.join([model, *arrays])}"
     if tiers.form.models:
         unseen = ", unseen clients too" if tiers.form.unseen else ""
         yield f"          is tested with the model {' and '.join(tiers.form.models)} of its own{unseen}"
-    yield f"  leaf    keeps {_describe_memory(tiers.leaf_keeps, tiers)}"
+    yield f"  leaf    keeps {_memory_text(tiers.leaf_keeps, tiers)}"
     yield f"          sends {' and '.join(['the model', *tiers.leaf_sends])}"
 
 
@@ -119,11 +119,11 @@ def _try_method(name: str) -> "Tiers":
     return tiers_of(config, network, *examples_of(shape, None, config.train))
 
 
-def _describe_memory(memory: Mapping[str, Any], tiers: "Tiers") -> str:
+def _memory_text(memory: Mapping[str, Any], tiers: "Tiers") -> str:
     """A memory in words.
 
     >>> from types import SimpleNamespace
-    >>> _words({"v": {"w": 1, "b": 2}, "h": {"w": 1}, "alpha": 0.5}, SimpleNamespace(model=("w", "b")))
+    >>> _memory_text({"v": {"w": 1, "b": 2}, "h": {"w": 1}, "alpha": 0.5}, SimpleNamespace(model=("w", "b")))
     'v (a model), h (1 of its 2 entries), alpha'
     """
     parts = []

@@ -217,7 +217,7 @@ def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
     return row | {
         "cluster": Text.assemble((marks.cluster, colour(result.cluster)), f" {result.cluster}"),
         "score": Text(_score(result.test_score), style="bold"),
-        "worst": _worst(board.result, leaf),
+        "worst": _worst_text(board.result, leaf),
         "gate": short,
         "decision": long,
     }
@@ -232,7 +232,7 @@ def _total_row(board: Board) -> _Row:
     return row | {
         "cluster": Text(str(len({leaf.cluster for leaf in board.result.leaves}))),
         "score": Text(_score(spread.mean if spread else None), style="bold"),
-        "worst": _worst(board.result, None),
+        "worst": _worst_text(board.result, None),
     }
 
 
@@ -240,7 +240,7 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _worst(result: RoundResult, leaf: int | None) -> Text:
+def _worst_text(result: RoundResult, leaf: int | None) -> Text:
     """Score and number of the worst client of a leaf, or of all."""
     scores = [
         (client.test_score, client.client)

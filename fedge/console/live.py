@@ -42,7 +42,7 @@ class LiveConsole(Console):
         self._round_s: float | None = None  # expected seconds per round
         self._board = Board(num_rounds)
         self._standing: Callable[[], Standing] | None = None
-        self._words: Callable[[], str] | None = None  # state of the virtual clock
+        self._clock_text: Callable[[], str] | None = None  # state of the virtual clock
         self._marks = marks_for(stream.encoding or "ascii")
         self._pending_lines: list[str] = []  # lines to write above the frame
         self._widths: list[int] = []  # widths of the frame's lines on the screen
@@ -80,7 +80,7 @@ class LiveConsole(Console):
 
     def watch(self, words: Callable[[], str]) -> None:
         """Show the state of the virtual clock in the frame."""
-        self._words = words
+        self._clock_text = words
 
     def round(self, result: RoundResult, seconds: float) -> None:
         """Write the line of a round that took `seconds` seconds; the frame also shows the time left."""
@@ -149,8 +149,8 @@ class LiveConsole(Console):
         board = self._board
         board.elapsed_s = now - self._began
         board.standing = self._standing() if self._standing else None
-        if self._words is not None:
-            board.phase = self._words()
+        if self._clock_text is not None:
+            board.phase = self._clock_text()
         if self._round_s is not None:
             rounds_s = self._round_s * (self._num_rounds - board.done)
             board.left_s = max(0.0, rounds_s - (now - self._round_began))

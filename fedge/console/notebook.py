@@ -50,14 +50,14 @@ class NotebookConsole(Console):
         self._show = show or _display
         self._replace: Callable[[str], None] | None = None
         self._clock = clock
-        self._next = 0.0
+        self._next_draw = 0.0
         self._done = 0
-        self._words = ""
+        self._caption = ""
         self._standing: Callable[[], Standing] | None = None
 
     def phase(self, text: str) -> None:
         """Show a phase of the run's preparation, until its first round."""
-        self._words = text
+        self._caption = text
         self._draw()
 
     def follow(self, standing: Callable[[], Standing]) -> None:
@@ -67,14 +67,14 @@ class NotebookConsole(Console):
 
     def tick(self) -> None:
         """Show the newest state if due."""
-        if self._replace is not None and self._clock() >= self._next:
+        if self._replace is not None and self._clock() >= self._next_draw:
             self._draw()
 
     def round(self, result: RoundResult, seconds: float) -> None:
         """Show a global round, which took `seconds` seconds, on the bar."""
         left_s = self._left_s(result.global_round, seconds)
         self._done = result.global_round
-        self._words = round_line(result, self._num_rounds, seconds, left_s)
+        self._caption = round_line(result, self._num_rounds, seconds, left_s)
         if self._replace is None or self._done == self._num_rounds:
             self._draw()
         self.tick()
@@ -89,14 +89,14 @@ class NotebookConsole(Console):
     def _draw(self) -> None:
         """Show the state in place of the previous one."""
         try:
-            page = bar(self._done, self._num_rounds, self._words, self._standing and self._standing())
+            page = bar(self._done, self._num_rounds, self._caption, self._standing and self._standing())
             if self._replace is None:
                 self._replace = self._show(page)
             else:
                 self._replace(page)
         except Exception as error:  # a drawing error must not fail the run
             logger.warning("the bar fails: %s: %s", type(error).__name__, error, exc_info=error)
-        self._next = self._clock() + _LEAST_S
+        self._next_draw = self._clock() + _LEAST_S
 
 
 def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:

@@ -124,7 +124,7 @@ def _parse_card(entries: Any) -> Card:
     """The card in a JSON value.
 
     Raises:
-        _OddCard: without a card.
+        _CardError: without a card.
     """
     if not isinstance(entries, dict):
         raise _CardError(f"it is a {type(entries).__name__}")
@@ -198,7 +198,7 @@ def _parse_served(name: str, entries: Mapping[str, Any]) -> Served:
 
 
 def _refuse_missing(served: Mapping[str, Served]) -> None:
-    """Raise _OddCard unless every leaf has a model for its clients, and one for others."""
+    """Raise _CardError unless every leaf has a model for its clients, and one for others."""
     for entry in served.values():
         leaf_entry = served.get(f"leaf-{entry.leaf}")
         if leaf_entry is None or (not leaf_entry.unseen and f"unseen-{entry.leaf}" not in served):

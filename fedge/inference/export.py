@@ -86,7 +86,7 @@ def _write(
     try:
         with output_file(path) as part:
             part.touch()  # exporters say it on a page of their own
-            with _quiet():
+            with _Quiet():
                 write(part)
                 exported = read(part)
                 difference = max(_difference(classifier, exported, x) for x in _examples(card))
@@ -137,7 +137,7 @@ def _difference(classifier: Classifier, exported: Run, x: np.ndarray) -> float:
     return float(np.abs(exported(x) - expected).max())
 
 
-class _quiet:
+class _Quiet:
     """Hides output and warnings of exporters."""
 
     def __enter__(self) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedge.inference.windows import RawWindows
 
 
-_HALF = 0.5  # probability from which a class is said to be there
+_THRESHOLD = 0.5  # probability from which a class is said to be there
 
 
 def add_commands(commands: Any) -> None:
@@ -178,7 +178,9 @@ def _answer_cells(prediction: "Prediction", row: "np.ndarray") -> tuple[str, ...
     from fedge.inference.card import CLASS, CLASSES
 
     if prediction.says == CLASSES:
-        return (cell(" ".join(name for name, p in zip(prediction.classes, row, strict=True) if p >= _HALF)),)
+        return (
+            cell(" ".join(name for name, p in zip(prediction.classes, row, strict=True) if p >= _THRESHOLD)),
+        )
     return (cell(prediction.classes[int(row.argmax())]),) if prediction.says == CLASS else ()
 
 

@@ -31,7 +31,7 @@ def own_files(code: Any, folders: tuple[str, ...] = ()) -> dict[str, Path]:
     """
     try:
         first = Path(source_file(code)).resolve()
-        _imports(*_identity(first))
+        _scan_imports(*_identity(first))
     except (OSError, TypeError):
         return {}
     module, root = _module_of(code, first)
@@ -49,7 +49,7 @@ def source_file(code: Any) -> str:
 def file_sha256(file: Path) -> str:
     """The SHA-256 of a file; "" if it cannot be read."""
     try:
-        return _imports(*_identity(file))[0]
+        return _scan_imports(*_identity(file))[0]
     except OSError:
         return ""
 
@@ -76,7 +76,7 @@ def _import_closure(first: Path, module: str, roots: list[Path]) -> dict[str, Pa
             continue
         files[relative_path] = file
         package = name if is_package else name.rpartition(".")[0]
-        imported = [_absolute_name(word, package) for word in _imports(*_identity(file))[1]]
+        imported = [_absolute_name(word, package) for word in _scan_imports(*_identity(file))[1]]
         pending += _modules(sorted(filter(None, imported)), roots)
     return files
 
@@ -137,7 +137,7 @@ def _identity(file: Path) -> tuple[str, int, int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _imports(file: str, *state: int) -> tuple[str, tuple[str, ...]]:
+def _scan_imports(file: str, *state: int) -> tuple[str, tuple[str, ...]]:
     """The SHA-256 of a file and its imported names, relative ones with leading dots."""
     content = Path(file).read_bytes()
     names: list[str] = []

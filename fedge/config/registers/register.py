@@ -79,7 +79,7 @@ class Register:
         self.group = group
         self._entries = {entry.name: entry for entry in entries}
         assert len(self._entries) == len(entries), f"two parts of {option} have one name"
-        self._given: dict[str, Any] = {}  # objects of this process, by generated name
+        self._objects: dict[str, Any] = {}  # objects of this process, by generated name
         _registers.append(self)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -197,8 +197,8 @@ class Register:
         Raises:
             ConfigError: there is no such part, or its code cannot be imported.
         """
-        if name in self._given:
-            return self._given[name]
+        if name in self._objects:
+            return self._objects[name]
         entry = self.entry(name)
         assert entry.code, f"{self.option}={name} does not name any code"
         module, _, path = entry.code.partition(":")
@@ -260,7 +260,7 @@ class Register:
         kind = part.func if isinstance(part, partial) else part
         kind = kind if hasattr(kind, "__qualname__") else type(kind)
         name = f"{kind.__module__}:{kind.__qualname__}" + (f".{number}" if number > 1 else "")
-        self._given[name] = part
+        self._objects[name] = part
         return name
 
     def is_importable(self, part: Any) -> bool:
@@ -276,11 +276,11 @@ class Register:
         """Whether a name stands for an object passed in this process, notebook or script."""
         module, _, path = name.partition(":")
         main = sys.modules.get("__main__")
-        return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
+        return name in self._objects or (module == "__main__" and path.isidentifier() and hasattr(main, path))
 
     def forget(self, name: str) -> None:
         """Remove a name registered by `given`; from now on it can only be imported."""
-        self._given.pop(name, None)
+        self._objects.pop(name, None)
 
     @contextmanager
     def carried_out(self, name: str, *passed: type[Exception]) -> Iterator[None]:
@@ -495,7 +495,7 @@ class _RunInImport(ConfigError):
 
 
 _IMPORT_VARIABLE = "FEDGE_IMPORTED"  # environment variable for processes started during an import: the part
-_imports = threading.local()  # `part`: being imported by this thread
+_current_import = threading.local()  # `part`: being imported by this thread
 
 
 @contextmanager
@@ -508,14 +508,14 @@ def _mark_import(part: str, module: str) -> Iterator[None]:
         yield
         return
     is_main_thread = threading.current_thread() is threading.main_thread()
-    previous = getattr(_imports, "part", "")
-    _imports.part = part
+    previous = getattr(_current_import, "part", "")
+    _current_import.part = part
     if is_main_thread:
         os.environ[_IMPORT_VARIABLE] = part
     try:
         yield
     finally:
-        _imports.part = previous
+        _current_import.part = previous
         if is_main_thread:
             os.environ.pop(_IMPORT_VARIABLE, None)
 
@@ -525,7 +525,7 @@ def refuse_run_in_import() -> None:
 
     The run would import the script, which would start another run, and so on.
     """
-    part = getattr(_imports, "part", "") or os.environ.get(_IMPORT_VARIABLE, "")
+    part = getattr(_current_import, "part", "") or os.environ.get(_IMPORT_VARIABLE, "")
     if part:
         raise _RunInImport(
             f"a run must not be started by the import of {part.partition(' ')[2]}, but the code beside it "

@@ -50,7 +50,7 @@ _READING_HINT = (
     "values."
 )
 _UNITS = {"seconds": "s", "bytes": "MB", _VIRTUAL: "virtual s", _ENERGY: "J"}
-_TALL = 26  # characters that fit along a figure's y axis
+_YLABEL_WIDTH = 26  # characters that fit along a figure's y axis
 
 
 def curves_section(groups: Sequence[Group]) -> PageSection:
@@ -105,7 +105,7 @@ def curve_panel(
         series.append(_series(index, group.label, means, over))
         rows += [(group.label, *row) for row in means.rows()]
     axes.set_xlabel(axis_label)
-    axes.set_ylabel(textwrap.fill(label, _TALL))
+    axes.set_ylabel(textwrap.fill(label, _YLABEL_WIDTH))
     if over == "rounds":
         whole_ticks(axes)
     headers = ("group", "round", axis_label, label, "std over seeds", "seeds")

@@ -66,7 +66,7 @@ def share_metric(read: Read) -> Metric:
     return Metric(read, -1, 0.0, 1.0)
 
 
-def _last(column: str) -> Read:
+def _last_value(column: str) -> Read:
     """Reader of a column in the last round."""
     return lambda run: last(run.rounds, column)
 
@@ -164,14 +164,14 @@ def _required_metrics(scores: Sequence[Score], least_loss: float) -> dict[str, M
     first, *further = scores
     label, test = first.said, f"test_{first.name}"
     metrics = {
-        f"mean test {label}": of_score(first, _last(f"{test}_mean")),
-        f"worst client's test {label}": of_score(first, _last(f"{test}_worst")),
-        f"{first.tail_said} of test {label}": of_score(first, _last(f"{test}_p10")),
-        f"std of test {label} over clients": cost(_last(f"{test}_std")),
-        f"Jain index of test {label}": evenness(_last(f"{test}_jain")),
+        f"mean test {label}": of_score(first, _last_value(f"{test}_mean")),
+        f"worst client's test {label}": of_score(first, _last_value(f"{test}_worst")),
+        f"{first.tail_said} of test {label}": of_score(first, _last_value(f"{test}_p10")),
+        f"std of test {label} over clients": cost(_last_value(f"{test}_std")),
+        f"Jain index of test {label}": evenness(_last_value(f"{test}_jain")),
         f"mean test {label} over leaves": of_score(first, _mean_over_leaves(test)),
-        **{f"mean {score.said}": of_score(score, _last(f"{score.name}_mean")) for score in further},
-        "mean test loss": Metric(_last("test_loss_mean"), -1, least_loss),
+        **{f"mean {score.said}": of_score(score, _last_value(f"{score.name}_mean")) for score in further},
+        "mean test loss": Metric(_last_value("test_loss_mean"), -1, least_loss),
         "seconds of all rounds": cost(lambda run: total(run.rounds, "seconds")),
         _MEGABYTES: cost(lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6),
         "megabytes of leaves and cloud": cost(lambda run: megabytes(run.rounds, BYTES[2:])),
@@ -185,22 +185,22 @@ def _optional_metrics(scores: Sequence[Score]) -> dict[str, Metric]:
     label, name = first.said, first.name
     unseen = f"unseen_{name}"
     return {
-        by_validation(first): of_score(first, _last(f"val_{first.name}_mean")),
-        f"seen users: mean {label} before fine-tuning": of_score(first, _last(f"shared_{name}_mean")),
-        f"seen users: mean {label} after fine-tuning": of_score(first, _last(f"tuned_{name}_mean")),
-        f"unseen users: mean {label}": of_score(first, _last(f"{unseen}_mean")),
-        f"unseen users: worst {label}": of_score(first, _last(f"{unseen}_worst")),
-        f"unseen users: {first.tail_said}": of_score(first, _last(f"{unseen}_p10")),
-        "unseen users: std over unseen clients": cost(_last(f"{unseen}_std")),
-        "unseen users: Jain index": evenness(_last(f"{unseen}_jain")),
+        by_validation(first): of_score(first, _last_value(f"val_{first.name}_mean")),
+        f"seen users: mean {label} before fine-tuning": of_score(first, _last_value(f"shared_{name}_mean")),
+        f"seen users: mean {label} after fine-tuning": of_score(first, _last_value(f"tuned_{name}_mean")),
+        f"unseen users: mean {label}": of_score(first, _last_value(f"{unseen}_mean")),
+        f"unseen users: worst {label}": of_score(first, _last_value(f"{unseen}_worst")),
+        f"unseen users: {first.tail_said}": of_score(first, _last_value(f"{unseen}_p10")),
+        "unseen users: std over unseen clients": cost(_last_value(f"{unseen}_std")),
+        "unseen users: Jain index": evenness(_last_value(f"{unseen}_jain")),
         "unseen users: mean over leaves": of_score(first, _mean_over_leaves(unseen)),
         **{
-            f"unseen users: mean {score.said}": of_score(score, _last(f"unseen_{score.name}_mean"))
+            f"unseen users: mean {score.said}": of_score(score, _last_value(f"unseen_{score.name}_mean"))
             for score in further
         },
         f"{COMMON_TEST}: {label} of the global mean": of_score(first, _on_common_test("global")),
         f"{COMMON_TEST}: mean {label} over leaves": of_score(first, _on_common_test("leaf")),
-        _RAND: Metric(_last("ari"), 1, -1.0, 1.0),
+        _RAND: Metric(_last_value("ari"), 1, -1.0, 1.0),
         "mean churn": Metric(_churn, 0, 0.0),
     }
 

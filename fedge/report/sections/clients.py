@@ -116,10 +116,10 @@ def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Pa
     if scored.is_empty():
         figure, caption = None, "No client was evaluated."
     elif len(scored) > MANY_CLIENTS:
-        figure, caption = _ranked(run, scored), "Sorted; colours are leaves, crosses are unseen clients."
+        figure, caption = _rank_plot(run, scored), "Sorted; colours are leaves, crosses are unseen clients."
     else:
         figure, caption = (
-            _bars(run, scored),
+            _bar_plot(run, scored),
             "Colours are leaves; the worst is named; unseen clients are hatched.",
         )
     if 0 < len(scored) < len(last):
@@ -140,7 +140,7 @@ def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Pa
     return Panel(f"Final test {run.score.said} per client", numbers, figure, caption)
 
 
-def _bars(run: RunData, last: pl.DataFrame) -> Figure:
+def _bar_plot(run: RunData, last: pl.DataFrame) -> Figure:
     """Figure with one bar per evaluated client, in order of clients, so leaves are adjacent."""
     figure, axes = new_figure(0.9 + 0.24 * max(len(last), 6))
     test, is_share = f"test_{run.score.name}", run.score.unit == "share"
@@ -178,7 +178,7 @@ def _bars(run: RunData, last: pl.DataFrame) -> Figure:
     return figure
 
 
-def _ranked(run: RunData, last: pl.DataFrame) -> Figure:
+def _rank_plot(run: RunData, last: pl.DataFrame) -> Figure:
     """Figure of many clients sorted by score."""
     figure, axes = new_figure()
     test = f"test_{run.score.name}"

@@ -52,7 +52,7 @@ def clustering_section(run: RunData) -> PageSection:
     """Clusters over rounds and similarities."""
     steps, children = run.clusters, children_of_cloud(run)
     if steps.is_empty():
-        return PageSection("Clusters", [_no_comparison(run)])
+        return PageSection("Clusters", [_no_comparison_sentence(run)])
     panels = [membership_panel(steps, children), *family_panels(run), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
@@ -64,7 +64,7 @@ def clustering_section(run: RunData) -> PageSection:
     return PageSection("Clusters", _sentences(run, compared, children) + _truth_sentences(run), panels)
 
 
-def _no_comparison(run: RunData) -> str:
+def _no_comparison_sentence(run: RunData) -> str:
     """Sentence on why no leaves were compared; on the virtual clock, the cloud may still have averaged."""
     if run.versions.is_empty():
         return "There was no cloud step yet."

@@ -60,10 +60,10 @@ def device_tiles(run: RunData) -> list[Tile]:
         ),
         Tile(
             "Staleness",
-            _rounded(row["mean_staleness"]),
+            _two_decimals(row["mean_staleness"]),
             "mean of what arrived"
             if cloud_staleness is None
-            else f"mean at leaves; at the cloud {_rounded(cloud_staleness)}",
+            else f"mean at leaves; at the cloud {_two_decimals(cloud_staleness)}",
         ),
         Tile(
             "At work",
@@ -84,8 +84,8 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
     return row.get(column)
 
 
-def _rounded(value: float | None) -> str:
-    """A mean staleness as text."""
+def _two_decimals(value: float | None) -> str:
+    """A number with two decimals, as text."""
     return NOTHING if value is None else f"{value:.2f}"
 
 
@@ -99,8 +99,8 @@ def _sentences(run: RunData) -> list[str]:
         f"{quantity(last['updates'], 'update')} taken in of {quantity(last['jobs'], 'job')}, "
         f"{quantity(last['version'], 'version')}, {bytes_text(num_bytes)} moved.",
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
-        f"which was lost. Mean staleness {_rounded(last['mean_staleness'])}. Gini coefficient of the "
-        f"devices' updates {_rounded(last['gini'])}.",
+        f"which was lost. Mean staleness {_two_decimals(last['mean_staleness'])}. Gini coefficient of the "
+        f"devices' updates {_two_decimals(last['gini'])}.",
         *_cloud_sentence(run, last),
         *_limits(run),
     ]
@@ -113,7 +113,7 @@ def _cloud_sentence(run: RunData, last: Mapping[str, Any]) -> list[str]:
     return [
         f"Leaves made {quantity(last['leaf_versions'], 'version')}, and the cloud {last['version']} of "
         f"what they sent by {run.config.get('asynchrony.cloud-rule')}; mean staleness there "
-        f"{_rounded(_cell(last, 'cloud_staleness'))}."
+        f"{_two_decimals(_cell(last, 'cloud_staleness'))}."
     ]
 
 

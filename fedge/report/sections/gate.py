@@ -21,7 +21,7 @@ def gate_section(run: RunData) -> PageSection:
     offers = _offers(run)
     tuned = personal_panels(run)
     if offers.is_empty():
-        return PageSection("Gate", [_without_rows(run)], tuned)
+        return PageSection("Gate", [_no_rows_sentence(run)], tuned)
     deciders = offers["decider"].unique(maintain_order=True).to_list()
     panels = [gain_panel(run, offers)]
     if len(deciders) <= _MANY_PANELS:
@@ -32,7 +32,7 @@ def gate_section(run: RunData) -> PageSection:
     return PageSection("Gate", _sentences(run, offers), [*panels, *evidence_panels(run, offers), *tuned])
 
 
-def _without_rows(run: RunData) -> str:
+def _no_rows_sentence(run: RunData) -> str:
     """Sentence for a run in which no offer was compared next to the clients."""
     if not run.config.get("gate.enabled", True):
         return "The gate is off: every offer is taken."

@@ -23,15 +23,15 @@ def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | N
         unseen_clients: whether to use unseen clients in place of training ones.
     """
     clients = run.unseen_clients if unseen_clients else run.known_clients
-    return _spread_of(_last_round(run, clients)[column], _is_better_higher(run, column))
+    return _spread_of(_last_round(run, clients)[column], _is_higher_better(run, column))
 
 
 def leaf_spread(run: RunData, column: str) -> Spread | None:
     """Spread of a column of leaf_rounds.csv over leaves in the last round; None without any value."""
-    return _spread_of(_last_round(run, run.leaves)[column], _is_better_higher(run, column))
+    return _spread_of(_last_round(run, run.leaves)[column], _is_higher_better(run, column))
 
 
-def _is_better_higher(run: RunData, column: str) -> bool:
+def _is_higher_better(run: RunData, column: str) -> bool:
     """Direction of the score in a column."""
     matching = (
         score for score in run.scores if column in (score.name, f"test_{score.name}", f"unseen_{score.name}")

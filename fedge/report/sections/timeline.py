@@ -60,10 +60,10 @@ def timeline_panels(run: RunData) -> list[Panel]:
 
 def has_timelines(run: RunData) -> bool:
     """Whether the workers' times of any round are known."""
-    return "workers" in run.timing.columns and total(_timed(run), "wait") > 0
+    return "workers" in run.timing.columns and total(_timed_rounds(run), "wait") > 0
 
 
-def _timed(run: RunData) -> pl.DataFrame:
+def _timed_rounds(run: RunData) -> pl.DataFrame:
     """Rows of timing.csv with known workers' times."""
     return run.timing.drop_nulls("workers")
 
@@ -73,7 +73,7 @@ def _timed(run: RunData) -> pl.DataFrame:
 
 def bound_sentence(run: RunData) -> str:
     """Sentence on what limited the run: shares of its time, and why the idlest worker was idle."""
-    timing = _timed(run)
+    timing = _timed_rounds(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
     timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
     shares = {
@@ -97,7 +97,7 @@ def idle_reason(run: RunData) -> str:
     if idlest["idle_share"] < _WORTH_SAYING:
         return ""
     text = f"worker {idlest['worker']} idle {100 * idlest['idle_share']:.0f} % of the wait because "
-    workers = int(_timed(run)["workers"].max())  # type: ignore[arg-type]
+    workers = int(_timed_rounds(run)["workers"].max())  # type: ignore[arg-type]
     clients = run.clients["client"].n_unique()
     if clients < workers:
         return text + f"{quantity(workers, 'worker')} share {quantity(clients, 'client')}"
@@ -136,7 +136,7 @@ def per_worker_of(run: RunData) -> pl.DataFrame:
 
 def timelines_panel(run: RunData) -> Panel:
     """Activity of all workers during the wait of every round, stacked."""
-    timing = _timed(run)
+    timing = _timed_rounds(run)
     seconds = {part: total(timing, f"timeline_{part}") for part in _LABELS}
     shown = [(_LABELS[p], timing[f"timeline_{p}"].to_numpy(), _COLOURS[p]) for p in _LABELS if seconds[p]]
     figure = stacked_over_rounds(timing["global_round"].to_list(), shown, "seconds, all workers")
@@ -165,7 +165,7 @@ def workers_panel(run: RunData) -> Panel:
 
 def legs_panel(run: RunData) -> Panel:
     """Latencies of messages, as percentiles."""
-    timing = _timed(run)
+    timing = _timed_rounds(run)
     rows = [
         (
             leg,

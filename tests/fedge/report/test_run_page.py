@@ -32,7 +32,7 @@ from fedge.report.html import tables
 from fedge.report.html.svg import to_svg
 from fedge.report.listing import lines, list_runs, runs_in
 from fedge.report.run_page import write_report
-from fedge.report.sections.clients import _bars, confusion_panel, last_clients
+from fedge.report.sections.clients import _bar_plot, confusion_panel, last_clients
 from fedge.report.sections.clustering import chosen_steps
 from fedge.report.sections.data import classes_panel
 from fedge.report.sections.gate import gate_section
@@ -483,7 +483,8 @@ def test_a_client_without_a_score_has_no_bar(tmp_path):
     assert "2 clients without a score: left out." in html
     run = load_run(page)
     shown = [
-        text.get_text() for text in _bars(run, last_clients(run).drop_nulls("test_accuracy")).axes[0].texts
+        text.get_text()
+        for text in _bar_plot(run, last_clients(run).drop_nulls("test_accuracy")).axes[0].texts
     ]
     assert shown == ["0.500  worst", "0.700"]
 

@@ -415,7 +415,7 @@ def test_hostile_arrays_lose_only_their_client(tmp_path):
             return Message(RecordDict(spoils[liars.index(partition)](reply)), reply_to=message)
 
         given = {**config, "run-name": name}
-        ALGORITHMS._given[given["train.algorithm"]] = Talker
+        ALGORITHMS._objects[given["train.algorithm"]] = Talker
         with InProcessGrid(app, 9, given, 1) as grid:
             done = run(grid, given, "inprocess", {}, lambda _: io.StringIO())
         assert done.status == "partial", (name, done.reason)
