@@ -116,9 +116,9 @@ def story(single: "RunData", groups: "RunData") -> list[str]:
 _SCORE_ROWS = (("people in training", "test_accuracy_mean"), ("people never seen", "unseen_accuracy_mean"))
 
 
-def _format_row(words: str, single: "RunData", groups: "RunData", column: str) -> str:
+def _format_row(label: str, single: "RunData", groups: "RunData", column: str) -> str:
     """One line of the comparison: a column's mean in the last round of both runs."""
-    return f"  {words:22}{100 * single.rounds[column][-1]:18.1f}{100 * groups.rounds[column][-1]:19.1f}"
+    return f"  {label:22}{100 * single.rounds[column][-1]:18.1f}{100 * groups.rounds[column][-1]:19.1f}"
 
 
 def _count_improved(single: "RunData", groups: "RunData") -> str:

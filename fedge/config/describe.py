@@ -144,8 +144,8 @@ def _format_with_arguments(key: str, default: Scalar, rule: Mapping[str, Any], w
     """Yield the lines of one option and of each declared argument of its parts."""
     yield from _format_option(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
     for word, names, value, declared in _arguments(key):
-        words = f"{', '.join(names)}: {_meaning(value, declared)}"
-        yield from _format_option(f"{key}.{word}={json.dumps(value)}", words, width)
+        meaning = f"{', '.join(names)}: {_meaning(value, declared)}"
+        yield from _format_option(f"{key}.{word}={json.dumps(value)}", meaning, width)
 
 
 def _first_line(section: type) -> str:

@@ -69,8 +69,8 @@ def _read_by(register: Register, key: str) -> Effect:
 
 def _cluster(needs: str, holds: Callable[[Any], bool] = lambda _: True) -> Effect:
     """Condition: clustering is on, and `holds` for its section."""
-    words = "cluster.enabled" + (f" and {needs}" if needs else "")
-    return Effect(words, lambda config: config.cluster.enabled and holds(config.cluster))
+    condition = "cluster.enabled" + (f" and {needs}" if needs else "")
+    return Effect(condition, lambda config: config.cluster.enabled and holds(config.cluster))
 
 
 def _grouping(key: str) -> Effect:
@@ -127,14 +127,16 @@ def _bytes_take_time(config: RunOptions) -> bool:
 
 def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
     """Condition: the run is on the virtual clock, and `holds`."""
-    words = "an asynchrony.rule other than off" + (f" and {needs}" if needs else "")
-    return Effect(words, lambda config: config.asynchrony.is_on and holds(config))
+    condition = "an asynchrony.rule other than off" + (f" and {needs}" if needs else "")
+    return Effect(condition, lambda config: config.asynchrony.is_on and holds(config))
 
 
 def _devices(needs: str = "", holds: Holds = lambda _: True) -> Effect:
     """Condition: clients are timed as devices, and `holds`."""
-    words = "an asynchrony.rule other than off, or devices.time-rounds" + (f", and {needs}" if needs else "")
-    return Effect(words, lambda config: _are_devices(config) and holds(config))
+    condition = "an asynchrony.rule other than off, or devices.time-rounds" + (
+        f", and {needs}" if needs else ""
+    )
+    return Effect(condition, lambda config: _are_devices(config) and holds(config))
 
 
 def _are_devices(config: RunOptions) -> bool:

@@ -320,13 +320,13 @@ def _status(board: Board) -> str:
     if standing is None:
         return board.phase
     waiting = sorted(standing.asked - standing.back - standing.failed)
-    words = _PHASE_NAMES.get(standing.kind, standing.kind)
+    status = _PHASE_NAMES.get(standing.kind, standing.kind)
     if standing.kind == TRAIN and board.leaf_rounds > 1:
-        words += f", leaf round {board.leaf_round} of {board.leaf_rounds}"
-    words += f": {len(standing.back)} of {quantity(len(standing.asked), 'client')} back"
+        status += f", leaf round {board.leaf_round} of {board.leaf_rounds}"
+    status += f": {len(standing.back)} of {quantity(len(standing.asked), 'client')} back"
     if standing.failed:
-        words += f", failed {_numbers(sorted(standing.failed))}"
-    return f"{words}, waiting for {_numbers(waiting)}" if waiting else words
+        status += f", failed {_numbers(sorted(standing.failed))}"
+    return f"{status}, waiting for {_numbers(waiting)}" if waiting else status
 
 
 def _numbers(clients: Sequence[int]) -> str:

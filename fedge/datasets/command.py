@@ -166,21 +166,21 @@ def _prepare(options: argparse.Namespace) -> int:
 
     data_card = card(options.name)
     source = options.source or RAW / data_card.name
-    out = options.out or Path("data") / f"{data_card.name}.npz"
+    target = options.out or Path("data") / f"{data_card.name}.npz"
     if options.source is None and not source.is_dir():
         raise ConfigError(
             f"{source} must be a folder with the files of {data_card.name}, but is not there; run `fedge "
             f"datasets download {data_card.name}`, or name where they lie"
         )
-    _refuse_target(out)
+    _refuse_target(target)
     given = {key: getattr(options, key) for key in _OPTIONS}
     with progress_bars() as report:
-        windows = prepare(data_card.name, source, near=out, report=report, **given)
-    windows.save(out, compress=options.compress)
+        windows = prepare(data_card.name, source, near=target, report=report, **given)
+    windows.save(target, compress=options.compress)
     users, shape = len(set(windows.user.tolist())), " × ".join(map(str, windows.x.shape[1:]))
     content = quantity(len(windows), "image" if windows.x.ndim == 4 else "window")
     classes = quantity(len(windows.classes), "class")
-    print(f"{out}: {content} of {shape}, {quantity(users, 'user')}, {classes}")
+    print(f"{target}: {content} of {shape}, {quantity(users, 'user')}, {classes}")
     if "left_out" in windows.about:
         print(f"left out: {windows.about['left_out']}")
     print(f"licence: {data_card.licence}\ncite: {data_card.citation}")
@@ -188,18 +188,18 @@ def _prepare(options: argparse.Namespace) -> int:
     if _has_lone_sessions(windows):
         print("note: some users do everything once, so no session of theirs can be held out: split by blocks")
         extra_options = ' data.split="blocks"'
-    run_options = f"data.path={json.dumps(str(out), ensure_ascii=False)}{extra_options}"
+    run_options = f"data.path={json.dumps(str(target), ensure_ascii=False)}{extra_options}"
     print(f"next: fedge run -c {shlex.quote(run_options)}")
     return 0
 
 
-def _refuse_target(out: Path) -> None:
+def _refuse_target(target: Path) -> None:
     """Raise ConfigError for a place where no window file can be, before the work begins."""
-    if out.suffix != ".npz" or out.is_dir():
+    if target.suffix != ".npz" or target.is_dir():
         raise ConfigError(
-            f"{out} must be a window file's name, ending in .npz; call it for example {out}.npz"
+            f"{target} must be a window file's name, ending in .npz; call it for example {target}.npz"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _has_lone_sessions(windows: Windows) -> bool:

@@ -103,10 +103,10 @@ def _write(
     except ConfigError:
         raise
     except Exception as error:  # the exporters raise dozens of kinds, over pages
-        words = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
+        message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
         raise ConfigError(
             f"train.model {card.model} cannot be written as {path.name}: {type(error).__name__}: "
-            f"{words}; write it "
+            f"{message}; write it "
             f"with other operations"
         ) from error
     return difference

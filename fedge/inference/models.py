@@ -137,10 +137,12 @@ class Models:
         misfits = [input_misfit(self.classifier(Choice(group[0], "")), windows) for group in groups]
         best = best_fit(misfits)
         leaves = ", ".join(str(self.card.served[name].leaf) for name in groups[best])
-        why = f"of leaf {leaves}" if len(groups[best]) == 1 else f"of leaves {leaves}"
+        origin = f"of leaf {leaves}" if len(groups[best]) == 1 else f"of leaves {leaves}"
         other_misfits = sorted(m for number, m in enumerate(misfits) if number != best)
         comparison = f"; the next {other_misfits[0]:.3g}" if other_misfits else "; there is no other"
-        return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{comparison}")
+        return Choice(
+            groups[best][0], f"the model {origin} fits best: misfit {misfits[best]:.3g}{comparison}"
+        )
 
     def _choose_by_windows(self) -> Choice:
         """Model for people outside training that is based on the most training windows."""
@@ -151,11 +153,13 @@ class Models:
 
         best = max(groups, key=weight)
         leaves = ", ".join(str(self.card.served[name].leaf) for name in best)
-        why = f"used for people outside training by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
+        reason = f"used for people outside training by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
         if len(groups) > 1:
             verb = "have" if len(best) > 1 else "has"
-            why += f", which {verb} the most training windows ({len(groups)} models differ: --leaf chooses)"
-        return Choice(best[0], f"{_describe(best[0], self.card.served[best[0]])}; {why}")
+            reason += (
+                f", which {verb} the most training windows ({len(groups)} models differ: --leaf chooses)"
+            )
+        return Choice(best[0], f"{_describe(best[0], self.card.served[best[0]])}; {reason}")
 
     def classifier(self, choice: Choice) -> Classifier:
         """The run's network with the weights of a stored model, and the run's scaling.
@@ -234,9 +238,9 @@ def _build_error(card: Card, error: Exception) -> ConfigError:
     """Fault of a card with a failing network, in one line."""
     if isinstance(error, ConfigError):
         return error
-    why = " ".join(str(error).split())[:200] or type(error).__name__
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
     return ConfigError(
-        f"train.model {card.model} cannot be made as the file of models says: {why}; get another"
+        f"train.model {card.model} cannot be made as the file of models says: {reason}; get another"
     )
 
 

@@ -45,8 +45,8 @@ def read_raw_windows(path: Path, card: Card) -> RawWindows:
     except NpzError as error:
         raise ConfigError(f"data must be a window file, but {path}: {error}; see docs/data.md") from error
     except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds
-        words = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ConfigError(f"data must be an .npz archive, but {path}: {words}; see docs/data.md") from error
+        message = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConfigError(f"data must be an .npz archive, but {path}: {message}; see docs/data.md") from error
     channels, user = arrays.get("channels"), arrays.get("user")
     if channels is not None and tuple(map(str, np.atleast_1d(channels))) != card.channels:
         raise ConfigError(

@@ -115,8 +115,8 @@ def _servers_between(config: Mapping[str, Any]) -> str:
 def _kernel(run: RunData) -> str:
     """Sentence on the kernel of CPU steps; empty for folders of earlier versions."""
     name = run.manifest.get("kernel", {}).get("name")
-    words = {None: "", "torch": " Steps by PyTorch."}
-    return words.get(name, f" Steps by the {name} kernel.")
+    sentences = {None: "", "torch": " Steps by PyTorch."}
+    return sentences.get(name, f" Steps by the {name} kernel.")
 
 
 _NO_ALGORITHM = "fedavg"  # clients' option for plain training

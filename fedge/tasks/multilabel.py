@@ -89,14 +89,14 @@ class Multilabel(Task):
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
         """F1 of each example, (N,) float64; 1 for an example without classes and without predictions."""
         predicted, true = answers > 0, y > 0
-        both = (predicted.sum(dim=1) + true.sum(dim=1)).double()
-        return ((2 * (predicted & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)
+        total = (predicted.sum(dim=1) + true.sum(dim=1)).double()
+        return ((2 * (predicted & true).sum(dim=1)).double() / total.clamp(min=1)).where(total > 0, 1.0)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
         """Fault of sums of a number of examples, or None."""
-        wrong = super().impossible(sums, examples)
-        if wrong is not None:
-            return wrong
+        fault = super().impossible(sums, examples)
+        if fault is not None:
+            return fault
         if int(sums["n"]) != examples:
             return "other number of windows", f"{int(sums['n'])} of {examples}"
         counts = [sums[name] for name in _COUNTS]

@@ -91,9 +91,9 @@ class Regression(Task):
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
         """Fault of sums of a number of examples, or None: (Σa)² ≤ n Σa², and counts."""
-        wrong = super().impossible(sums, examples)
-        if wrong is not None:
-            return wrong
+        fault = super().impossible(sums, examples)
+        if fault is not None:
+            return fault
         if int(sums["n"]) != examples:
             return "other number of windows", f"{int(sums['n'])} of {examples}"
         tolerance = 1 + 1e-9

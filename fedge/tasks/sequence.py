@@ -84,9 +84,9 @@ class Sequence(Task):
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
         """Fault of sums of a number of examples, or None."""
-        wrong = super().impossible(sums, examples)
-        if wrong is not None:
-            return wrong
+        fault = super().impossible(sums, examples)
+        if fault is not None:
+            return fault
         if not 0 <= int(sums["right"]) <= int(sums["positions"]) or int(sums["positions"]) < examples:
             return "count out of range", f"{int(sums['right'])} right of {int(sums['positions'])} positions"
         if not float(sums["entropy"]) >= 0:

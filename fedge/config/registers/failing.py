@@ -23,8 +23,8 @@ OWN_ERRORS = (Exception, SystemExit)
 
 def own_error(error: BaseException) -> str:
     """Type, message and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
-    words = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-    return f"{words}{place(error)}"
+    message = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    return f"{message}{place(error)}"
 
 
 def place(error: BaseException) -> str:

@@ -84,19 +84,19 @@ def _import_closure(first: Path, module: str, roots: list[Path]) -> dict[str, Pa
 def _modules(names: list[str], roots: list[Path]) -> Iterator[tuple[str, Path]]:
     """The user's modules with these dotted names, and their packages."""
     for name in names:
-        words = name.split(".")
-        for count in range(1, len(words) + 1):
-            file = _find_own_module(words[:count], roots)
+        parts = name.split(".")
+        for count in range(1, len(parts) + 1):
+            file = _find_own_module(parts[:count], roots)
             if file is not None:
-                yield ".".join(words[:count]), file
+                yield ".".join(parts[:count]), file
 
 
-def _find_own_module(words: list[str], roots: list[Path]) -> Path | None:
+def _find_own_module(parts: list[str], roots: list[Path]) -> Path | None:
     """The file of a module, or None if it is not the user's own."""
-    if words[0] in _NOT_OWN or words[0] in sys.stdlib_module_names:
+    if parts[0] in _NOT_OWN or parts[0] in sys.stdlib_module_names:
         return None
     for root in roots:
-        for file in (root.joinpath(*words) / "__init__.py", root.joinpath(*words).with_suffix(".py")):
+        for file in (root.joinpath(*parts) / "__init__.py", root.joinpath(*parts).with_suffix(".py")):
             if file.is_file():
                 return file if is_own_file(str(file)) else None
     return None
@@ -105,12 +105,12 @@ def _find_own_module(words: list[str], roots: list[Path]) -> Path | None:
 def _module_of(code: Any, first: Path) -> tuple[str, Path]:
     """The dotted name of a part's module, and its import folder."""
     name = str(getattr(code, "__module__", None) or type(code).__module__)
-    words = name.split(".")
+    parts = name.split(".")
     is_package = first.name == "__init__.py"
     base = first.parent if is_package else first.with_suffix("")
-    if list(base.parts[-len(words) :]) != words:  # a script, or a function of a module that was renamed
+    if list(base.parts[-len(parts) :]) != parts:  # a script, or a function of a module that was renamed
         return first.stem, first.parent
-    return name, base.parents[len(words) - 1]
+    return name, base.parents[len(parts) - 1]
 
 
 def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
@@ -124,10 +124,10 @@ def _absolute_name(word: str, package: str) -> str:
     dots = len(word) - len(word.lstrip("."))
     if not dots:
         return word
-    words = package.split(".") if package else []
-    if dots - 1 > len(words):
+    parts = package.split(".") if package else []
+    if dots - 1 > len(parts):
         return ""
-    return ".".join([*words[: len(words) - dots + 1], *filter(None, [word.lstrip(".")])])
+    return ".".join([*parts[: len(parts) - dots + 1], *filter(None, [word.lstrip(".")])])
 
 
 def _identity(file: Path) -> tuple[str, int, int, int]:

@@ -334,15 +334,15 @@ def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> No
     declared = next(
         ([_dashed(word) for word in part.arguments] for part in register if part.name == name), None
     )
-    wrong = next(
+    undeclared = next(
         (_dashed(word) for word in given if declared is not None and _dashed(word) not in declared), None
     )
-    if declared is None or wrong is None:
+    if declared is None or undeclared is None:
         return
-    takers = " or ".join(part.name for part in register if wrong in map(_dashed, part.arguments))
+    takers = " or ".join(part.name for part in register if undeclared in map(_dashed, part.arguments))
     raise ConfigError(
-        f"{register.option}-args.{wrong} must be an argument of {register.option} {name}, which takes "
-        f"{', '.join(declared) or 'none'}{nearest(wrong, declared) or '; leave it out'}"
+        f"{register.option}-args.{undeclared} must be an argument of {register.option} {name}, which takes "
+        f"{', '.join(declared) or 'none'}{nearest(undeclared, declared) or '; leave it out'}"
         f"{takers and f', or set {register.option} to {takers}'}"
     )
 

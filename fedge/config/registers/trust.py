@@ -193,14 +193,14 @@ def has_run(found: FoundCode) -> bool:
     return bool(_load_trust()["code"].get(found.sha256, {}).get(found.code) == _BY_RUN)
 
 
-def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), how: str = _BY_FLAG) -> None:
+def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), way: str = _BY_FLAG) -> None:
     """Record code as trusted, and folders as the user's own; does nothing if the file cannot be written."""
     recorded = _load_trust()
     names_by_digest = {digest: dict(names) for digest, names in recorded["code"].items()}
     all_folders = list(recorded["folders"])
     for found in codes:
         names = names_by_digest.setdefault(found.sha256, {})
-        names[found.code] = _BY_RUN if names.get(found.code) == _BY_RUN else how
+        names[found.code] = _BY_RUN if names.get(found.code) == _BY_RUN else way
     all_folders += [folder for folder in folders if folder not in all_folders]
     if names_by_digest == recorded["code"] and all_folders == recorded["folders"]:
         return
@@ -247,7 +247,7 @@ def _load_trust() -> dict[str, Any]:
                 return empty
             recorded = json.loads(stream.read(_LARGEST))
         code = {
-            str(digest): {str(name): str(how) for name, how in names.items()}
+            str(digest): {str(name): str(way) for name, way in names.items()}
             for digest, names in recorded["code"].items()
         }
         return {"code": code, "folders": [str(folder) for folder in recorded["folders"]]}

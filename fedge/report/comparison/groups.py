@@ -138,8 +138,8 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
 
 def _letters(index: int) -> str:
     """A, B, …, Z, AA, AB, …"""
-    head = _letters(index // 26 - 1) if index >= 26 else ""
-    return head + chr(ord("A") + index % 26)
+    prefix = _letters(index // 26 - 1) if index >= 26 else ""
+    return prefix + chr(ord("A") + index % 26)
 
 
 def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:

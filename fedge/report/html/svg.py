@@ -130,8 +130,8 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<[^>]+>", lambda tag: _fit_tag(tag.group(), name), svg)
     label = re.sub(r'[<>&"]', " ", on_page(description))
-    head = r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>'
-    return re.sub(head, lambda tag: f'<svg {tag[1]} role="img" aria-label="{label}">', svg)
+    opening_tag = r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>'
+    return re.sub(opening_tag, lambda tag: f'<svg {tag[1]} role="img" aria-label="{label}">', svg)
 
 
 def _escape_texts(figure: Figure) -> None:

@@ -250,8 +250,8 @@ def family_panels(run: RunData) -> list[Panel]:
     last = shares.filter(pl.col("global_round") == shares["global_round"].max())
     rows = []
     for (leaf,), memberships in last.group_by("leaf", maintain_order=True):
-        words = "  ".join(text_of(share) for share in memberships["membership"])
-        rows.append((leaf, memberships["models"][0], memberships["entropy"][0], words))
+        memberships_text = "  ".join(text_of(share) for share in memberships["membership"])
+        rows.append((leaf, memberships["models"][0], memberships["entropy"][0], memberships_text))
     numbers = table(("leaf", "models", "entropy, nats", "memberships in the last round"), rows)
     caption = (
         "Each bar is what a leaf was offered in a round, a colour per model; models are numbered afresh "
@@ -264,8 +264,8 @@ def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int,
     """Half-open index ranges where `holds`, cut where `cuts` (shorter by one) is true."""
     spans, start = [], None
     for index in range(len(holds) + 1):
-        ends = index == len(holds) or not holds[index] or (cuts is not None and index and cuts[index - 1])
-        if start is not None and ends:
+        is_end = index == len(holds) or not holds[index] or (cuts is not None and index and cuts[index - 1])
+        if start is not None and is_end:
             spans.append((start, index))
             start = None
         if index < len(holds) and holds[index] and start is None:

@@ -105,9 +105,9 @@ def _draw_stacked(axes: Axes, counts: pl.DataFrame, classes: Sequence[str]) -> N
 def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.DataFrame:
     """Windows with a row per client or leaf, and a column per class in label order after its first."""
     sums = partition.group_by(by, pl.col("class").fill_null("")).agg(pl.col("windows").sum())
-    held = {(key, name): windows for key, name, windows in sums.iter_rows()}  # names may be any text
+    counts = {(key, name): windows for key, name, windows in sums.iter_rows()}  # names may be any text
     keys = partition[by].unique().sort().to_list()
-    columns = [[held.get((key, name), 0) for key in keys] for name in classes]
+    columns = [[counts.get((key, name), 0) for key in keys] for name in classes]
     return pl.DataFrame([pl.Series(by, keys), *(pl.Series(f"{n} windows", c) for n, c in enumerate(columns))])
 
 

@@ -170,8 +170,10 @@ def _draw_score(run: RunData, axes: Axes, costs: pl.Series) -> None:
 def bytes_panel(run: RunData) -> Panel:
     """The score over the bytes of all models sent."""
     rows = run.versions
-    moved = rows.select(pl.sum_horizontal(column for column in rows.columns if column.endswith("_bytes")))
-    megabytes = moved.to_series() / 1e6
+    total_bytes = rows.select(
+        pl.sum_horizontal(column for column in rows.columns if column.endswith("_bytes"))
+    )
+    megabytes = total_bytes.to_series() / 1e6
     figure, axes = new_figure()
     _draw_score(run, axes, megabytes)
     axes.set_xlabel("megabytes moved, both tiers")
@@ -321,8 +323,8 @@ def _lorenz(devices: pl.DataFrame) -> Figure:
     updates = np.sort(devices["updates"].to_numpy())
     share = np.concatenate([[0.0], np.cumsum(updates) / max(1, updates.sum())])
     figure, axes = new_figure()
-    places = np.linspace(0, 1, len(share))
-    axes.plot(places, share, color=colour(0))
+    x = np.linspace(0, 1, len(share))
+    axes.plot(x, share, color=colour(0))
     axes.plot([0, 1], [0, 1], color=colour(1), linewidth=0.8)
     axes.set_xlabel("share of devices")
     axes.set_ylabel("share of updates")

@@ -17,10 +17,10 @@ PLACE_KEYS = ("run-name", "runs-dir", "report")  # options about files, which do
 def setup_section(run: RunData) -> PageSection:
     """Configuration of the run."""
     changed = changed_options(run.config)
-    words = ", ".join(f"{key}={json.dumps(value)}" for key, value in changed.items())
+    changes = ", ".join(f"{key}={json.dumps(value)}" for key, value in changed.items())
     return PageSection(
         "Configuration",
-        [f"Changed from the defaults of this Fedge: {words or 'nothing'}."],
+        [f"Changed from the defaults of this Fedge: {changes or 'nothing'}."],
         [options_panel(run.config), surroundings_panel(run.manifest)],
     )
 
@@ -72,9 +72,9 @@ def command(manifest: Mapping[str, Any]) -> str:
     config = manifest.get("config", {})
     clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
     overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_options(config).items())
-    words = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
-    words += [] if "clients" in changed_options(config) else ["--clients", str(clients)]
-    line = " ".join(words) + (f" -c {shlex.quote(overrides)}" if overrides else "")
+    arguments = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
+    arguments += [] if "clients" in changed_options(config) else ["--clients", str(clients)]
+    line = " ".join(arguments) + (f" -c {shlex.quote(overrides)}" if overrides else "")
     part_names = ", ".join(sorted({part["name"] for part in manifest.get("parts", {}).values()}))
     folder_note = f", in the folder of {part_names}" if part_names else ""
     comment = f"# with Fedge {manifest.get('versions', {}).get('fedge', '')}{folder_note}"
