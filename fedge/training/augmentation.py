@@ -39,11 +39,11 @@ def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
             f"train.augment-args.pad must be a whole number of 0 to {_MOST_PAD}, but is {shown(pad)}; try 4"
         )
     batch, _, height, width = x.shape
-    wide = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     down, right = rng.integers(0, 2 * pad + 1, size=(2, batch))
     rows, columns = down[:, None] + np.arange(height), right[:, None] + np.arange(width)
-    found = wide[np.arange(batch)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
+    cropped = padded[np.arange(batch)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return np.ascontiguousarray(cropped.transpose(0, 3, 1, 2))
 
 
 def flip(x: np.ndarray, rng: np.random.Generator, chance: float = 0.5) -> np.ndarray:
@@ -52,8 +52,8 @@ def flip(x: np.ndarray, rng: np.random.Generator, chance: float = 0.5) -> np.nda
         raise ConfigError(
             f"train.augment-args.chance must be a number of 0 to 1, but is {shown(chance)}; try 0.5"
         )
-    turned = rng.random(len(x)) < chance
-    return np.where(turned[:, None, None, None], x[..., ::-1], x)
+    mirrored = rng.random(len(x)) < chance
+    return np.where(mirrored[:, None, None, None], x[..., ::-1], x)
 
 
 def augment_of(config: TrainConfig) -> Augment | None:
@@ -69,41 +69,43 @@ def augment_of(config: TrainConfig) -> Augment | None:
     if not names:
         return None
     parts = tuple(AUGMENTATIONS.load(name) for name in names)
-    return _made(names, parts, config.augment_args)
+    return _build_augmentation(names, parts, config.augment_args)
 
 
 @lru_cache(maxsize=4)
-def _made(names: tuple[str, ...], parts: tuple[Any, ...], table: str) -> Augment:
-    given = TrainConfig(augment_args=table).arguments("augment")
+def _build_augmentation(names: tuple[str, ...], parts: tuple[Any, ...], table_text: str) -> Augment:
+    all_arguments = TrainConfig(augment_args=table_text).arguments("augment")
     arguments: list[dict[str, Any]] = []
     for name, part in zip(names, parts, strict=True):
-        own = {key: value for key, value in given.items() if key in inspect.signature(part).parameters}
+        part_arguments = {
+            key: value for key, value in all_arguments.items() if key in inspect.signature(part).parameters
+        }
         refuse_class(AUGMENTATIONS, name, "(x, rng)")
-        AUGMENTATIONS.refuse_wrong_arguments(name, own, "x", "rng")
-        arguments.append(own)
-    unread = sorted(set(given).difference(*arguments))
-    if unread:
+        AUGMENTATIONS.refuse_wrong_arguments(name, part_arguments, "x", "rng")
+        arguments.append(part_arguments)
+    unused = sorted(set(all_arguments).difference(*arguments))
+    if unused:
         raise ConfigError(
             f"train.augment-args must be arguments of train.augment {','.join(names)}, but "
-            f"{shown(unread[0])} is of none; remove it"
+            f"{shown(unused[0])} is of none; remove it"
         )
 
     def augment(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        for name, part, own in zip(names, parts, arguments, strict=True):
+        for name, part, part_arguments in zip(names, parts, arguments, strict=True):
             with AUGMENTATIONS.carried_out(name):
-                x = _checked(name, x, part(x, rng, **own))
+                x = _require_same_form(name, x, part(x, rng, **part_arguments))
         return x
 
     return augment
 
 
-def _checked(name: str, before: np.ndarray, after: object) -> np.ndarray:
+def _require_same_form(name: str, before: np.ndarray, after: object) -> np.ndarray:
     """Inputs changed by a part; ConfigError if their shape or type changed."""
     if not isinstance(after, np.ndarray) or after.shape != before.shape or after.dtype != before.dtype:
-        what = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else shown(after)
+        result = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else shown(after)
         raise ConfigError(
             f"train.augment {name} must return {before.dtype} {before.shape} as it was given, but returned "
-            f"{what}; fix it"
+            f"{result}; fix it"
         )
     return after
 
@@ -122,11 +124,11 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
         ("kernel", config.kernel, "torch", config.kernel != "native"),
         ("processes", config.processes, 1, config.processes == 1),
     )
-    for option, value, other, fits in needs:
+    for option, value, required, fits in needs:
         if not fits:
             raise ConfigError(
-                f"train.augment {config.augment} needs train.{option} to be {other}, whose batches it can "
-                f"change, but it is {value}; set train.{option}={other}"
+                f"train.augment {config.augment} needs train.{option} to be {required}, whose batches it can "
+                f"change, but it is {value}; set train.{option}={required}"
             )
     for name in names_in(config.augment):
         if not AUGMENTATIONS.is_own(name) and x.ndim != 4:
@@ -135,20 +137,20 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
                 f"leave it out, or name code of your own"
             )
 
-    def changed() -> np.ndarray:
+    def apply() -> np.ndarray:
         return augment(x.copy(), np.random.default_rng(0))
 
     try:
-        some_own = any(AUGMENTATIONS.is_own(name) for name in names_in(config.augment))
-        whose = f"train.augment {config.augment}"
-        made = asked_again(whose, changed, FROM_RNG, in_threads=True) if some_own else changed()
+        has_own = any(AUGMENTATIONS.is_own(name) for name in names_in(config.augment))
+        label = f"train.augment {config.augment}"
+        augmented = asked_again(label, apply, FROM_RNG, in_threads=True) if has_own else apply()
     except ConfigError:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
             f"train.augment {config.augment} fails: {own_error(error)}; change train.augment-args"
         ) from error
-    if made.dtype.kind == "f" and not np.isfinite(made).all():
+    if augmented.dtype.kind == "f" and not np.isfinite(augmented).all():
         raise ConfigError(f"train.augment {config.augment} must return finite numbers, but does not; fix it")
 
 
@@ -183,7 +185,7 @@ class Batches:
 
     def inputs(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs of a batch of x (N, …), in the order of its rows (B,), on the device of x."""
-        taken = x.index_select(0, rows)
+        inputs = x.index_select(0, rows)
         if self._augment is None:
-            return taken
-        return torch.from_numpy(self._augment(taken.cpu().numpy(), self._rng)).to(x.device)
+            return inputs
+        return torch.from_numpy(self._augment(inputs.cpu().numpy(), self._rng)).to(x.device)

@@ -37,22 +37,22 @@ class GraphedStep:
             RuntimeError: CUDA cannot record the step, or recorded steps differ from plain ones.
         """
         self._x, self._y = x.clone(), y.clone()
-        before = [tensor.clone() for tensor in state]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            _some_steps(step, x, y)
-        torch.cuda.current_stream().wait_stream(side)
+        initial = [tensor.clone() for tensor in state]
+        side_stream = torch.cuda.Stream()
+        side_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side_stream):
+            _warm_up(step, x, y)
+        torch.cuda.current_stream().wait_stream(side_stream)
         plain = [tensor.clone() for tensor in state]
         self._graph = torch.cuda.CUDAGraph()
         # other clients' threads may use the GPU meanwhile: only this thread's calls must be recordable
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._loss = step(self._x, self._y)
-        _restore(state, before)
-        _some_steps(self, x, y)
-        if not all(map(_close, state, plain)):
+        _restore(state, initial)
+        _warm_up(self, x, y)
+        if not all(map(_is_close, state, plain)):
             raise RuntimeError("the recorded step does not compute what the plain step does")
-        _restore(state, before)
+        _restore(state, initial)
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Take one step on a batch of the recorded shape; returns its loss."""
@@ -68,16 +68,16 @@ def graphed_or_plain(step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) 
     `x` (N, C, T) float32 and `y` (N,) int64 are a batch of the common size; `state` holds the tensors changed
     by a step, of any shape.
     """
-    before = [tensor.clone() for tensor in state]
+    initial = [tensor.clone() for tensor in state]
     try:
         return GraphedStep(step, state, x, y)
     except RuntimeError as error:
         logger.warning("train.cuda-graph: plain steps instead: %s", str(error).splitlines()[0])
-        _restore(state, before)
+        _restore(state, initial)
         return step
 
 
-def _some_steps(step: Step, x: Tensor, y: Tensor) -> None:
+def _warm_up(step: Step, x: Tensor, y: Tensor) -> None:
     """Take `_WARMUP` steps on a batch, its rows in another order each time."""
     for number in range(_WARMUP):
         step(x.roll(number, 0), y.roll(number, 0))
@@ -90,9 +90,9 @@ def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         tensor.copy_(value)
 
 
-def _close(got: Tensor, expected: Tensor) -> bool:
+def _is_close(actual: Tensor, expected: Tensor) -> bool:
     """Whether two tensors agree but for the order of sums."""
-    if not got.is_floating_point():
-        return torch.equal(got, expected)
+    if not actual.is_floating_point():
+        return torch.equal(actual, expected)
     scale = float(expected.abs().max()) if expected.numel() else 0.0
-    return torch.allclose(got, expected, rtol=0.0, atol=_TOLERANCE * max(scale, 1e-3))
+    return torch.allclose(actual, expected, rtol=0.0, atol=_TOLERANCE * max(scale, 1e-3))

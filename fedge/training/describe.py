@@ -45,26 +45,28 @@ def directions(size: int, count: int) -> np.ndarray:
     """(size, count) orthonormal directions, the same everywhere; 0 beyond `size`."""
     points = np.random.Generator(np.random.PCG64(_SEED)).uniform(size=(_POINTS, size))
     components = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2][:count]
-    found = np.zeros((size, count))
-    found[:, : len(components)] = components.T
-    return found
+    basis = np.zeros((size, count))
+    basis[:, : len(components)] = components.T
+    return basis
 
 
 def description_of(projected: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
     """The description of projected features (N, U) with labels (N,): float64, `length_of` numbers."""
     parts = [projected.mean(axis=0), projected.std(axis=0)]
     for label in range(classes):
-        mine = projected[labels == label]
-        nothing = np.zeros(projected.shape[1])
-        parts += [mine.mean(axis=0), mine.std(axis=0)] if len(mine) else [nothing, nothing]
+        of_class = projected[labels == label]
+        zeros = np.zeros(projected.shape[1])
+        parts += [of_class.mean(axis=0), of_class.std(axis=0)] if len(of_class) else [zeros, zeros]
     return np.concatenate(parts)
 
 
 def _features(model: nn.Module, x: Tensor) -> np.ndarray:
     """Input of the last linear layer, float64 (N, features)."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    seen: list[Tensor] = []
-    hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if linear else None
+    features: list[Tensor] = []
+    hook = (
+        linear[-1].register_forward_pre_hook(lambda _, inputs: features.append(inputs[0])) if linear else None
+    )
     device, training = next(model.parameters()).device, model.training
     model.eval()
     try:
@@ -72,9 +74,9 @@ def _features(model: nn.Module, x: Tensor) -> np.ndarray:
             for start in range(0, len(x), _BATCH):
                 logits = model(x[start : start + _BATCH].to(device))
                 if hook is None:
-                    seen.append(logits)
+                    features.append(logits)
     finally:
         model.train(training)
         if hook is not None:
             hook.remove()
-    return torch.cat([part.flatten(1) for part in seen]).double().cpu().numpy()
+    return torch.cat([part.flatten(1) for part in features]).double().cpu().numpy()

@@ -106,19 +106,20 @@ def chosen_device(
     if measured is not None:
         cores = measured.cores * min(1.0, places.cores / available_cores())
         gpu = measured.gpu * places.gpus
-        words = f"as fedge doctor --gpu measured here: {cores:,.0f} steps per second on cores, {gpu:,.0f} on "
-        return (GPU if gpu > cores else CORES), words + _gpus(places.gpus)
+        basis = f"as fedge doctor --gpu measured here: {cores:,.0f} steps per second on cores, {gpu:,.0f} on "
+        return (GPU if gpu > cores else CORES), basis + _gpu_count(places.gpus)
     if gflop is None:
         return GPU, "a step's arithmetic cannot be counted"
-    least = (RECORDED_FROM_GFLOP if is_recorded else FROM_GFLOP) * places.cores / places.gpus
-    device, side = (GPU, "at least") if gflop >= least else (CORES, "less than")
+    threshold = (RECORDED_FROM_GFLOP if is_recorded else FROM_GFLOP) * places.cores / places.gpus
+    device, relation = (GPU, "at least") if gflop >= threshold else (CORES, "less than")
     return device, (
-        f"a step has {gflop:.2g} billion operations, {side} the {least:.3g} from which {_gpus(places.gpus)} "
-        f"should outdo {quantity(places.cores, 'core')}; fedge doctor --gpu measures it"
+        f"a step has {gflop:.2g} billion operations, {relation} the {threshold:.3g} from which "
+        f"{_gpu_count(places.gpus)} should outdo {quantity(places.cores, 'core')}; "
+        f"fedge doctor --gpu measures it"
     )
 
 
-def _gpus(count: int) -> str:
+def _gpu_count(count: int) -> str:
     return "a GPU" if count == 1 else f"{count} GPUs"
 
 
@@ -165,13 +166,13 @@ def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, to
 
 def setting(model: nn.Module, input_shape: tuple[int, ...], config: TrainConfig) -> dict[str, Any]:
     """All that a measurement depends on: network, options of the step, versions, processor and GPU."""
-    known = versions()
+    installed = versions()
     return {
-        "network": hashlib.sha256(_drawn(model).encode()).hexdigest()[:16],
+        "network": hashlib.sha256(_network_text(model).encode()).hexdigest()[:16],
         "input": list(input_shape),
         **{name: getattr(config, name) for name in _OPTIONS},
-        "fedge": known.get("fedge", ""),
-        "torch": known.get("torch", ""),
+        "fedge": installed.get("fedge", ""),
+        "torch": installed.get("torch", ""),
         "cuda": str(torch.version.cuda),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "cores": available_cores(),
@@ -179,7 +180,7 @@ def setting(model: nn.Module, input_shape: tuple[int, ...], config: TrainConfig)
     }
 
 
-def _drawn(model: nn.Module) -> str:
+def _network_text(model: nn.Module) -> str:
     """Layers, and the shapes of all entries."""
     return f"{model}" + "".join(f"{name}{tuple(entry.shape)}" for name, entry in model.state_dict().items())
 
@@ -197,41 +198,44 @@ def speeds_file() -> Path:
     return own_place("XDG_STATE_HOME", ".local", "state") / "fedge" / "device-speeds.json"
 
 
-def keep_speeds(about: Mapping[str, Any], speeds: StepSpeeds) -> None:
+def keep_speeds(conditions: Mapping[str, Any], speeds: StepSpeeds) -> None:
     """Keep a measurement in the file, if it can be written.
 
     Args:
-        about: its `setting`.
+        conditions: its `setting`.
         speeds: measured.
     """
-    kept = {**_known(), _key(about): {**asdict(speeds), "about": dict(about)}}
-    newest = dict(list(kept.items())[-_MOST:])
+    measurements = {
+        **_load_measurements(),
+        _key(conditions): {**asdict(speeds), "about": dict(conditions)},
+    }
+    newest = dict(list(measurements.items())[-_MOST:])
     with suppress(OSError, ConfigError):
         path = speeds_file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bytes(path, json.dumps(newest, indent=1).encode(), durably=False)
 
 
-def recall(about: Mapping[str, Any]) -> StepSpeeds | None:
+def recall(conditions: Mapping[str, Any]) -> StepSpeeds | None:
     """The measurement of a `setting`; None if there is none, or the file is damaged."""
-    found = _known().get(_key(about))
+    entry = _load_measurements().get(_key(conditions))
     numbers: list[Any] = (
-        [found.get(field.name) for field in fields(StepSpeeds)] if isinstance(found, dict) else []
+        [entry.get(field.name) for field in fields(StepSpeeds)] if isinstance(entry, dict) else []
     )
     if not numbers or not all(type(n) is float and math.isfinite(n) and n > 0 for n in numbers):
         return None
     return StepSpeeds(*numbers)
 
 
-def _key(about: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:24]
+def _key(conditions: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(conditions), sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _known() -> dict[str, Any]:
+def _load_measurements() -> dict[str, Any]:
     """All measurements, oldest first; empty if there is no such file, or it is damaged."""
     with suppress(OSError, ValueError, RecursionError):
         with speeds_file().open("rb") as file:
             text = file.read(_LARGEST + 1)
-        found = json.loads(text) if len(text) <= _LARGEST else None
-        return found if isinstance(found, dict) else {}
+        measurements = json.loads(text) if len(text) <= _LARGEST else None
+        return measurements if isinstance(measurements, dict) else {}
     return {}

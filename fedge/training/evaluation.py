@@ -97,25 +97,25 @@ def evaluate_parts(
     if sum(sizes) != len(y) or min(sizes) < 1:
         raise ValueError(f"sizes must be positive and sum to {len(y)} windows, got {list(sizes)}")
     keep_freed_memory()
-    wanted = kernel if task.native else TORCH
-    plan = native_plan(model, tuple(x.shape[1:]), wanted, tokens=x.dtype == torch.int64)
+    kernel_name = kernel if task.native else TORCH
+    plan = native_plan(model, tuple(x.shape[1:]), kernel_name, tokens=x.dtype == torch.int64)
     if plan is None:
-        losses, values, sums = _evaluated_by_torch(model, x, y, sizes, batch_size, threads, task)
+        losses, values, sums = _evaluate_by_torch(model, x, y, sizes, batch_size, threads, task)
     else:
         losses, predictions = evaluated(plan, model, x, y)
         values = predictions == y
-        by_part = zip(_parts(predictions, sizes), _parts(y, sizes), strict=True)
-        sums = [_arrays(task.sums_of(said, true, plan.classes)) for said, true in by_part]
-    parts = zip(_parts(losses, sizes), _parts(values, sizes), sums, strict=True)
+        by_part = zip(_split(predictions, sizes), _split(y, sizes), strict=True)
+        sums = [_arrays(task.sums_of(predicted, true, plan.classes)) for predicted, true in by_part]
+    parts = zip(_split(losses, sizes), _split(values, sizes), sums, strict=True)
     return [_eval_result(*part, task) for part in parts]
 
 
-def _parts(whole: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+def _split(tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """Consecutive parts of a tensor; `Tensor.split` takes four times as long."""
-    return [whole[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    return [tensor[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
-def _evaluated_by_torch(
+def _evaluate_by_torch(
     model: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], batch_size: int, threads: int, task: Task
 ) -> tuple[Tensor, Tensor, list[Sums]]:
     """Each window's loss (float64) and value, and each part's sums."""
@@ -128,7 +128,7 @@ def _evaluated_by_torch(
             if device.type == "cpu":
                 batch_size = windows_at_once(model, x, batch_size)
             losses, values = [], []
-            found: list[list[Sums]] = [[] for _ in sizes]
+            part_sums: list[list[Sums]] = [[] for _ in sizes]
             for first in range(0, len(y), batch_size):
                 inputs = x[first : first + batch_size].to(device, copy=True)
                 labels = y[first : first + batch_size].to(device, copy=True)  # a loss of the user's may write
@@ -138,11 +138,11 @@ def _evaluated_by_torch(
                 for part, (end, size) in enumerate(zip(ends, sizes, strict=True)):
                     rows = slice(max(0, end - size - first), max(0, min(end - first, len(labels))))
                     if rows.start < rows.stop:
-                        found[part].append(_arrays(task.sums(answers[rows], labels[rows])))
+                        part_sums[part].append(_arrays(task.sums(answers[rows], labels[rows])))
             return (
                 torch.cat(losses).double().cpu(),
                 torch.cat(values).cpu(),
-                [total_sums(each) for each in found],
+                [total_sums(batch_sums) for batch_sums in part_sums],
             )
     finally:
         model.train(was_training)
@@ -154,27 +154,27 @@ def windows_at_once(model: nn.Module, x: Tensor, most: int) -> int:
     Larger blocks of memory are mapped, faulted in page by page and unmapped in each pass: with 512 images of
     28 × 28, this doubles the time of two convolutions.
     """
-    known = _largest.setdefault(model, {})
+    bytes_per_window = _output_bytes.setdefault(model, {})
     shape = tuple(x.shape[1:])
-    if shape not in known:
-        known[shape] = _largest_output(model, x[:2])
-    while most > 1 and most * known[shape] > LARGEST_KEPT:
+    if shape not in bytes_per_window:
+        bytes_per_window[shape] = _largest_output(model, x[:2])
+    while most > 1 and most * bytes_per_window[shape] > LARGEST_KEPT:
         most //= 2
     return most
 
 
-_largest: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = weakref.WeakKeyDictionary()
+_output_bytes: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = weakref.WeakKeyDictionary()
 
 
 def _largest_output(model: nn.Module, x: Tensor) -> int:
     """Bytes per window of the largest layer output for x (N, …), N at least 2 for norms."""
     sizes = [0]
 
-    def note(_: nn.Module, __: object, out: object) -> None:
-        found = out if isinstance(out, (tuple, list)) else (out,)
-        sizes.extend(one.numel() * one.element_size() for one in found if isinstance(one, Tensor))
+    def record(_: nn.Module, __: object, output: object) -> None:
+        outputs = output if isinstance(output, (tuple, list)) else (output,)
+        sizes.extend(each.numel() * each.element_size() for each in outputs if isinstance(each, Tensor))
 
-    hooks = [layer.register_forward_hook(note) for layer in model.modules()]
+    hooks = [layer.register_forward_hook(record) for layer in model.modules()]
     try:
         model(x.clone())
     finally:

@@ -16,15 +16,15 @@ LARGEST_KEPT = 32 * 2**20  # bytes of the largest kept block, the maximum of gli
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Run the body with this many torch threads on the CPU, then restore the number."""
-    before = torch.get_num_threads()
-    if threads == before:
+    previous = torch.get_num_threads()
+    if threads == previous:
         yield
         return
     torch.set_num_threads(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 @functools.cache

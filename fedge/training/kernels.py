@@ -41,50 +41,50 @@ class Kernel:
 
 
 def native_plan(
-    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "", tokens: bool = False
+    model: nn.Module, input_shape: tuple[int, ...], requested: str, precision: str = "", tokens: bool = False
 ) -> Plan | None:
     """Plan of the native step for a model and the shape of its windows; None if PyTorch should train.
 
     Args:
         model: any.
         input_shape: (C, T) or (C, H, W).
-        wanted: train.kernel, or the name of the run's kernel, as in `Kernel`.
+        requested: train.kernel, or the name of the run's kernel, as in `Kernel`.
         precision: train.precision, for training; "bf16" rounds factors, others do not.
         tokens: whether windows are tokens, int64.
     """
-    if wanted == TORCH or next(model.parameters()).device.type != "cpu":
+    if requested == TORCH or next(model.parameters()).device.type != "cpu":
         return None
-    plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
+    plan = _plan_or_reason(model, input_shape, requested, precision, tokens)
     if isinstance(plan, Plan):
         return plan
-    if wanted.startswith(NAMED):
-        _say_once(f"PyTorch trains in this process, though the run's kernel is {wanted}, since {plan}")
+    if requested.startswith(NAMED):
+        _warn_once(f"PyTorch trains in this process, though the run's kernel is {requested}, since {plan}")
     return None
 
 
 @functools.cache
-def _say_once(line: str) -> None:
+def _warn_once(line: str) -> None:
     """Log a warning the first time."""
     logger.warning("%s", line)
 
 
 def kernel_of(
-    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "", tokens: bool = False
+    model: nn.Module, input_shape: tuple[int, ...], requested: str, precision: str = "", tokens: bool = False
 ) -> Kernel:
     """Kernel for the steps of a model on a CPU, and the reason; see `native_plan`."""
-    if wanted == TORCH:
+    if requested == TORCH:
         return Kernel(TORCH)
-    plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
+    plan = _plan_or_reason(model, input_shape, requested, precision, tokens)
     return Kernel(f"{NAMED}{plan.kernel}") if isinstance(plan, Plan) else Kernel(TORCH, plan)
 
 
-def _plan_or_why(
-    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str, tokens: bool
+def _plan_or_reason(
+    model: nn.Module, input_shape: tuple[int, ...], requested: str, precision: str, tokens: bool
 ) -> Plan | str:
     """The plan, or the reason for none; "auto" does not use a kernel slower than PyTorch."""
-    named = wanted.removeprefix(NAMED).removesuffix(BF16) if wanted.startswith(NAMED) else ""
-    plan = plan_of(model, input_shape, tokens, named)
-    if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
+    kernel_name = requested.removeprefix(NAMED).removesuffix(BF16) if requested.startswith(NAMED) else ""
+    plan = plan_of(model, input_shape, tokens, kernel_name)
+    if requested == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"
     if precision == ROUNDED and isinstance(plan, Plan) and plan.unrounded:
         return f"the native step does not round factors of {plan.unrounded} to bf16"

@@ -104,21 +104,21 @@ def _train_natively(
     draws: torch.Generator | None,
 ) -> TrainResult:
     """Train by the native step. See `train`."""
-    named = trained(model)
-    added = None
+    parameters = trained(model)
+    tensors = None
     if correction is not None:
-        added = dict(zip(named, correction_tensors(named, correction), strict=True))
+        tensors = dict(zip(parameters, correction_tensors(parameters, correction), strict=True))
     s = settings
     descent = Descent(
         s.lr, s.momentum, s.weight_decay, s.clip_norm, s.label_smoothing, s.prox_mu, s.batch_size
     )
     windows = len(y)  # asking a tensor takes microseconds
     losses, passes = [], settings.passes(windows)
-    with training(plan, model, x, y, descent, added, draws) as epochs:
+    with training(plan, model, x, y, descent, tensors, draws) as epochs:
         for steps in passes:
-            order, taken = pass_order(windows, settings.batch_size, steps, generator).numpy(), epochs.steps
-            losses.append(pass_loss(epochs.epoch(order), len(order), settings.batch_size, taken))
-    refuse_what_is_not_finite(list(named), [p.detach() for p in named.values()], epochs.steps)
+            order, start = pass_order(windows, settings.batch_size, steps, generator).numpy(), epochs.steps
+            losses.append(pass_loss(epochs.epoch(order), len(order), settings.batch_size, start))
+    refuse_what_is_not_finite(list(parameters), [p.detach() for p in parameters.values()], epochs.steps)
     return TrainResult(
         get_state(model), mean_of_passes(losses, passes, windows, settings.batch_size), epochs.steps
     )
@@ -133,8 +133,8 @@ def _train_epoch(
     for batch in batches.rows(x.device):
         step = full_batch_step if len(batch) == batch_size else sgd.step
         losses.append(step(batches.inputs(x, batch), y.index_select(0, batch)))
-    taken, sgd.steps = sgd.steps, sgd.steps + len(losses)
-    return pass_loss(torch.stack(losses).double().cpu().numpy(), len(batches.order), batch_size, taken)
+    steps_before, sgd.steps = sgd.steps, sgd.steps + len(losses)
+    return pass_loss(torch.stack(losses).double().cpu().numpy(), len(batches.order), batch_size, steps_before)
 
 
 def pass_order(windows: int, batch_size: int, steps: int, generator: torch.Generator) -> Tensor:
@@ -148,23 +148,23 @@ def one_pass(windows: int, settings: LocalTraining, steps: int, generator: torch
     return Batches(order, settings.batch_size, settings.augment, generator)
 
 
-def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, taken: int) -> float:
+def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, steps_before: int) -> float:
     """Mean loss over a pass's windows, from that of each batch (K,); all but the last are of one size.
 
     Args:
         per_step: mean loss of each batch.
         windows: number of windows in all these batches.
         batch_size: size of all batches but the last.
-        taken: steps before them.
+        steps_before: steps before them.
 
     Raises:
         FloatingPointError: one is not finite.
     """
-    wrong = np.flatnonzero(~np.isfinite(per_step))
-    if len(wrong):
-        number = taken + int(wrong[0]) + 1
+    not_finite = np.flatnonzero(~np.isfinite(per_step))
+    if len(not_finite):
+        number = steps_before + int(not_finite[0]) + 1
         fix = "lower train.lr" if number > 1 else "look at the model's output for this client's windows"
-        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}; {fix}")
+        raise FloatingPointError(f"training: loss is {per_step[not_finite[0]]} at step {number}; {fix}")
     sizes = np.full(len(per_step), batch_size)
     sizes[-1] = windows - sizes[:-1].sum()
     return float((per_step * sizes).sum() / windows)

@@ -20,7 +20,10 @@ from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 
-_OF_OPTIONS = {"lr": "train.lr", "weight_decay": "train.weight-decay"}  # argument → option that says it
+_OPTIONS = {
+    "lr": "train.lr",
+    "weight_decay": "train.weight-decay",
+}  # argument → option that says it
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba's, and PyTorch's
 
 
@@ -130,9 +133,9 @@ class OfTorch:
 
 def optimizer_of(weights: Sequence[Tensor], settings: LocalTraining) -> Optimizer:
     """The configured optimiser for weights, float32 of any shape, which it changes in place."""
-    code = OPTIMIZERS.load(settings.optimizer)
-    made: Optimizer = (code if code in (HeavyBall, Adam) else OfTorch)(weights, settings)
-    return made
+    factory = OPTIMIZERS.load(settings.optimizer)
+    optimizer: Optimizer = (factory if factory in (HeavyBall, Adam) else OfTorch)(weights, settings)
+    return optimizer
 
 
 def refuse_optimizer(config: TrainConfig) -> None:
@@ -141,22 +144,22 @@ def refuse_optimizer(config: TrainConfig) -> None:
     Args:
         config: configuration of the run.
     """
-    what, given = f"train.optimizer {config.optimizer}", optimizer_arguments(config)
+    label, arguments = f"train.optimizer {config.optimizer}", optimizer_arguments(config)
     code = OPTIMIZERS.load(config.optimizer)
     if code in (HeavyBall, Adam):
-        if given:
+        if arguments:
             raise ConfigError(
-                f"{what} takes no train.optimizer-args, but they are {config.optimizer_args}; remove them, "
+                f"{label} takes no train.optimizer-args, but they are {config.optimizer_args}; remove them, "
                 f'or name one of PyTorch\'s, as "torch.optim:Adam"'
             )
         return
-    refuse_said_twice("train.optimizer-args", dict(given), _OF_OPTIONS)
+    refuse_said_twice("train.optimizer-args", dict(arguments), _OPTIONS)
     settings = LocalTraining(
         lr=min(config.lr, 1.0), weight_decay=config.weight_decay, optimizer=config.optimizer,
-        optimizer_args=given,
+        optimizer_args=arguments,
     )  # fmt: skip
 
-    def moved() -> Tensor:
+    def take_steps() -> Tensor:
         weight = torch.ones(2, 2)
         optimizer = optimizer_of([weight], settings)
         optimizer.move([torch.full((2, 2), 0.5)])
@@ -164,15 +167,15 @@ def refuse_optimizer(config: TrainConfig) -> None:
         return weight
 
     try:
-        weight = asked_twice(OPTIMIZERS, config.optimizer, moved, in_threads=True)
+        weight = asked_twice(OPTIMIZERS, config.optimizer, take_steps, in_threads=True)
     except ConfigError:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{what} cannot take a step: {own_error(error)}; fix it, or change train.optimizer-args"
+            f"{label} cannot take a step: {own_error(error)}; fix it, or change train.optimizer-args"
         ) from error
     if weight.eq(1).all() or not weight.isfinite().all():
         raise ConfigError(
-            f"{what} must move weights to finite ones in a step, but 1 becomes {weight[0, 0].item():g} by "
+            f"{label} must move weights to finite ones in a step, but 1 becomes {weight[0, 0].item():g} by "
             f"two gradients; it must change the parameters' memory in place"
         )

@@ -28,10 +28,10 @@ def steps_of_passes(windows: int, batch_size: int, epochs: int, steps: int = 0) 
     >>> steps_of_passes(windows=70, batch_size=32, epochs=2, steps=4)
     [3, 1]
     """
-    whole = -(-windows // batch_size)
+    per_epoch = -(-windows // batch_size)
     if not steps:
-        return [whole] * epochs
-    return [whole] * (steps // whole) + [steps % whole] * bool(steps % whole)
+        return [per_epoch] * epochs
+    return [per_epoch] * (steps // per_epoch) + [steps % per_epoch] * bool(steps % per_epoch)
 
 
 def windows_seen(windows: int, batch_size: int, epochs: int, steps: int = 0) -> int:
@@ -44,8 +44,8 @@ def windows_seen(windows: int, batch_size: int, epochs: int, steps: int = 0) -> 
     """
     if not steps:
         return windows * epochs
-    whole = -(-windows // batch_size)
-    return steps // whole * windows + steps % whole * batch_size
+    per_epoch = -(-windows // batch_size)
+    return steps // per_epoch * windows + steps % per_epoch * batch_size
 
 
 def mean_steps(windows: Iterable[int], batch_size: int, epochs: int) -> int:
@@ -65,5 +65,5 @@ def mean_steps(windows: Iterable[int], batch_size: int, epochs: int) -> int:
 
 def mean_of_passes(losses: Sequence[float], steps: Sequence[int], windows: int, batch_size: int) -> float:
     """Mean over the windows of all passes, of the passes' means; fewer after an early stop."""
-    seen = [min(windows, count * batch_size) for count in steps]
-    return float(np.mean(losses) if len(set(seen)) <= 1 else np.average(losses, weights=seen))
+    counts = [min(windows, count * batch_size) for count in steps]
+    return float(np.mean(losses) if len(set(counts)) <= 1 else np.average(losses, weights=counts))

@@ -54,9 +54,9 @@ def correction(server_control: Mapping[str, np.ndarray], client_control: Mapping
     array([0.3])
     """
     _check_alike(server_control=server_control, client_control=client_control)
-    return _finite(
+    return _require_finite(
         "correction",
-        {name: _wide(c) - _wide(client_control[name]) for name, c in server_control.items()},
+        {name: _float64(c) - _float64(client_control[name]) for name, c in server_control.items()},
     )
 
 
@@ -104,9 +104,10 @@ def control_delta(
     _check_alike(server_control=server_control, start=start, end=end)
     scale = (1 - momentum) / (steps * lr)
     delta = {
-        name: (_wide(start[name]) - _wide(end[name])) * scale - _wide(c) for name, c in server_control.items()
+        name: (_float64(start[name]) - _float64(end[name])) * scale - _float64(c)
+        for name, c in server_control.items()
     }
-    return _finite("control delta", delta)
+    return _require_finite("control delta", delta)
 
 
 def updated_client_control(
@@ -118,7 +119,7 @@ def updated_client_control(
         ValueError: names or shapes differ.
     """
     _check_alike(client_control=client_control, delta=delta)
-    return {name: _wide(c_i) + _wide(delta[name]) for name, c_i in client_control.items()}
+    return {name: _float64(c_i) + _float64(delta[name]) for name, c_i in client_control.items()}
 
 
 def updated_server_control(
@@ -159,12 +160,12 @@ def updated_server_control(
             f"scaffold: weights must be non-negative and sum to at most total_weight "
             f"{total_weight}, got {list(weights)}"
         )
-    updated = {name: _wide(c).copy() for name, c in server_control.items()}
+    updated = {name: _float64(c).copy() for name, c in server_control.items()}
     for delta, weight in zip(client_deltas, weights, strict=True):
         _check_alike(server_control=server_control, client_delta=delta)
         for name in updated:
-            updated[name] += (weight / total_weight) * _wide(delta[name])
-    return _finite("server control", updated)
+            updated[name] += (weight / total_weight) * _float64(delta[name])
+    return _require_finite("server control", updated)
 
 
 def drift_length(steps: Sequence[int], weights: Sequence[float], lr: float, momentum: float = 0.0) -> float:
@@ -212,11 +213,11 @@ def leaf_control(
         raise ValueError(f"scaffold: the length of a drift must be positive and finite, got {length}")
     start, end = _subset(names, start, "start"), _subset(names, end, "end")
     _check_alike(start=start, end=end)
-    control = {name: (_wide(x) - _wide(end[name])) / length for name, x in start.items()}
+    control = {name: (_float64(x) - _float64(end[name])) / length for name, x in start.items()}
     if leaf_correction is not None:
         _check_alike(start=start, leaf_correction=leaf_correction)
-        control = {name: d - _wide(leaf_correction[name]) for name, d in control.items()}
-    return _finite("leaf control", control)
+        control = {name: d - _float64(leaf_correction[name]) for name, d in control.items()}
+    return _require_finite("leaf control", control)
 
 
 def leaf_corrections(controls: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> list[Control]:
@@ -235,14 +236,14 @@ def leaf_corrections(controls: Sequence[Mapping[str, np.ndarray]], weights: Sequ
     total = sum(weights)
     if not controls or len(controls) != len(weights) or not 0 < total < float("inf"):
         raise ValueError(f"scaffold: {len(controls)} leaf controls do not fit the weights {list(weights)}")
-    first, *others = controls
-    for other in others:
+    first, *rest = controls
+    for other in rest:
         _check_alike(leaf_control=first, other=other)
     mean = {
-        name: sum((w / total) * _wide(d[name]) for d, w in zip(controls, weights, strict=True))
+        name: sum((w / total) * _float64(d[name]) for d, w in zip(controls, weights, strict=True))
         for name in first
     }
-    return [{name: mean[name] - _wide(d[name]) for name in first} for d in controls]
+    return [{name: mean[name] - _float64(d[name]) for name in first} for d in controls]
 
 
 def family_corrections(
@@ -262,42 +263,42 @@ def family_corrections(
         shares = [float(share) * weight for share, weight in zip(memberships[:, k], weights, strict=True)]
         if any(shares):
             means[k] = leaf_corrections(controls, shares)
-    found: list[Control] = []
-    for at, row in enumerate(memberships):  # means[k][at] is d_k − d_at, and a row sums to 1
-        parts = [(float(row[k]), means[k][at]) for k in means if row[k] > 0]
-        found.append(
-            {name: np.sum([share * part[name] for share, part in parts], axis=0) for name in controls[at]}
+    corrections: list[Control] = []
+    for leaf, row in enumerate(memberships):  # means[k][at] is d_k − d_at, and a row sums to 1
+        parts = [(float(row[k]), means[k][leaf]) for k in means if row[k] > 0]
+        corrections.append(
+            {name: np.sum([share * part[name] for share, part in parts], axis=0) for name in controls[leaf]}
         )
-    return found
+    return corrections
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
+def _float64(array: np.ndarray) -> np.ndarray:
     return np.asarray(array, dtype=np.float64)
 
 
-def _subset(names: Iterable[str], state: Mapping[str, np.ndarray], what: str) -> Control:
+def _subset(names: Iterable[str], state: Mapping[str, np.ndarray], label: str) -> Control:
     missing = [name for name in names if name not in state]
     if missing:
-        raise ValueError(f"scaffold: {what} has no entry {missing[0]!r} that the server control has")
+        raise ValueError(f"scaffold: {label} has no entry {missing[0]!r} that the server control has")
     return {name: state[name] for name in names}
 
 
 def _check_alike(**mappings: Mapping[str, np.ndarray]) -> None:
-    (first, reference), *others = mappings.items()
-    for what, other in others:
+    (first, reference), *rest = mappings.items()
+    for label, other in rest:
         differing = sorted(reference.keys() ^ other.keys())
         if differing:
-            raise ValueError(f"scaffold: {first} and {what} differ in entry {differing[0]!r}")
+            raise ValueError(f"scaffold: {first} and {label} differ in entry {differing[0]!r}")
         for name, array in reference.items():
             if np.shape(array) != np.shape(other[name]):
                 raise ValueError(
                     f"scaffold: {name!r} has shape {np.shape(array)} in {first} "
-                    f"but {np.shape(other[name])} in {what}"
+                    f"but {np.shape(other[name])} in {label}"
                 )
 
 
-def _finite(what: str, control: Control) -> Control:
+def _require_finite(label: str, control: Control) -> Control:
     for name, array in control.items():
         if not np.isfinite(array).all():
-            raise FloatingPointError(f"scaffold: {what} entry {name!r} is not finite")
+            raise FloatingPointError(f"scaffold: {label} entry {name!r} is not finite")
     return control

@@ -61,7 +61,7 @@ class LocalTraining:
 _KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
 
 
-def with_changed(settings: LocalTraining, changed: Mapping[str, Any]) -> LocalTraining:
+def with_changed(settings: LocalTraining, overrides: Mapping[str, Any]) -> LocalTraining:
     """Settings with some changed by a method's own code, by name.
 
     Another optimiser is PyTorch's, because native steps are those of SGD, and begins without the arguments of
@@ -72,11 +72,11 @@ def with_changed(settings: LocalTraining, changed: Mapping[str, Any]) -> LocalTr
         ValueError: a value is out of range.
     """
     defaults = {field.name: field.default for field in fields(LocalTraining)}
-    values = {name: _plain(value) for name, value in changed.items()}
+    values = {name: _plain(value) for name, value in overrides.items()}
     for name, value in values.items():
         if name not in defaults:
-            near = nearest(name, list(defaults)) or f"; it has {', '.join(defaults)}"
-            raise TypeError(f"local training has no setting {shown(name)}{near}")
+            hint = nearest(name, list(defaults)) or f"; it has {', '.join(defaults)}"
+            raise TypeError(f"local training has no setting {shown(name)}{hint}")
         kind: type = {"task": Task}.get(name, type(defaults[name]))
         fits = type(value) in ((int, float) if kind is float else (kind,)) or (
             kind not in _KINDS and isinstance(value, kind)

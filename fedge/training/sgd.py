@@ -55,14 +55,16 @@ class Sgd:
     ) -> None:
         self.model = model  # answers; training on several processes replaces it
         self.draws = draws
-        named = trained(model)
-        assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
-        self.names = list(named)
-        self.parameters = list(named.values())
+        parameters = trained(model)
+        assert all(p.is_contiguous() for p in parameters.values()), (
+            "the fused kernel needs contiguous parameters"
+        )
+        self.names = list(parameters)
+        self.parameters = list(parameters.values())
         self.weights = [p.detach() for p in self.parameters]  # same memory, no gradient
         self.settings = settings
         self.start = [w.clone() for w in self.weights] if settings.prox_mu else None
-        self.correction = None if correction is None else correction_tensors(named, correction)
+        self.correction = None if correction is None else correction_tensors(parameters, correction)
         self.optimizer: Optimizer = optimizer_of(self.weights, settings)
         self.steps = 0
 
@@ -78,8 +80,8 @@ class Sgd:
         loss = self.loss(x, y)
         # Convolution hands back its weight gradient in its own memory order; the kernels of `step` go by
         # address. A parameter without a part in the loss gets zeros.
-        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        return loss.detach(), tuple(g.contiguous() for g in found)
+        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        return loss.detach(), tuple(g.contiguous() for g in gradients)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The task's mean loss of x (B, …), y (B, …), a differentiable scalar."""
@@ -135,15 +137,17 @@ def refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], s
         raise FloatingPointError(f"training: weight {name!r} is not finite after {steps} steps")
 
 
-def correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.ndarray]) -> list[Tensor]:
+def correction_tensors(
+    parameters: Mapping[str, Tensor], correction: Mapping[str, np.ndarray]
+) -> list[Tensor]:
     """The correction in the order, dtype, shape and place of the parameters."""
-    differing = sorted(named.keys() ^ correction.keys())
-    if differing:
+    mismatched = sorted(parameters.keys() ^ correction.keys())
+    if mismatched:
         raise ValueError(
-            f"training: correction must name the trainable parameters, but differs in {differing[0]!r}"
+            f"training: correction must name the trainable parameters, but differs in {mismatched[0]!r}"
         )
     tensors = []
-    for name, p in named.items():
+    for name, p in parameters.items():
         array = np.array(correction[name])
         if array.shape != tuple(p.shape):
             raise ValueError(
@@ -155,8 +159,8 @@ def correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.
 
 def pays_recording(settings: LocalTraining, windows: int) -> bool:
     """Whether a call with `windows` windows has enough full batches for a graph, if graphs are enabled."""
-    whole = windows // settings.batch_size
-    full_batches = sum(min(steps, whole) for steps in settings.passes(windows))
+    per_epoch = windows // settings.batch_size
+    full_batches = sum(min(steps, per_epoch) for steps in settings.passes(windows))
     return settings.cuda_graph and full_batches >= GRAPH_FROM
 
 

@@ -61,8 +61,8 @@ def steps(global_round: int, at: Sequence[int] | str, factor: float = 0.1, warmu
     >>> [round(steps(r, at="3,5"), 3) for r in (1, 2, 3, 4, 5)]
     [1.0, 1.0, 0.1, 0.1, 0.01]
     """
-    past = sum(global_round >= first for first in _rounds_in(at))
-    return float(factor**past) * constant(global_round, warmup)
+    milestones_passed = sum(global_round >= first for first in _rounds_in(at))
+    return float(factor**milestones_passed) * constant(global_round, warmup)
 
 
 def _rounds_in(at: Sequence[int] | str) -> list[int]:
@@ -72,15 +72,15 @@ def _rounds_in(at: Sequence[int] | str) -> list[int]:
         ConfigError: there is none, or something else.
     """
     words = at.split(",") if isinstance(at, str) else at if isinstance(at, list | tuple) else []
-    found = [
+    rounds = [
         int(word) for word in words if type(word) is int or (type(word) is str and word.strip().isdecimal())
     ]
-    if not found or len(found) < len(words) or min(found) < 1:
+    if not rounds or len(rounds) < len(words) or min(rounds) < 1:
         raise ConfigError(
             f"train.schedule-args.at must be rounds of at least 1, separated by commas, but is {shown(at)}; "
             f'set for example train.schedule-args.at="30,60"'
         )
-    return found
+    return rounds
 
 
 def step_size(config: TrainConfig, global_round: int) -> float:
@@ -109,29 +109,29 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
         rounds: global rounds of the run.
     """
 
-    def sizes() -> list[float]:
-        return [_sound_size(config, global_round) for global_round in range(1, rounds + 1)]
+    def checked_sizes() -> list[float]:
+        return [_checked_size(config, global_round) for global_round in range(1, rounds + 1)]
 
-    what, code = f"train.schedule {config.schedule}", SCHEDULES.load(config.schedule)
-    refuse_misfit(code, what, "train.schedule-args", _arguments(config), ("global_round",))
-    asked_twice(SCHEDULES, config.schedule, sizes, in_threads=True)
+    label, schedule = f"train.schedule {config.schedule}", SCHEDULES.load(config.schedule)
+    refuse_misfit(schedule, label, "train.schedule-args", _arguments(config), ("global_round",))
+    asked_twice(SCHEDULES, config.schedule, checked_sizes, in_threads=True)
 
 
-def _sound_size(config: TrainConfig, global_round: int) -> float:
+def _checked_size(config: TrainConfig, global_round: int) -> float:
     """The step size of a round; ConfigError if it is below the smallest."""
-    what = f"train.schedule {config.schedule}"
+    label = f"train.schedule {config.schedule}"
     try:
-        found = step_size(config, global_round)
+        size = step_size(config, global_round)
     except ConfigError:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{what} fails in global round {global_round}: {own_error(error)}; "
+            f"{label} fails in global round {global_round}: {own_error(error)}; "
             f"fix it, or change train.schedule-args"
         ) from error
-    if not _LEAST <= found < math.inf:
+    if not _LEAST <= size < math.inf:
         raise ConfigError(
-            f"{what} must leave a step size of at least {_LEAST:.2g} in every round, but in round "
-            f"{global_round} it is {shown(found)}; change train.schedule-args"
+            f"{label} must leave a step size of at least {_LEAST:.2g} in every round, but in round "
+            f"{global_round} it is {shown(size)}; change train.schedule-args"
         )
-    return found
+    return size

@@ -37,8 +37,8 @@ def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
     >>> parted({"a": np.zeros(1), "b": np.ones(1)}, frozenset({"a"}))
     ({'b': array([1.])}, {'a': array([0.])})
     """
-    travels = {name: array for name, array in state.items() if name not in frozen}
-    return travels, {name: state[name] for name in state if name in frozen}
+    transmitted = {name: array for name, array in state.items() if name not in frozen}
+    return transmitted, {name: state[name] for name in state if name in frozen}
 
 
 def full_state(state: State, frozen: State, network: nn.Module) -> State:

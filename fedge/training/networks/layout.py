@@ -54,11 +54,11 @@ def convolved_as_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tens
         (N, out_channels, 1, T).
     """
     windows, channels, _, samples = x.shape
-    out, _, taps = weight.shape
+    out_channels, _, taps = weight.shape
     stretches = F.pad(x.squeeze(2), (taps // 2, taps // 2)).unfold(2, taps, 1)  # (N, C, T, K)
     rows = stretches.permute(0, 2, 1, 3).reshape(windows * samples, channels * taps)
-    answers = F.linear(rows, weight.reshape(out, channels * taps), bias)
-    return answers.view(windows, samples, out).transpose(1, 2).unsqueeze(2).contiguous()
+    answers = F.linear(rows, weight.reshape(out_channels, channels * taps), bias)
+    return answers.view(windows, samples, out_channels).transpose(1, 2).unsqueeze(2).contiguous()
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -77,8 +77,8 @@ def relu(x: Tensor) -> Tensor:
 def relu_max_pool2(x: Tensor) -> Tensor:
     """ReLU, then max pooling over pairs of time steps: (N, C, 1, T) → (N, C, 1, ⌊T / 2⌋)."""
     if has_torch_function_unary(x):  # calls are watched, as by `fedge.native.trace`
-        watched: Tensor = handle_torch_function(relu_max_pool2, (x,), x)
-        return watched
+        result: Tensor = handle_torch_function(relu_max_pool2, (x,), x)
+        return result
     if x.device.type == "cpu" and not (torch.jit.is_tracing() or torch.compiler.is_exporting()):
         return _ReluMaxPool2.apply(x)
     return F.max_pool2d(F.relu(x), (1, 2))
@@ -115,13 +115,13 @@ class _ReluMaxPool2(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> Tensor:
-        lead, y = ctx.saved_tensors
+        difference, y = ctx.saved_tensors
         masked = torch.ops.aten.threshold_backward(grad_y, y, 0)  # where y > 0, else 0
         n, c, _, pairs = y.shape
         grad_x = torch.empty((n, c, 1, ctx.samples), dtype=y.dtype, memory_format=torch.channels_last)
         grad_x[..., 2 * pairs :] = 0
         grad_even, grad_odd = _pairs(grad_x)
-        torch.ops.aten.threshold_backward.grad_input(masked, lead, 0, grad_input=grad_odd)
+        torch.ops.aten.threshold_backward.grad_input(masked, difference, 0, grad_input=grad_odd)
         torch.sub(masked, grad_odd, out=grad_even)
         return grad_x
 

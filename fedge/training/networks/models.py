@@ -59,9 +59,9 @@ def build_model(
     refuse_input_shape(name, input_shape)
     _refuse_other_fit(name, classes, fit or OwnFit())
     names = ("channels", "samples") if len(input_shape) == 2 else ("channels", "height", "width")
-    for what, size in (*zip(names, input_shape, strict=False), ("classes", classes)):
+    for dimension, size in (*zip(names, input_shape, strict=False), ("classes", classes)):
         if size < 1:
-            raise ValueError(f"model {name}: {what} must be at least 1, got {size}")
+            raise ValueError(f"model {name}: {dimension} must be at least 1, got {size}")
     with torch.device("meta"):
         model = factory(input_shape, classes, **(arguments or {}))
     return initialised(model, generator)
@@ -150,8 +150,8 @@ def variance_names(model: nn.Module, input_shape: Shape, tokens: bool = False) -
             hook.remove()
     calls |= Counter(called)  # at least one of each
     names = (f"{norm}.running_var" if norm else "running_var" for norm in calls.elements())
-    there = model.state_dict()
-    return [name for name in names if name in there]
+    entries = model.state_dict()
+    return [name for name in names if name in entries]
 
 
 def head_names(model: nn.Module) -> tuple[str, ...]:
@@ -166,8 +166,8 @@ def head_names(model: nn.Module) -> tuple[str, ...]:
     if not matrices:
         raise ValueError(f"{type(model).__name__} has no layer with a weight matrix to call its head")
     layer = matrices[-1].rpartition(".")[0]
-    own = model.get_submodule(layer).named_parameters(recurse=False)
-    return tuple(f"{layer}.{name}" if layer else name for name, _ in own)
+    parameters = model.get_submodule(layer).named_parameters(recurse=False)
+    return tuple(f"{layer}.{name}" if layer else name for name, _ in parameters)
 
 
 def layer_names(model: nn.Module, kinds: Collection[str]) -> list[str]:
@@ -294,5 +294,5 @@ def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
     elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
         layer.reset_parameters()
     else:
-        own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
-        assert not own, f"build_model cannot initialise {type(layer).__name__}: add it to _initialise"
+        tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+        assert not tensors, f"build_model cannot initialise {type(layer).__name__}: add it to _initialise"

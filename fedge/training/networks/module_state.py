@@ -27,13 +27,13 @@ def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
     Raises:
         ValueError: an entry is missing, unknown or of another shape.
     """
-    own = state_entries(model)
-    differing = sorted(own.keys() ^ state.keys())
-    if differing:
-        where = "is missing from the state" if differing[0] in own else "is unknown to the model"
-        raise ValueError(f"load_state: entry {differing[0]!r} {where}")
+    entries = state_entries(model)
+    mismatched = sorted(entries.keys() ^ state.keys())
+    if mismatched:
+        problem = "is missing from the state" if mismatched[0] in entries else "is unknown to the model"
+        raise ValueError(f"load_state: entry {mismatched[0]!r} {problem}")
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in entries.items():
             array = np.asarray(state[name])
             if array.shape != tuple(tensor.shape):
                 raise ValueError(

@@ -52,7 +52,7 @@ _LARGE = 10_000_000  # numbers; the gradient of a larger model is not made whole
 
 _PLAIN = (bool, int, float, str)
 
-_seeded_by_themselves: WeakSet[nn.Module] = WeakSet()
+_self_seeded: WeakSet[nn.Module] = WeakSet()
 
 
 def build_own(
@@ -79,25 +79,25 @@ def build_own(
         ConfigError: construction or training fails.
     """
     if isinstance(factory, nn.Module):
-        what = (
+        problem = (
             f"must be a class or a function that makes a network, but is a network ({type(factory).__name__})"
         )
-        raise _refusal(name, what, None, "name its class, or a function that returns it")
+        raise _refusal(name, problem, None, "name its class, or a function that returns it")
     seed = int(torch.randint(2**62, (), generator=generator))
-    with GLOBAL_STREAMS, _global_streams_from(seed):
+    with GLOBAL_STREAMS, _seeded_global_streams(seed):
         try:
-            model = _called(factory, tuple(input_shape), classes, arguments)
+            model = _construct(factory, tuple(input_shape), classes, arguments)
         except OWN_ERRORS as error:
             raise _refusal(
                 name,
                 f"cannot be made for {input_shape}, {classes}",
                 error,
-                _how_to_call(factory, arguments),
+                _call_hint(factory, arguments),
             ) from error
         if isinstance(model, nn.Module) and torch.initial_seed() != seed:
-            _seeded_by_themselves.add(model)
+            _self_seeded.add(model)
         try:
-            _refuse_what_cannot_train(name, model)
+            _refuse_untrainable(name, model)
         except (AttributeError, TypeError) as error:  # nn.Module's own tables are not there
             hint = "does its __init__ call super().__init__() first?"
             raise _refusal(name, "cannot be read as a network", error, hint) from error
@@ -106,9 +106,9 @@ def build_own(
 
 
 @contextmanager
-def _global_streams_from(seed: int) -> Iterator[None]:
+def _seeded_global_streams(seed: int) -> Iterator[None]:
     """Seed the global streams of PyTorch (CPU), NumPy and Python, and restore them afterwards."""
-    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -116,11 +116,11 @@ def _global_streams_from(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            np.random.set_state(of_numpy)  # noqa: NPY002
-            random.setstate(of_python)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
 
 
-def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn.Module]) -> None:
+def refuse_weights_of_chance(name: str, model: nn.Module, rebuild: Callable[[], nn.Module]) -> None:
     """Raise ConfigError unless the seed of a run determines initial weights.
 
     Nodes with their own data draw frozen entries themselves, and would otherwise train different networks.
@@ -129,23 +129,23 @@ def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn
     Args:
         name: name of the model in errors.
         model: a model from `build_own`.
-        again: builds another one from the same seed.
+        rebuild: builds another one from the same seed.
     """
-    if model in _seeded_by_themselves:
-        what = "must draw its weights from the run's seed, but seeds PyTorch itself, alike for every seed"
-        raise _refusal(name, what, None, "leave out manual_seed")
+    if model in _self_seeded:
+        problem = "must draw its weights from the run's seed, but seeds PyTorch itself, alike for every seed"
+        raise _refusal(name, problem, None, "leave out manual_seed")
     entries = model.state_dict()
     if sum(entry.numel() for entry in entries.values()) > _LARGE:
         return
-    others = again().state_dict()
+    second_entries = rebuild().state_dict()
     for key, entry in entries.items():
-        if key not in others or entry.numpy().tobytes() != others[key].numpy().tobytes():
-            what = f"must have weights that follow from the seed, but {key} is another in a second network"
+        if key not in second_entries or entry.numpy().tobytes() != second_entries[key].numpy().tobytes():
+            problem = f"must have weights that follow from the seed, but {key} is another in a second network"
             hint = "draw by torch.randn and the like, numpy.random or random, without a generator of its own"
-            raise _refusal(name, what, None, hint)
+            raise _refusal(name, problem, None, hint)
 
 
-def _called(
+def _construct(
     factory: Callable[..., Any], input_shape: Shape, classes: int, arguments: Mapping[str, Any]
 ) -> Any:
     """The model, constructed with the arguments that its signature takes."""
@@ -154,18 +154,18 @@ def _called(
     return factory(input_shape, classes, **arguments)
 
 
-def _how_to_call(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+def _call_hint(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     """The next step after a failed call: another signature if this one does not accept the call."""
-    fixing = "fix it, or change train.model-args"
+    default_hint = "fix it, or change train.model-args"
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
-        return fixing
+        return default_hint
     try:
         signature.bind(*(() if takes_num_classes(factory) else ((), 0)), **arguments)
     except TypeError:
         return "it is called with (input_shape, classes), or with num_classes alone if it names that"
-    return fixing
+    return default_hint
 
 
 def refuse_no_network(name: str, factory: Any) -> None:
@@ -180,8 +180,8 @@ def refuse_no_network(name: str, factory: Any) -> None:
         return
     if inspect.isfunction(factory):
         with suppress(Exception):  # annotations are others' code
-            made = get_type_hints(factory).get("return")
-            if inspect.isclass(made) and issubclass(made, nn.Module):
+            return_type = get_type_hints(factory).get("return")
+            if inspect.isclass(return_type) and issubclass(return_type, nn.Module):
                 return
     raise _refusal(
         name,
@@ -201,9 +201,9 @@ def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) ->
     if not arguments:
         return
     by_keyword = takes_num_classes(factory)
-    given = {**arguments, "num_classes": 1} if by_keyword else arguments
+    call_arguments = {**arguments, "num_classes": 1} if by_keyword else arguments
     positions = () if by_keyword else ("input_shape", "classes")
-    refuse_misfit(factory, f"train.model {name}", "train.model-args", given, positions)
+    refuse_misfit(factory, f"train.model {name}", "train.model-args", call_arguments, positions)
     hints: Mapping[str, Any] = {}
     with suppress(Exception):  # annotations are others' code
         hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
@@ -229,18 +229,18 @@ def takes_num_classes(factory: Callable[..., Any]) -> bool:
     if "input_shape" in parameters:
         return False
     positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    return "num_classes" in parameters or (is_open and len(positional) < 2 and not any_number)
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    any_positional = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    return "num_classes" in parameters or (any_keyword and len(positional) < 2 and not any_positional)
 
 
-def _refuse_what_cannot_train(name: str, model: Any) -> None:
+def _refuse_untrainable(name: str, model: Any) -> None:
     """Raise ConfigError for an object that is no network, or has parameters that a step cannot change."""
     if not isinstance(model, nn.Module):
         raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "fix it")
     if any(isinstance(layer, torch.jit.ScriptModule) for layer in model.modules()):
-        what = "must be of layers that Python calls, but is scripted"
-        raise _refusal(name, what, None, "leave out torch.jit.script; fedge export writes TorchScript")
+        problem = "must be of layers that Python calls, but is scripted"
+        raise _refusal(name, problem, None, "leave out torch.jit.script; fedge export writes TorchScript")
     lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
     if lazy:
         raise _refusal(
@@ -249,8 +249,8 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
             None,
             "use input_shape for them",
         )
-    trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
-    if not trained:
+    trainable = {key: p for key, p in model.named_parameters() if p.requires_grad}
+    if not trainable:
         raise _refusal(name, "must have parameters to train, but has none", None, "add a layer")
     for key, entry in model.state_dict(keep_vars=True).items():
         if entry.is_complex() or entry.is_quantized:
@@ -260,32 +260,32 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
                 None,
                 "keep real and imaginary part",
             )
-        if entry.dtype == torch.bfloat16 or (key in trained and entry.dtype != torch.float32):
+        if entry.dtype == torch.bfloat16 or (key in trainable and entry.dtype != torch.float32):
             raise _refusal(
                 name, f"must have float32 parameters, but {key} is {entry.dtype}", None, "call .float() on it"
             )
-    for parameter in trained.values():
+    for parameter in trainable.values():
         parameter.data = parameter.data.contiguous()
 
 
 def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:
     """Raise ConfigError if the model fails on two inputs, or if its output does not have the task's shape."""
-    both = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
+    examples = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
     for count in (2, 1):  # a single one: the rest of a client's windows may be one
-        inputs, wanted = both[:count], (count, *((classes,) if fit.answer is None else fit.answer))
+        inputs, expected = examples[:count], (count, *((classes,) if fit.answer is None else fit.answer))
         try:
             with torch.no_grad():
                 logits = model.eval()(inputs.clone())
         except OWN_ERRORS as error:
-            what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
-            raise _refusal(name, what, error, "fix its forward, or take another model") from error
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        if got != wanted or not logits.is_floating_point():
-            turned = isinstance(logits, Tensor) and sorted(got) == sorted(wanted) and count > 1
-            few = "2 inputs" if count > 1 else "1 input"
+            problem = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
+            raise _refusal(name, problem, error, "fix its forward, or take another model") from error
+        actual = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if actual != expected or not logits.is_floating_point():
+            is_transposed = isinstance(logits, Tensor) and sorted(actual) == sorted(expected) and count > 1
+            number = "2 inputs" if count > 1 else "1 input"
             raise _refusal(
-                name, f"must return {fit.word} of shape {wanted} for {few}, but returned {got}", None,
-                "turn its axes, for example by .movedim(-1, 1)" if turned else "fix its forward",
+                name, f"must return {fit.word} of shape {expected} for {number}, but returned {actual}", None,
+                "turn its axes, for example by .movedim(-1, 1)" if is_transposed else "fix its forward",
             )  # fmt: skip
 
 
@@ -300,38 +300,39 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
         model: a model from `build_own`.
         inputs: (2, …), windows of the run.
     """
-    trained = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
-    if sum(parameter.numel() for parameter in trained.values()) > _LARGE:
-        trained = dict(list(trained.items())[:1])
+    trainable = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
+    if sum(parameter.numel() for parameter in trainable.values()) > _LARGE:
+        trainable = dict(list(trainable.items())[:1])
     gradients: Sequence[Tensor | None] = ()
     before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
     with GLOBAL_STREAMS, torch.random.fork_rng(devices=[]):
         try:
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
-                gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
+                gradients = torch.autograd.grad(logits.sum(), list(trainable.values()), allow_unused=True)
         except OWN_ERRORS as error:
             raise _refusal(name, "cannot be trained", error, "fix its forward") from error
     if not isinstance(logits, Tensor):
-        what = f"must return logits in training too, but returned {type(logits).__name__}"
-        raise _refusal(name, what, None, "fix its forward, or its arguments (aux_logits=False)")
+        problem = f"must return logits in training too, but returned {type(logits).__name__}"
+        raise _refusal(name, problem, None, "fix its forward, or its arguments (aux_logits=False)")
     if not logits.requires_grad:
-        what = "must be trainable, but its output depends on no parameter"
-        raise _refusal(name, what, None, "fix its forward: no no_grad() or detach() there")
+        problem = "must be trainable, but its output depends on no parameter"
+        raise _refusal(name, problem, None, "fix its forward: no no_grad() or detach() there")
     _refuse_hidden_tensors(name, model, logits)
-    sparse = [key for key, g in zip(trained, gradients, strict=True) if g is not None and g.is_sparse]
+    sparse = [key for key, g in zip(trainable, gradients, strict=True) if g is not None and g.is_sparse]
     if sparse:
-        what = f"must have dense gradients, but that of {sparse[0]} is sparse"
-        raise _refusal(name, what, None, "make its layer with sparse=False")
+        problem = f"must have dense gradients, but that of {sparse[0]} is sparse"
+        raise _refusal(name, problem, None, "make its layer with sparse=False")
     after = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
-    moved = next((key for key in before.keys() | after.keys() if before.get(key) != after.get(key)), None)
-    if moved is not None:
-        was, now = (entries.get(moved, ("absent",))[0] for entries in (before, after))
-        what = (
-            f"must keep the shapes of its entries, but training makes {moved} {_words(now)} of {_words(was)}"
+    changed = next((key for key in before.keys() | after.keys() if before.get(key) != after.get(key)), None)
+    if changed is not None:
+        old, new = (entries.get(changed, ("absent",))[0] for entries in (before, after))
+        problem = (
+            f"must keep the shapes of its entries, but training makes {changed} {_shape_text(new)} of "
+            f"{_shape_text(old)}"
         )
         raise _refusal(
-            name, what, None, "register it with persistent=False, or make it its full size at once"
+            name, problem, None, "register it with persistent=False, or make it its full size at once"
         )
     with GLOBAL_STREAMS:
         _refuse_other_draws(name, model, inputs)
@@ -342,46 +343,48 @@ def _refuse_hidden_tensors(name: str, model: nn.Module, logits: Tensor) -> None:
 
     Layers in a Python list are not registered: they would not be trained, sent or saved.
     """
-    known = {id(parameter) for parameter in model.parameters()}
-    waiting, seen = [logits.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
+    parameter_ids = {id(parameter) for parameter in model.parameters()}
+    stack, seen = [logits.grad_fn], set()
+    while stack:
+        node = stack.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        waiting.extend(following for following, _ in node.next_functions)
+        stack.extend(next_node for next_node, _ in node.next_functions)
         leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in known:
-            what = (
+        if leaf is not None and id(leaf) not in parameter_ids:
+            problem = (
                 f"must have all it trains among its parameters, but uses a tensor {tuple(leaf.shape)} beside"
             )
-            raise _refusal(name, what, None, "register it: nn.ModuleList for a list of layers, nn.Parameter")
+            raise _refusal(
+                name, problem, None, "register it: nn.ModuleList for a list of layers, nn.Parameter"
+            )
 
 
 def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:
     """Raise ConfigError if a forward pass draws from a stream other than the client's (`OwnDraws`)."""
 
-    def trained() -> None:
+    def run_training() -> None:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # PyTorch's own are lent
             model.train()(inputs)
 
-    def evaluated() -> None:
+    def run_evaluation() -> None:
         with torch.no_grad():
             model.eval()(inputs)
 
-    asked_again(f"train.model {name} in training", trained, "draw by torch.randn and the like", True)
-    asked_again(f"train.model {name} in evaluation", evaluated, "draw in training only", True)
+    asked_again(f"train.model {name} in training", run_training, "draw by torch.randn and the like", True)
+    asked_again(f"train.model {name} in evaluation", run_evaluation, "draw in training only", True)
 
 
-def _words(shape: Any) -> str:
+def _shape_text(shape: Any) -> str:
     """A shape in words."""
     return shape if isinstance(shape, str) else str(tuple(shape))
 
 
-def _refusal(name: str, what: str, error: BaseException | None, hint: str) -> ConfigError:
+def _refusal(name: str, problem: str, error: BaseException | None, hint: str) -> ConfigError:
     """An error in one line."""
-    why = "" if error is None else f": {own_error(error)}"
-    return ConfigError(f"train.model {name} {what}{why}; {hint}")
+    cause = "" if error is None else f": {own_error(error)}"
+    return ConfigError(f"train.model {name} {problem}{cause}; {hint}")
 
 
 class OwnDraws(TorchDispatchMode):
@@ -403,16 +406,16 @@ class OwnDraws(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         self.drew = True
-        takes = {argument.name for argument in func._schema.arguments}
-        where = _device_of(args, kwargs)
-        if kwargs.get("generator") is not None or where.type not in ("cpu", "cuda"):
+        parameters = {argument.name for argument in func._schema.arguments}
+        device = _device_of(args, kwargs)
+        if kwargs.get("generator") is not None or device.type not in ("cpu", "cuda"):
             return func(*args, **kwargs)
-        if where.type == "cpu" and "generator" in takes:
+        if device.type == "cpu" and "generator" in parameters:
             return func(*args, **{**kwargs, "generator": self._generator})
         seed = int(torch.randint(2**62, (), generator=self._generator))
-        if where.type == "cuda":
+        if device.type == "cuda":
             with GLOBAL_STREAMS:  # numbers are settled when the operation is launched, not when it runs
-                torch.cuda.default_generators[_index_of(where)].manual_seed(seed)
+                torch.cuda.default_generators[_gpu_index(device)].manual_seed(seed)
                 return func(*args, **kwargs)
         with GLOBAL_STREAMS, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -425,10 +428,10 @@ def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
     >>> _device_of((torch.zeros(1),), {}), _device_of((3,), {"device": "meta"}), _device_of((), {})
     (device(type='cpu'), device(type='meta'), device(type='cpu'))
     """
-    found = next((a.device for a in args if isinstance(a, Tensor) and a.device.type != "cpu"), None)
-    return found or torch.device(kwargs.get("device") or "cpu")
+    tensor_device = next((a.device for a in args if isinstance(a, Tensor) and a.device.type != "cpu"), None)
+    return tensor_device or torch.device(kwargs.get("device") or "cpu")
 
 
-def _index_of(gpu: torch.device) -> int:
+def _gpu_index(gpu: torch.device) -> int:
     """The number of a GPU; this thread's by default."""
     return torch.cuda.current_device() if gpu.index is None else gpu.index

@@ -30,13 +30,15 @@ def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool
     else:
         x = torch.randn(_INPUTS, *input_shape, generator=torch.Generator().manual_seed(0))
     try:
-        near = _answers(network, x)
-        far = near if tokens else _answers(network, _FAR * x)
+        outputs = _answers(network, x)
+        extreme = outputs if tokens else _answers(network, _FAR * x)
     except OWN_ERRORS:  # the network takes no generated inputs, such as floats that it uses as indices
         return ""
-    if near.shape[1] > 1 and _sums_to_one(near) and _sums_to_one(far):
+    if outputs.shape[1] > 1 and _sums_to_one(outputs) and _sums_to_one(extreme):
         return "softmax"
-    is_share = bool((near > 0).all() and (near < 1).all() and (far >= 0).all() and (far <= 1).all())
+    is_share = bool(
+        (outputs > 0).all() and (outputs < 1).all() and (extreme >= 0).all() and (extreme <= 1).all()
+    )
     return "sigmoid" if is_share and not tokens else ""
 
 
@@ -44,8 +46,8 @@ def _answers(network: nn.Module, x: Tensor) -> Tensor:
     """Answers in evaluation mode, (N, …)."""
     try:
         with torch.no_grad():
-            found: Tensor = network.eval()(x)
-        return found
+            answers: Tensor = network.eval()(x)
+        return answers
     finally:
         network.train()
 

@@ -49,39 +49,39 @@ def first_state(network: nn.Module, config: TrainConfig) -> State:
     Raises:
         ConfigError: the file is not a state, or has an entry missing from the model, or of another form.
     """
-    own = get_state(network)
+    entries = get_state(network)
     if not config.start:
-        return own
+        return entries
     try:
-        found = map_state(Path(config.start))
+        loaded = map_state(Path(config.start))
     except StateFileError as error:
         raise ConfigError(f"train.start: {error}; name a safetensors file of weights") from error
-    refuse_other_weights(found, own, config)
-    return {name: np.array(found[name]) if name in found else array for name, array in own.items()}
+    refuse_other_weights(loaded, entries, config)
+    return {name: np.array(loaded[name]) if name in loaded else array for name, array in entries.items()}
 
 
-def refuse_other_weights(found: State, own: State, config: TrainConfig) -> None:
+def refuse_other_weights(loaded: State, entries: State, config: TrainConfig) -> None:
     """Raise ConfigError for the first entry missing from a model, not finite or of another form.
 
     Args:
-        found: state from `train.start`.
-        own: the model's state.
+        loaded: state from `train.start`.
+        entries: the model's state.
         config: configuration of the run.
     """
-    what = f"train.start {config.start}"
-    if not found:
-        raise ConfigError(f"{what} has no weights; name a file with some")
-    for name, array in found.items():
-        if name not in own:
+    label = f"train.start {config.start}"
+    if not loaded:
+        raise ConfigError(f"{label} has no weights; name a file with some")
+    for name, array in loaded.items():
+        if name not in entries:
             raise ConfigError(
-                f"{what} must hold entries of train.model {config.model}, but has {shown(name)}; the model's "
-                f"begin with {shown(next(iter(own)))}: rename them, or leave it out of the file"
+                f"{label} must hold entries of train.model {config.model}, but has {shown(name)}; the "
+                f"model's begin with {shown(next(iter(entries)))}: rename them, or leave it out of the file"
             )
-        wanted = own[name]
-        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+        expected = entries[name]
+        if array.shape != expected.shape or array.dtype != expected.dtype:
             raise ConfigError(
-                f"{what} must hold {name!r} as {wanted.dtype} {wanted.shape}, but holds {array.dtype} "
+                f"{label} must hold {name!r} as {expected.dtype} {expected.shape}, but holds {array.dtype} "
                 f"{array.shape}; convert it, or leave it out of the file"
             )
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise ConfigError(f"{what} must hold finite numbers, but {name!r} does not; fix the file")
+            raise ConfigError(f"{label} must hold finite numbers, but {name!r} does not; fix the file")

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # hooks, tables of parameters, the mode: PyTorch's own
+_COMMON_ATTRIBUTES = frozenset(vars(nn.Module()))  # hooks, tables of parameters, the mode: PyTorch's own
 _TABLES = tuple(
     name for name, own in vars(nn.Module()).items() if isinstance(own, dict) and name != "_buffers"
 )
@@ -25,19 +25,19 @@ class Unsaved:
     def __init__(self, model: nn.Module) -> None:
         """Take copies; attributes that cannot be copied are never restored."""
         self._modules = list(model.modules())
-        memo = self._known(model)
+        memo = self._shared_objects(model)
         self._model = model
         self._kinds = [type(module) for module in self._modules]
         self._tables = [{name: dict(vars(module)[name]) for name in _TABLES} for module in self._modules]
         self._trains = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-        self._names = [frozenset(_own(module)) for module in self._modules]
-        self._attributes = [dict(_copies(_own(module), memo)) for module in self._modules]
+        self._names = [frozenset(_attributes_of(module)) for module in self._modules]
+        self._attributes = [dict(_copies(_attributes_of(module), memo)) for module in self._modules]
         self._buffers = [
-            {name: buffer.clone() for name, buffer in _not_saved(module)} for module in self._modules
+            {name: buffer.clone() for name, buffer in _unsaved_buffers(module)} for module in self._modules
         ]
 
     @staticmethod
-    def _known(model: nn.Module) -> dict[int, Any]:
+    def _shared_objects(model: nn.Module) -> dict[int, Any]:
         """Objects shared with the copy by identity: modules, parameters, buffers."""
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
         return {id(part): part for part in parts}
@@ -47,25 +47,25 @@ class Unsaved:
         for module, kind, tables in zip(self._modules, self._kinds, self._tables, strict=True):
             module.__class__ = kind  # a parametrised layer has one of its own
             for name, table in tables.items():
-                there = vars(module)[name]
-                there.clear()
-                there.update(table)
+                attributes_now = vars(module)[name]
+                attributes_now.clear()
+                attributes_now.update(table)
         for parameter, trains in self._trains:
             parameter.requires_grad_(trains)
-        memo = self._known(self._model)
-        kept = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
-        for module, names, attributes, buffers in kept:
-            there = vars(module)
-            for name in _own(module).keys() - names:
-                del there[name]
-            there.update(_copies(attributes, memo))
+        memo = self._shared_objects(self._model)
+        saved = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
+        for module, names, attributes, buffers in saved:
+            attributes_now = vars(module)
+            for name in _attributes_of(module).keys() - names:
+                del attributes_now[name]
+            attributes_now.update(_copies(attributes, memo))
             for name, buffer in buffers.items():
                 module._buffers[name] = buffer.clone()
 
 
-def _own(module: nn.Module) -> dict[str, Any]:
+def _attributes_of(module: nn.Module) -> dict[str, Any]:
     """The attributes of a module from its class."""
-    return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
+    return {name: value for name, value in vars(module).items() if name not in _COMMON_ATTRIBUTES}
 
 
 def _copies(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
@@ -75,7 +75,7 @@ def _copies(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[
             yield name, copy.deepcopy(value, memo)
 
 
-def _not_saved(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _unsaved_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield name and buffer of a module's buffers outside its state dict."""
     for name in sorted(module._non_persistent_buffers_set):
         buffer = module._buffers.get(name)

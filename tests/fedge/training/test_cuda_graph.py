@@ -11,7 +11,7 @@ import torch
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.traits import WINDOWS
 from fedge.training import sgd as training
-from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
+from fedge.training.cuda_graph import GraphedStep, _is_close, graphed_or_plain
 from fedge.training.local import train
 from fedge.training.networks.models import build_model
 from fedge.training.settings import LocalTraining
@@ -35,12 +35,12 @@ def test_without_cuda_the_plain_step_is_kept_and_nothing_has_moved(caplog):
 
 def test_close_allows_the_order_of_sums_and_nothing_more():
     expected = torch.tensor([1.0, -2.0])
-    assert _close(expected + 1e-5, expected)
-    assert not _close(expected + 1e-3, expected)
-    assert not _close(torch.tensor([torch.nan, 0.0]), expected)
-    assert _close(torch.tensor(3), torch.tensor(3))
-    assert not _close(torch.tensor(3), torch.tensor(4))
-    assert _close(torch.zeros(0), torch.zeros(0))
+    assert _is_close(expected + 1e-5, expected)
+    assert not _is_close(expected + 1e-3, expected)
+    assert not _is_close(torch.tensor([torch.nan, 0.0]), expected)
+    assert _is_close(torch.tensor(3), torch.tensor(3))
+    assert not _is_close(torch.tensor(3), torch.tensor(4))
+    assert _is_close(torch.zeros(0), torch.zeros(0))
 
 
 class FakeGraph:
