@@ -13,24 +13,24 @@ class Ends:
 
     def __init__(self, config: AsynchronyConfig) -> None:
         """Read `asynchrony.end-…`; 0 is no limit."""
-        self._most = {
+        self._limits = {
             "end-versions": config.end_versions,
             "end-updates": config.end_updates,
             "end-megabytes": config.end_megabytes,
             "end-joules": config.end_joules,
         }
-        self.are_set = any(self._most.values())
+        self.are_set = any(self._limits.values())
 
     def reached(self, state: ClockState) -> str:
         """The first limit reached, as a sentence; empty if none."""
         ledger = state.ledger
-        found = {
+        current = {
             "end-versions": state.versions,
             "end-updates": ledger.taken,
             "end-megabytes": sum(ledger.moved.values()) / 1e6,
             "end-joules": ledger.joules or 0.0,
         }
-        for name, most in self._most.items():
-            if most and found[name] >= most:
-                return f"asynchrony.{name} {most:g} was reached at {state.clock.now_us / 1e6:g} virtual s"
+        for name, limit in self._limits.items():
+            if limit and current[name] >= limit:
+                return f"asynchrony.{name} {limit:g} was reached at {state.clock.now_us / 1e6:g} virtual s"
         return ""

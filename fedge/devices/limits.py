@@ -6,7 +6,7 @@ from typing import Any
 
 from hhar.quantity import quantity
 
-_MOSTLY = 0.5
+_TRAINING_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Limits:
     @property
     def by(self) -> str:
         """Bottleneck: "training", "concurrency" if too low to keep the workers busy, or "server"."""
-        if self.waited < _MOSTLY:
+        if self.waited < _TRAINING_SHARE:
             return "server"
         return "concurrency" if self.concurrency <= self.workers else "training"
 
@@ -43,14 +43,14 @@ class Limits:
         """The bottleneck in one line of text."""
         total = f"{sum(self.spent.values()):.3g} s"
         if self.by == "server":
-            own = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
-            most = max(own, key=lambda name: own[name])
+            work = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
+            longest = max(work, key=lambda name: work[name])
             return (
                 f"limited by the server: it waited {100 * self.waited:.0f} % of {total} for "
-                f"{_workers(self.workers)} and spent most on {most} ({own[most]:.3g} s); more workers "
-                "would not help"
+                f"{_worker_count(self.workers)} and spent most on {longest} ({work[longest]:.3g} s); "
+                "more workers would not help"
             )
-        waited = f"the loop waited {100 * self.waited:.0f} % of {total} for its {_workers(self.workers)}"
+        waited = f"the loop waited {100 * self.waited:.0f} % of {total} for its {_worker_count(self.workers)}"
         if self.by == "concurrency":
             return f"limited by asynchrony.concurrency {self.concurrency}: {waited}, with no more jobs"
         return f"limited by training: {waited}; more cores would help, up to {self.concurrency}"
@@ -60,6 +60,6 @@ class Limits:
         return {"by": self.by, "waited": self.waited, "workers": self.workers, "spent_s": dict(self.spent)}
 
 
-def _workers(count: int) -> str:
+def _worker_count(count: int) -> str:
     """Number and noun: "1 worker", "2 workers"."""
     return quantity(count, "worker")

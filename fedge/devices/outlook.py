@@ -20,7 +20,7 @@ from fedge.devices.timeline.clock import SECOND_US
 from hhar.quantity import quantity
 
 _MOMENTS, _SAMPLE = 32, 1000
-_NOTHING = (
+_NO_MODEL = (
     "the model is still the initial one after {seconds:g} virtual s: {jobs} ended, {updates} of them "
     "brought something; {remedy}"
 )
@@ -32,7 +32,7 @@ def there_always(device: int, now_us: int) -> tuple[bool, int]:
 
 
 def jobs_expected(
-    fleet: Fleet, who: Population, config: Config, model_bytes: int, presence: Presence = there_always
+    fleet: Fleet, population: Population, config: Config, model_bytes: int, presence: Presence = there_always
 ) -> int:
     """Approximate number of jobs in a run without rounds, lost ones included.
 
@@ -44,31 +44,33 @@ def jobs_expected(
 
     Args:
         fleet: a row per client.
-        who: clients and leaves of the run.
+        population: clients and leaves of the run.
         config: configuration of the run.
         model_bytes: size of a model in bytes.
         presence: presence of devices, queried from time 0 on.
     """
     link = config.asynchrony.leaf_link_megabytes_s * 1e6
-    most = link / model_bytes if link else math.inf
-    usual = usual_s(fleet, _windows(fleet, who, config), model_bytes) * (1 - config.devices.dropout / 2)
+    link_limit = link / model_bytes if link else math.inf
+    job_s = usual_s(fleet, _job_windows(fleet, population, config), model_bytes) * (
+        1 - config.devices.dropout / 2
+    )
     if config.asynchrony.timeout_s:
-        usual = np.minimum(usual, config.asynchrony.timeout_s)
-    all_s = config.num_server_rounds * config.asynchrony.evaluate_every_s
-    places = places_per_leaf(config.asynchrony.concurrency, who.leaves)
-    sampled = [_sample(devices) for devices in who.devices_by_leaf()]
-    found = 0.0
+        job_s = np.minimum(job_s, config.asynchrony.timeout_s)
+    run_s = config.num_server_rounds * config.asynchrony.evaluate_every_s
+    places = places_per_leaf(config.asynchrony.concurrency, population.leaves)
+    sampled = [_sample(devices) for devices in population.devices_by_leaf()]
+    rate = 0.0
     for moment in range(_MOMENTS):
-        now_us = int((moment + 0.5) * all_s / _MOMENTS * SECOND_US)
-        for (devices, each_stands_for), count in zip(sampled, places, strict=True):
-            stays = [
-                until_us - now_us if there else 0
-                for there, until_us in (presence(d, now_us) for d in devices)
+        now_us = int((moment + 0.5) * run_s / _MOMENTS * SECOND_US)
+        for (devices, represented), count in zip(sampled, places, strict=True):
+            stays_us = [
+                until_us - now_us if is_present else 0
+                for is_present, until_us in (presence(d, now_us) for d in devices)
             ]
-            stays_s = np.array(stays, np.float64) / SECOND_US
-            takes = np.minimum(usual[devices], stays_s)[stays_s > 0]
-            found += min(most, each_stands_for * _per_second(takes, count / each_stands_for))
-    return round(found * all_s / _MOMENTS)
+            stays_s = np.array(stays_us, np.float64) / SECOND_US
+            durations = np.minimum(job_s[devices], stays_s)[stays_s > 0]
+            rate += min(link_limit, represented * _per_second(durations, count / represented))
+    return round(rate * run_s / _MOMENTS)
 
 
 def _sample(devices: Sequence[int]) -> tuple[list[int], float]:
@@ -86,18 +88,18 @@ def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
         )
 
 
-def _per_second(usual: np.ndarray, places: float) -> float:
-    """Jobs that end per second with `places` places, for devices whose jobs take `usual` (N,) float64 s."""
-    if len(usual) <= places:
-        return float((1 / usual).sum())
-    low, high = 0.0, float(usual.sum()) / places  # with g = Σ t_i / places, at most `places` work
+def _per_second(job_s: np.ndarray, places: float) -> float:
+    """Jobs that end per second with `places` places, for devices whose jobs take `job_s` (N,) float64 s."""
+    if len(job_s) <= places:
+        return float((1 / job_s).sum())
+    low, high = 0.0, float(job_s.sum()) / places  # with g = Σ t_i / places, at most `places` work
     for _ in range(60):
         wait = (low + high) / 2
-        low, high = (wait, high) if (usual / (usual + wait)).sum() > places else (low, wait)
-    return float((1 / (usual + high)).sum())
+        low, high = (wait, high) if (job_s / (job_s + wait)).sum() > places else (low, wait)
+    return float((1 / (job_s + high)).sum())
 
 
-def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:
+def refuse_vain_times(fleet: Fleet, population: Population, config: Config, model_bytes: int) -> None:
     """Raise ConfigError for jobs that take no time, or a time limit that even the quickest jobs miss.
 
     The quickest are one job in a thousand. The limit is `asynchrony.deadline-s` in rounds, and otherwise
@@ -105,46 +107,48 @@ def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes
     """
     if DURATIONS.is_own(config.devices.duration):
         return  # unknown in advance
-    asynchrony, trained = config.asynchrony, sorted(who.windows)
-    windows = _windows(fleet, who, config)
-    usual = usual_s(fleet, windows, model_bytes)[trained]
-    if usual.min() < 1 / SECOND_US:
+    asynchrony, clients = config.asynchrony, sorted(population.windows)
+    windows = _job_windows(fleet, population, config)
+    job_s = usual_s(fleet, windows, model_bytes)[clients]
+    if job_s.min() < 1 / SECOND_US:
         raise ConfigError(
             f"devices.preset {config.devices.preset} must make jobs take a microsecond, the smallest virtual "
-            f"time, but those of device {trained[int(usual.argmin())]} take {usual.min():.3g} s; give it "
+            f"time, but those of device {clients[int(job_s.argmin())]} take {job_s.min():.3g} s; give it "
             f"seconds, or fewer bytes per second"
         )
-    name, most_s = "asynchrony.timeout-s", asynchrony.timeout_s
+    name, limit_s = "asynchrony.timeout-s", asynchrony.timeout_s
     if SERVER_RULES.has(asynchrony.rule, ROUNDS):
-        name, most_s = "asynchrony.deadline-s", asynchrony.deadline_s
+        name, limit_s = "asynchrony.deadline-s", asynchrony.deadline_s
     if link := asynchrony.leaf_link_megabytes_s * 1e6:
         fleet = replace(fleet, down=np.minimum(fleet.down, link), up=np.minimum(fleet.up, link))
-    takes = quickest_s(fleet, windows, model_bytes)
+    quickest = quickest_s(fleet, windows, model_bytes)
     if config.devices.partial_work:  # one step is enough
-        nothing = np.zeros(len(fleet))
-        ways = quickest_s(replace(fleet, per_job_s=nothing, per_window_s=nothing), nothing, model_bytes)
-        takes = ways + (takes - ways) / np.maximum(1, steps_of_jobs(who.window_counts(len(fleet)), config))
-    shortest = float(takes[trained].min())
-    if 0 < most_s < shortest:
+        zeros = np.zeros(len(fleet))
+        transfers = quickest_s(replace(fleet, per_job_s=zeros, per_window_s=zeros), zeros, model_bytes)
+        quickest = transfers + (quickest - transfers) / np.maximum(
+            1, steps_of_jobs(population.window_counts(len(fleet)), config)
+        )
+    shortest = float(quickest[clients].min())
+    if 0 < limit_s < shortest:
         raise ConfigError(
             f"{name} must leave the quickest device time for a job, {shortest:.3g} virtual s, "
-            f"but is {most_s:g}; raise it, or set 0 for none"
+            f"but is {limit_s:g}; raise it, or set 0 for none"
         )
 
 
-def refuse_nobody_there(who: Population, config: Config, presence: Presence) -> None:
+def refuse_nobody_there(population: Population, config: Config, presence: Presence) -> None:
     """Raise ConfigError if no device is present before the run ends; `presence` is queried at 0 only."""
     end_us = round(config.num_server_rounds * config.asynchrony.evaluate_every_s * SECOND_US)
     first_us = FOREVER_US
-    for device in sorted(who.windows):
-        is_there, until_us = presence(device, 0)
-        if is_there or until_us < end_us:
+    for device in sorted(population.windows):
+        is_present, until_us = presence(device, 0)
+        if is_present or until_us < end_us:
             return
         first_us = min(first_us, until_us)
-    comes = f"the first is at {first_us / SECOND_US:g} s" if first_us < FOREVER_US else "none ever is"
+    arrival = f"the first is at {first_us / SECOND_US:g} s" if first_us < FOREVER_US else "none ever is"
     raise ConfigError(
         f"devices.availability {config.devices.availability} must make a device available before "
-        f"the run ends, at {end_us / SECOND_US:g} virtual s, but {comes}; lengthen the run, or let devices "
+        f"the run ends, at {end_us / SECOND_US:g} virtual s, but {arrival}; lengthen the run, or let devices "
         f"come sooner"
     )
 
@@ -165,11 +169,11 @@ def nothing_made(procedure: Procedure) -> str | None:
         remedy = "lower asynchrony.cloud-every, asynchrony.cloud-delay-s or the buffer in cloud-rule-args"
         if procedure.above is not None and not all(server.number for server in procedure.servers):
             remedy += ", or see to leaves that made none"
-    return _NOTHING.format(
+    return _NO_MODEL.format(
         seconds=seconds, jobs=quantity(ledger.total("jobs"), "job"), updates=updates, remedy=remedy
     )
 
 
-def _windows(fleet: Fleet, who: Population, config: Config) -> np.ndarray:
+def _job_windows(fleet: Fleet, population: Population, config: Config) -> np.ndarray:
     """Windows in a job of each client, (N,) int64, with repetition; 0 for clients that never train."""
-    return windows_of_jobs(who.window_counts(len(fleet)), config)
+    return windows_of_jobs(population.window_counts(len(fleet)), config)

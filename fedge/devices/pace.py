@@ -23,7 +23,9 @@ class DevicePace:
         """
         self._windows = windows_of_jobs(windows, config).tolist()
         self._durations, self._draws, self._watts = Durations(fleet), JobDraws(seed), watts_of(fleet)
-        self._links = [(of.cloud_delay_s, of.cloud_megabytes_s * 1e6) for of in clock_of_tiers(config)]
+        self._links = [
+            (options.cloud_delay_s, options.cloud_megabytes_s * 1e6) for options in clock_of_tiers(config)
+        ]
 
     def job(
         self, client: int, attempt: int, down_bytes: float, up_bytes: float

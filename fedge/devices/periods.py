@@ -22,7 +22,7 @@ from fedge.tasks.chosen import task_of
 def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
     """Evaluate the current models, and begin the next period; returns the rows of the one that ends."""
     world, ledger = state.world, state.ledger
-    began = world.clock.began
+    started = world.clock.began
     world.clock.lap("configure")
     step = _compare(state)
     tops = [top.version for top in state.tops]
@@ -31,17 +31,17 @@ def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
         return tops[world.who.leaf_of[client]]
 
     evaluated, failures = world.evaluating.evaluate(served, state.evaluated)
-    validated, failed_too = world.evaluating.validate(served, state.evaluated)
+    validated, validation_failures = world.evaluating.validate(served, state.evaluated)
     models: list[ModelResult] = []
-    failed_last: dict[int, Failure] = {}
+    model_failures: dict[int, Failure] = {}
     if state.algorithms is not None:
-        models, failed_last = world.evaluating.own_models(served, world.who, state.evaluated)
-    for client, failure in (*failures.items(), *failed_too.items(), *failed_last.items()):
+        models, model_failures = world.evaluating.own_models(served, world.who, state.evaluated)
+    for client, failure in (*failures.items(), *validation_failures.items(), *model_failures.items()):
         ledger.failures.setdefault(client, failure)
     world.clock.lap("wait")
     moved = {name: count - state.moved_before[name] for name, count in ledger.moved.items()}
     period = Period(
-        state.evaluated, ledger.losses, ledger.failures, moved, began, task_of(world.config.train),
+        state.evaluated, ledger.losses, ledger.failures, moved, started, task_of(world.config.train),
         validated,
     )  # fmt: skip
     labels = [0] if state.above is None else state.above.labels()
@@ -155,10 +155,10 @@ def releases(state: ClockState) -> int:
     a device began to send, whether used or lost.
     """
     if state.world.config.privacy.kind == "local":
-        begun = state.ledger.counts["uploads"].copy()
+        uploads = state.ledger.counts["uploads"].copy()
         for job in state.under_way:
-            begun[job.device] += job.trained_us <= state.clock.now_us
-        return int(begun.max())
+            uploads[job.device] += job.trained_us <= state.clock.now_us
+        return int(uploads.max())
     return releases_of([server.memory for server in state.servers])
 
 

@@ -32,11 +32,11 @@ def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
     assert isinstance(train.local_steps, int), "a number by now, see fedge.run.asynchronous"
     if not train.local_steps:
         return windows * train.local_epochs
-    seen = [
+    job_windows = [
         windows_seen(n, train.batch_size, train.local_epochs, train.local_steps) if n else 0
         for n in windows.tolist()
     ]
-    return np.array(seen, np.int64)
+    return np.array(job_windows, np.int64)
 
 
 def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
@@ -48,11 +48,11 @@ def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
     """
     train = config.train
     assert isinstance(train.local_steps, int), "a number by now, see fedge.run.asynchronous"
-    whole = train.local_epochs * -(-windows // train.batch_size)
-    return np.where(windows > 0, train.local_steps or whole, 0)
+    epoch_steps = train.local_epochs * -(-windows // train.batch_size)
+    return np.where(windows > 0, train.local_steps or epoch_steps, 0)
 
 
-def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps: int) -> tuple[int, int]:
+def cut_short(download_us: int, trained_us: int, full_us: int, limit_us: int, steps: int) -> tuple[int, int]:
     """Steps that a shortened job completes, and when its training ends; the usual upload follows.
 
     All steps take equally long. (0, 0) if there is no time for one.
@@ -60,7 +60,7 @@ def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps:
     Args:
         there_us, trained_us, back_us: virtual microseconds from the start until the model has
             arrived, has been trained, and would be back.
-        most_us: virtual microseconds allowed until it is back, less than `back_us`.
+        limit_us: virtual microseconds allowed until it is back, less than `full_us`.
         steps: steps of the full job.
 
     The model arrives after 1 s, ten steps take 10 s, the upload 2 s. Of 6.5 s, 3.5 s are left for training:
@@ -68,10 +68,10 @@ def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps:
     >>> cut_short(1_000_000, 11_000_000, 13_000_000, 6_500_000, steps=10)
     (3, 4000000)
     """
-    training_us = trained_us - there_us
-    left_us = most_us - (back_us - trained_us) - there_us
-    done = steps * left_us // training_us if left_us > 0 else 0
-    return (done, there_us - (-done * training_us // steps)) if done else (0, 0)
+    training_us = trained_us - download_us
+    left_us = limit_us - (full_us - trained_us) - download_us
+    completed = steps * left_us // training_us if left_us > 0 else 0
+    return (completed, download_us - (-completed * training_us // steps)) if completed else (0, 0)
 
 
 class JobStart(NamedTuple):
@@ -143,7 +143,7 @@ class Planning:
         # in rounds, late devices are stopped at the deadline (`fedge.devices.work.rounds`), or send in time
         if in_rounds:
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
-        self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
+        self._limit_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
     def job(self, start: JobStart) -> Job:
         """Plan the next job."""
@@ -152,21 +152,21 @@ class Planning:
         if self._is_real or self._ends is not None:
             end_us, failed = (now_us, False) if self._ends is None else self._ends.of_job(self.begun, device)
             trained_us = NOT_YET_US if self._is_real else end_us
-            return self._planned(start, end_us, now_us, trained_us, "failed" if failed else "trains")
-        draw, times = self._drawn(start)
-        there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
-        busy_us, fate = self._fate(whole_us, start.until_us - now_us, draw)
-        steps = of_steps = 0
+            return self._build_job(start, end_us, now_us, trained_us, "failed" if failed else "trains")
+        draw, times = self._draw_times(start)
+        there_us, trained_us, full_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
+        busy_us, fate = self._outcome(full_us, start.until_us - now_us, draw)
+        steps = all_steps = 0
         if self._partial and fate in ("away", "late"):
-            of_steps = self._steps(device)
-            steps, until_trained_us = cut_short(there_us, trained_us, whole_us, busy_us, of_steps)
+            all_steps = self._steps(device)
+            steps, until_trained_us = cut_short(there_us, trained_us, full_us, busy_us, all_steps)
             if steps:
-                fate, busy_us = "trains", until_trained_us + whole_us - trained_us
+                fate, busy_us = "trains", until_trained_us + full_us - trained_us
                 trained_us = until_trained_us
-        job = self._planned(start, now_us + busy_us, now_us + there_us, now_us + trained_us, fate)
-        return replace(job, steps=steps, of_steps=of_steps) if steps else job
+        job = self._build_job(start, now_us + busy_us, now_us + there_us, now_us + trained_us, fate)
+        return replace(job, steps=steps, of_steps=all_steps) if steps else job
 
-    def _planned(self, start: JobStart, end_us: int, there_us: int, trained_us: int, fate: Fate) -> Job:
+    def _build_job(self, start: JobStart, end_us: int, there_us: int, trained_us: int, fate: Fate) -> Job:
         """The job of a device with all steps."""
         return Job(
             self.begun, start.device, start.leaf, start.attempt, start.period, start.server.number,
@@ -177,26 +177,28 @@ class Planning:
         """Plan the next job over the leaf's shared link: the job, with its earliest end, and its route."""
         self.begun += 1
         now_us, until_us = start.now_us, start.until_us
-        draw, times = self._drawn(start)
+        draw, times = self._draw_times(start)
         down, up = (min(rate_of(rate), self._link) for rate in self.links(start.device))
-        comes_us, back_us = duration_us(self._model_bytes, down), duration_us(self._up_bytes, up)
-        route = Route(micros(times.down_s), micros(times.train_s), micros(times.up_s), back_us)
-        alone_us = route.down_us + comes_us + route.train_us + route.up_us + back_us
-        busy_us, fate = self._fate(alone_us, until_us - now_us, draw)
+        download_us, upload_us = duration_us(self._model_bytes, down), duration_us(self._up_bytes, up)
+        route = Route(micros(times.down_s), micros(times.train_s), micros(times.up_s), upload_us)
+        unshared_us = route.down_us + download_us + route.train_us + route.up_us + upload_us
+        busy_us, fate = self._outcome(unshared_us, until_us - now_us, draw)
         if fate != "trains":
             route.cut_us, route.lost_as = now_us + busy_us, fate
         else:
             if until_us < FOREVER_US:
                 route.cut_us, route.lost_as = until_us, "away"
-            if self._most_us is not None and (route.cut_us is None or now_us + self._most_us < route.cut_us):
-                route.cut_us, route.lost_as = now_us + self._most_us, "late"
-        return self._planned(start, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
+            if self._limit_us is not None and (
+                route.cut_us is None or now_us + self._limit_us < route.cut_us
+            ):
+                route.cut_us, route.lost_as = now_us + self._limit_us, "late"
+        return self._build_job(start, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
 
     def links(self, device: int) -> tuple[float, float]:
         """Bytes per second that a device receives and sends if alone on the link."""
         return self._durations.links(device)
 
-    def _drawn(self, start: JobStart) -> tuple[Draw, Times]:
+    def _draw_times(self, start: JobStart) -> tuple[Draw, Times]:
         """The random draws of a job, and its times."""
         device, attempt = start.device, start.attempt
         draw, windows = self._draws.of(device, attempt), int(self._windows[device])
@@ -209,15 +211,15 @@ class Planning:
         )  # fmt: skip
         return draw, times._replace(train_s=checked_seconds(self._duration, work))
 
-    def _fate(self, whole_us: int, stays_us: int, draw: Draw) -> tuple[int, Fate]:
-        """Time for which a job occupies its device, and its outcome; `whole_us` is that of the full job."""
-        busy_us, fate = whole_us, "trains"
+    def _outcome(self, full_us: int, presence_us: int, draw: Draw) -> tuple[int, Fate]:
+        """Time for which a job occupies its device, and its outcome; `full_us` is that of the full job."""
+        busy_us, fate = full_us, "trains"
         if draw.dropout < self._dropout:
             busy_us, fate = max(1, round(busy_us * draw.where)), "dropped"
-        if busy_us > stays_us:
-            busy_us, fate = stays_us, "away"
-        if self._most_us is not None and busy_us > self._most_us:
-            busy_us, fate = self._most_us, "late"
+        if busy_us > presence_us:
+            busy_us, fate = presence_us, "away"
+        if self._limit_us is not None and busy_us > self._limit_us:
+            busy_us, fate = self._limit_us, "late"
         return busy_us, cast(Fate, fate)
 
     def _steps(self, device: int) -> int:

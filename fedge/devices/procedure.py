@@ -85,8 +85,8 @@ class Procedure(ClockState):
         self.last_us = evaluations * self._every_us
         for job in sorted(self.under_way, key=lambda job: job.end_us):
             self.hand_over(job)
-        most = math.inf if events is None else events
-        while self.evaluated < evaluations and self.clock.events < most and not self.has_ended:
+        event_limit = math.inf if events is None else events
+        while self.evaluated < evaluations and self.clock.events < event_limit and not self.has_ended:
             event = self.clock.next()
             self._handlers[event.kind](event)
             if self._ends.are_set and not self.ending and (reason := self._ends.reached(self)):
@@ -105,19 +105,19 @@ class Procedure(ClockState):
         if self.places[leaf] - self.at_work[leaf] < refill:
             return
         while self.at_work[leaf] < self.places[leaf]:
-            job = self._planned(leaf)
+            job = self._plan_job(leaf)
             if job is None:
-                self._wake(leaf, event.number)
+                self._schedule_retry(leaf, event.number)
                 return
             self._begin_job(job)
 
     def _begin_round(self, leaf: int) -> None:
         """Start a round: jobs for as many devices as it needs, all from the same model."""
         planned: list[Job] = []
-        while len(planned) < self.places[leaf] and (job := self._planned(leaf)) is not None:
+        while len(planned) < self.places[leaf] and (job := self._plan_job(leaf)) is not None:
             planned.append(job)
         if not planned:
-            self._wake(leaf, 0)
+            self._schedule_retry(leaf, 0)
             return
         asynchrony = self.world.config.asynchrony
         goal = goal_of(self.places[leaf], asynchrony.over_selection)
@@ -133,20 +133,20 @@ class Procedure(ClockState):
             self._begin_job(job)
         self.clock.at(end_us, Kind.ROUND_END, leaf)
 
-    def _wake(self, leaf: int, number: int) -> None:
+    def _schedule_retry(self, leaf: int, number: int) -> None:
         """Let a leaf without available devices try again when one arrives."""
         next_us = self.choosing.next_change_us(leaf)
         if next_us is not None and not self.clock.now_us < self.wakes[leaf] <= next_us:
             self.wakes[leaf] = next_us
             self.clock.at(next_us, Kind.START, leaf, number)
 
-    def _planned(self, leaf: int) -> Job | None:
+    def _plan_job(self, leaf: int) -> Job | None:
         """The next job of a leaf; None if no device is available."""
         now_us = self.clock.now_us
-        picked = self.choosing.pick(leaf, now_us)
-        if picked is None:
+        choice = self.choosing.pick(leaf, now_us)
+        if choice is None:
             return None
-        device, until_us = picked
+        device, until_us = choice
         attempt = int(self.choosing.history.begun[device])
         period, server = self.evaluated + 1, self.servers[leaf]
         start = JobStart(leaf, device, attempt, now_us, until_us, period, server)
@@ -185,9 +185,9 @@ class Procedure(ClockState):
         self.choosing.put(job.server, job.device, now_us)
         self.at_work[job.server] -= 1
         if job.fate == "failed":
-            self._keep_its_place(job)
+            self._count_as_zero(job)
         if job.fate != "trains":
-            self._note_end(job, job.fate, None)
+            self._record_end(job, job.fate, None)
         elif self.lines[job.server].waiting:
             self.lines[job.server].waiting.append(job)
         elif not self._is_busy_with(job):
@@ -215,75 +215,75 @@ class Procedure(ClockState):
 
     def _take_in(self, job: Job) -> None:
         """Pass a device's result to its leaf, and record the outcome."""
-        found = self.world.ahead.result(job)
-        if self.algorithms is not None and not isinstance(found, Failure):
-            found = self.algorithms.usable(job, found, self.servers[job.server], self.evaluated + 1)
-        self._note_end(job, *self._taken(job, found))
+        result = self.world.ahead.result(job)
+        if self.algorithms is not None and not isinstance(result, Failure):
+            result = self.algorithms.usable(job, result, self.servers[job.server], self.evaluated + 1)
+        self._record_end(job, *self._admit_result(job, result))
 
-    def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:
+    def _record_end(self, job: Job, outcome: str, staleness: int | None) -> None:
         """Record the outcome of a job."""
         self.ledger.end_of(job, outcome)
         if job.device in self.world.traced:
             self.world.hooks.on_job(JobRow(job, outcome, staleness))
 
-    def _taken(self, job: Job, found: TrainReply | Failure) -> tuple[str, int | None]:
+    def _admit_result(self, job: Job, reply: TrainReply | Failure) -> tuple[str, int | None]:
         """Pass a device's result to its leaf; returns outcome and staleness."""
-        if isinstance(found, Failure):
-            self.ledger.failures.setdefault(job.device, found)
-            self._keep_its_place(job)
+        if isinstance(reply, Failure):
+            self.ledger.failures.setdefault(job.device, reply)
+            self._count_as_zero(job)
             return "failed", None
-        self.ledger.moved["up"] += found.uplink_bytes
-        self.ledger.losses[job.device] = found.loss
+        self.ledger.moved["up"] += reply.uplink_bytes
+        self.ledger.losses[job.device] = reply.loss
         server = self.servers[job.server]
         staleness = server.number - job.staleness_from
         self.ledger.staleness[staleness] += 1
-        most = self.world.config.asynchrony.max_staleness
-        if most and staleness > most:
+        limit = self.world.config.asynchrony.max_staleness
+        if limit and staleness > limit:
             return "stale", staleness
-        self.choosing.note_update(job.device, found.loss, job.busy_us / SECOND_US)
-        layout, weight = server.version.layout, found.weight
+        self.choosing.note_update(job.device, reply.loss, job.busy_us / SECOND_US)
+        layout, weight = server.version.layout, reply.weight
         arrival = Arrival(
-            job.device, staleness, job.start.vector, server.put_aside(layout.vector(found.state)),
+            job.device, staleness, job.start.vector, server.put_aside(layout.vector(reply.state)),
             float(self.world.who.windows[job.device]) if weight is None else weight,
-            layout.counters(found.state), job.share,
+            layout.counters(reply.state), job.share,
         )  # fmt: skip
         if self.algorithms is not None:
-            self.algorithms.admit(job, found, arrival)
-            if found.lost:
-                self.ledger.failures.setdefault(job.device, Failure(MEMORY_LOST, found.lost))
-        self._renew(job.server, arrival)
+            self.algorithms.admit(job, reply, arrival)
+            if reply.lost:
+                self.ledger.failures.setdefault(job.device, Failure(MEMORY_LOST, reply.lost))
+        self._pass_to_rule(job.server, arrival)
         return "updates", staleness
 
-    def _keep_its_place(self, job: Job) -> None:
+    def _count_as_zero(self, job: Job) -> None:
         """Count a failed job as an update of zero where privacy forbids revealing failures."""
-        server, most = self.servers[job.server], self.world.config.asynchrony.max_staleness
+        server, limit = self.servers[job.server], self.world.config.asynchrony.max_staleness
         staleness = server.number - job.staleness_from
-        if server.memory.private is not None and not (most and staleness > most):
-            self._renew(job.server, Arrival(job.device, staleness, job.start.vector, job.start.vector))
+        if server.memory.private is not None and not (limit and staleness > limit):
+            self._pass_to_rule(job.server, Arrival(job.device, staleness, job.start.vector, job.start.vector))
 
     def _round_end(self, event: Event) -> None:
         """Combine the arrivals, and start the next round."""
         if self.network.at_leaves:
-            over = transit.stopped(self, event)
-            if over is None:
+            stopped_jobs = transit.stopped(self, event)
+            if stopped_jobs is None:
                 return
-            for job in over:
+            for job in stopped_jobs:
                 self.choosing.put(job.server, job.device, self.clock.now_us)
                 self.at_work[job.server] -= 1
-                self._note_end(job, job.fate, None)
-        self._renew(event.subject, None)
+                self._record_end(job, job.fate, None)
+        self._pass_to_rule(event.subject, None)
         self.clock.at(self.clock.now_us, Kind.START, event.subject)
 
-    def _renew(self, leaf: int, arrival: Arrival | None) -> None:
+    def _pass_to_rule(self, leaf: int, arrival: Arrival | None) -> None:
         """Pass an arrival to a leaf's rule, or the end of a round."""
         server = self.servers[leaf]
-        before = server.version
-        made = server.take(arrival)
-        if made and self.algorithms is not None:
-            self.algorithms.combine(leaf, before, server, self.evaluated + 1)
-        if made:
+        previous = server.version
+        is_new = server.take(arrival)
+        if is_new and self.algorithms is not None:
+            self.algorithms.combine(leaf, previous, server, self.evaluated + 1)
+        if is_new:
             self.ledger.leaf_versions += 1
-        if made and self.above is not None:
+        if is_new and self.above is not None:
             self.above.renewed(leaf, self.clock, self.ledger)
         self.world.give_back()
         self.world.clock.lap("aggregate")

@@ -52,33 +52,35 @@ def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
     begun = whole(facts["begun"], "jobs begun")
     whole(facts["evaluated"], "evaluations")
     wording(facts["ending"], "the reason of an end")
-    jobs = [_job(job, devices, begun) for job, _ in listed(facts["jobs"], "jobs", width=2)]
+    jobs = [_checked_job(job, devices, begun) for job, _ in listed(facts["jobs"], "jobs", width=2)]
     _refuse_other_events(procedure, facts, jobs, (leaves, nodes, len(parents)))
     for line in listed(facts["lines"], "lines", leaves, 3):
-        _line(line)
+        _refuse_impossible_line(line)
         for job, _ in listed(line[0], "jobs in a line", width=2):
-            _job(job, devices, begun)
+            _checked_job(job, devices, begun)
     _refuse_other_rosters(facts["choosing"], devices, [job[1] for job in jobs])
     wholes(facts["wakes"], "looks of leaves for devices", leaves, -1, _LATEST_US)
     _refuse_other_transfers(procedure, facts, {job[0] for job in jobs})
     if procedure.groups is not None:
         group_labels(facts["groups"]["labels"], "groups", len(procedure.groups.labels))
-    for parent, of in zip(parents, listed(facts["above"], "servers above", len(parents)), strict=True):
-        _refuse_other_links(of, len(parent.links))
+    for parent, links in zip(parents, listed(facts["above"], "servers above", len(parents)), strict=True):
+        _refuse_other_links(links, len(parent.links))
     for name in procedure.moved_before:
         whole(facts["moved_before"][name], f"bytes {name}")
-    _pairs(facts["between_before"], "bytes between servers", nodes)
-    _refuse_other_books(facts["ledger"], {device for of in devices for device in of}, nodes)
+    _require_pairs(facts["between_before"], "bytes between servers", nodes)
+    _refuse_other_books(facts["ledger"], {device for group in devices for device in group}, nodes)
 
 
-def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> tuple[int, int, int, int]:
+def _checked_job(
+    facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int
+) -> tuple[int, int, int, int]:
     """Number, device, leaf and end of a job."""
     names = ("number", "device", "leaf", "attempt", "period", "version", "begin", "end", "way", "training")
     if len(facts) not in (_WHOLE_JOB, _WHOLE_JOB + _STEPS, _WHOLE_JOB + _STEPS + 3):
         raise ValueError(f"a job must have {_WHOLE_JOB} facts or more, but has {len(facts)}")
     for name, value in zip(names, facts, strict=False):
-        below = _LATEST_US if name in names[_TIMES] else MOST
-        whole(value, f"the {name} of a job", below=below)
+        limit = _LATEST_US if name in names[_TIMES] else MOST
+        whole(value, f"the {name} of a job", below=limit)
     count, device, leaf, _, _, _, began, end = facts[:8]
     whole(count, "the number of a job", 1, begun + 1)
     whole(leaf, "the leaf of a job", 0, len(devices))
@@ -87,17 +89,17 @@ def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> 
             f"job {count} must be of a device of leaf {leaf}, and end after its begin, but is not"
         )
     wording(facts[10], "the fate of a job", get_args(Fate))
-    steps, *kept = facts[_WHOLE_JOB : _WHOLE_JOB + _STEPS], *facts[_WHOLE_JOB + _STEPS :]
+    steps, *memory_facts = facts[_WHOLE_JOB : _WHOLE_JOB + _STEPS], *facts[_WHOLE_JOB + _STEPS :]
     if steps and not 0 <= whole(steps[0], "steps of a job") <= whole(steps[1], "all steps of a job"):
         raise ValueError(f"job {count} must have taken at most {steps[1]} steps, but took {steps[0]}")
-    if kept:
-        kept_of(kept)
+    if memory_facts:
+        kept_of(memory_facts)
     return count, device, leaf, end
 
 
-def _moment(value: Any, what: str, least: int = 0) -> int:
+def _require_time(value: Any, label: str, least: int = 0) -> int:
     """A virtual time in microseconds."""
-    return whole(value, what, least, _LATEST_US)
+    return whole(value, label, least, _LATEST_US)
 
 
 def _refuse_other_events(
@@ -106,19 +108,19 @@ def _refuse_other_events(
 ) -> None:  # fmt: skip
     """Refuse events of unknown subjects, events in the past, and ends without a job."""
     clock, (leaves, nodes, parents) = facts["clock"], counts
-    now_us = _moment(clock["now_us"], "the time of a checkpoint")
+    now_us = _require_time(clock["now_us"], "the time of a checkpoint")
     whole(clock["events"], "events")
-    devices = {device for of in procedure.world.who.devices_by_leaf() for device in of}
+    devices = {device for leaf_devices in procedure.world.who.devices_by_leaf() for device in leaf_devices}
     ends, evaluations = [], 0
     for time_us, kind, subject, count in listed(clock["ahead"], "events ahead", width=4):
-        _moment(time_us, "the time of an event", now_us)
+        _require_time(time_us, "the time of an event", now_us)
         whole(count, "the number of an event")
         if kind in _AT_DEVICES:
             fits = type(subject) is int and subject in devices
         else:
-            most = {Kind.SENT: len(procedure.network.links), Kind.LEAVE: parents, Kind.EVALUATE: 1}
-            within = leaves if kind in _AT_LEAVES else nodes if kind in _ABOVE else most.get(kind, 0)
-            fits = type(subject) is int and 0 <= subject < within
+            subjects = {Kind.SENT: len(procedure.network.links), Kind.LEAVE: parents, Kind.EVALUATE: 1}
+            count_limit = leaves if kind in _AT_LEAVES else nodes if kind in _ABOVE else subjects.get(kind, 0)
+            fits = type(subject) is int and 0 <= subject < count_limit
         if not fits:
             raise ValueError(
                 f"events must be of this run's servers and devices, but one is of {subject!r:.40}"
@@ -140,19 +142,19 @@ def _refuse_other_rosters(
     facts: Mapping[str, Any], devices: Sequence[Sequence[int]], busy: Iterable[int]
 ) -> None:
     """Refuse idle devices of another leaf, or with a job."""
-    at_work = set(busy)
+    busy_devices = set(busy)
     for name in ("picks", "given"):
         wholes(facts[name], f"{name} of leaves", len(devices))
-    for roster, own in zip(listed(facts["rosters"], "rosters", len(devices)), devices, strict=True):
-        here = set(own)
+    for roster, leaf_devices in zip(listed(facts["rosters"], "rosters", len(devices)), devices, strict=True):
+        members = set(leaf_devices)
         idle = [*wholes(roster["there"], "devices there"), *wholes(roster["away"], "devices away")]
-        if sorted(idle) != sorted(here - at_work):
+        if sorted(idle) != sorted(members - busy_devices):
             raise ValueError(
                 "the idle devices of a leaf must be those of its devices without work, but are not"
             )
         for time_us, device in listed(roster["changes"], "comings and goings", width=2):
-            _moment(time_us, "the time at which a device comes or goes")
-            if type(device) is not int or device not in here:
+            _require_time(time_us, "the time at which a device comes or goes")
+            if type(device) is not int or device not in members:
                 raise ValueError(f"device {device!r:.40} must be of the leaf at which it comes, but is not")
 
 
@@ -161,21 +163,21 @@ def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs
     links = procedure.network.links
     for changes, now_us, keys, *arrays in listed(facts["network"], "shared links", len(links), 7):
         whole(changes, "changes of a link")
-        _moment(now_us, "the time of a link")
+        _require_time(now_us, "the time of a link")
         count = len(wholes(keys, "transfers"))
         for values, least in zip(arrays, (1, 0, 1, 0), strict=True):
             wholes(values, "caps, bytes, rates and ends of transfers", count, least, _LATEST_US)
     routes = listed(facts["routes"], "ways of jobs", len(jobs) if procedure.network.at_leaves else 0, 2)
     for job, (down, train, up, back, cut, lost_as, leg) in routes:
         for time_us in (down, train, up, back, 0 if cut is None else cut):
-            _moment(time_us, "a time of a way")
+            _require_time(time_us, "a time of a way")
         wording(lost_as, "the outcome of a job", get_args(Fate))
         whole(leg, "the part of a way", 0, BACK + 1)
         if job not in jobs:
             raise ValueError(f"a way must be of a job under way, but is of {job!r:.40}")
-    for found in listed(facts["rounds"], "open rounds", len(procedure.servers)):
-        if found is not None:
-            *counts, is_ending = listed(found, "an open round", 5)
+    for open_round in listed(facts["rounds"], "open rounds", len(procedure.servers)):
+        if open_round is not None:
+            *counts, is_ending = listed(open_round, "an open round", 5)
             wholes(counts, "job, goal and results of an open round")
             flag(is_ending, "the end of a round")
 
@@ -191,42 +193,42 @@ def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
         wholes(waiting, "children in a buffer", below=children)
     wholes(facts["due"], "children to be answered", below=children)
     for line in listed(facts["lines"], "lines", groups, 3):
-        _line(line)
+        _refuse_impossible_line(line)
         wholes(line[0], "children in a line", below=children)
-    _moment(facts["dissolved_us"], "the time of former groups")
+    _require_time(facts["dissolved_us"], "the time of former groups")
 
 
-def _line(facts: Sequence[Any]) -> None:
+def _refuse_impossible_line(facts: Sequence[Any]) -> None:
     """Refuse impossible times of a queue."""
-    _moment(facts[1], "the time for which a server was busy")
-    _moment(facts[2], "the time until which a server is busy")
+    _require_time(facts[1], "the time for which a server was busy")
+    _require_time(facts[2], "the time until which a server is busy")
 
 
-def _pairs(facts: Any, what: str, count: int) -> None:
+def _require_pairs(facts: Any, label: str, count: int) -> None:
     """Refuse anything but `count` pairs of whole numbers."""
-    for pair in listed(facts, what, count, 2):
-        wholes(pair, what)
+    for pair in listed(facts, label, count, 2):
+        wholes(pair, label)
 
 
 def _refuse_other_books(facts: Mapping[str, Any], devices: set[int], nodes: int) -> None:
     """Refuse ledgers with negative numbers, or with devices of another run."""
     for name in ("staleness", "cloud_staleness"):
-        _pairs(facts[name], name, len(listed(facts[name], name)))
+        _require_pairs(facts[name], name, len(listed(facts[name], name)))
     whole(facts["leaf_versions"], "versions of leaves")
     number(facts["joules"], "joules", 0)
     for name, moved in facts["moved"].items():
         whole(moved, f"bytes {name}")
-    _pairs(facts["between"], "bytes between servers", nodes)
+    _require_pairs(facts["between"], "bytes between servers", nodes)
     for device, loss in listed(facts["losses"], "losses", width=2):
         number(loss, "the loss of a job")
-        _known(device, devices)
+        _require_known(device, devices)
     for device, kind, detail in listed(facts["failures"], "failures", width=3):
         wording(kind, "a failure")
         wording(detail, "the detail of a failure")
-        _known(device, devices)
+        _require_known(device, devices)
 
 
-def _known(device: Any, devices: set[int]) -> None:
+def _require_known(device: Any, devices: set[int]) -> None:
     """Refuse a device of another run."""
     if type(device) is not int or device not in devices:
         raise ValueError(f"the books must be of this run's devices, but are of {device!r:.40}")
@@ -239,10 +241,10 @@ def model_vector(array: np.ndarray, layout: Layout, size: int) -> np.ndarray:
     return array
 
 
-def counters_like(found: State, like: State) -> State:
+def counters_like(counters: State, like: State) -> State:
     """A model's counters, checked to have another's entries, shapes and dtypes."""
-    for name in like.keys() | found.keys():
-        if name not in found or name not in like:
+    for name in like.keys() | counters.keys():
+        if name not in counters or name not in like:
             raise ValueError(f"counters must be those of the model, but differ in {name}")
-        form(found[name], f"the counter {name}", like[name].dtype.type, like[name].shape)
-    return found
+        form(counters[name], f"the counter {name}", like[name].dtype.type, like[name].shape)
+    return counters

@@ -34,35 +34,35 @@ Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
 _PARTS, _EXTRA = "parts", "beside"
 _GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING, _PARTS, _EXTRA)
-_V = "vector"
+_ENTRY = "vector"
 _FORM = 4  # of the checkpoint; 3 lacked uploads of lost jobs, 2 servers between cloud and leaves
 
 
-class _Kept:
+class _SavedArrays:
     """Arrays to save, each once, by number."""
 
     def __init__(self) -> None:
         self.vectors: dict[str, State] = {}
         self.counters: dict[str, State] = {}
-        self._known: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def vector(self, array: np.ndarray) -> int:
         """Add a vector (P,); returns its number."""
-        if id(array) not in self._known:  # the id stays unique while `vectors` holds the array
-            self._known[id(array)] = len(self._known)
-            self.vectors[str(self._known[id(array)])] = {_V: array}
-        return self._known[id(array)]
+        if id(array) not in self._numbers:  # the id stays unique while `vectors` holds the array
+            self._numbers[id(array)] = len(self._numbers)
+            self.vectors[str(self._numbers[id(array)])] = {_ENTRY: array}
+        return self._numbers[id(array)]
 
     def counter(self, counters: Mapping[str, np.ndarray]) -> int:
         """Add a model's counters; returns their number, −1 for none."""
-        return _numbered(self.counters, dict(counters))
+        return _add_numbered(self.counters, dict(counters))
 
     def version(self, version: Version) -> list[int]:
         """Add a version; returns the numbers of its vector and counters."""
         return [self.vector(version.vector), self.counter(version.counters)]
 
 
-class _Found:
+class _LoadedArrays:
     """Arrays of a checkpoint by number; each is copied once, so shared arrays stay shared."""
 
     def __init__(
@@ -79,7 +79,7 @@ class _Found:
     def vector(self, number: int, size: int | None = None) -> np.ndarray:
         """A read-only vector of P numbers, (P,), or of `size`."""
         if number not in self._vectors:
-            array = np.array(self._groups[_VECTORS][str(number)][_V])
+            array = np.array(self._groups[_VECTORS][str(number)][_ENTRY])
             model_vector(array, self._layout, len(self._like.vector) if size is None else size)
             array.flags.writeable = False
             self._vectors[number] = self._put_aside(array)
@@ -87,8 +87,8 @@ class _Found:
 
     def counters(self, number: int) -> dict[str, np.ndarray]:
         """A model's counters."""
-        found = self._groups[_COUNTERS][str(number)] if number >= 0 else {}
-        return {name: np.array(array) for name, array in counters_like(found, self._like.counters).items()}
+        counters = self._groups[_COUNTERS][str(number)] if number >= 0 else {}
+        return {name: np.array(array) for name, array in counters_like(counters, self._like.counters).items()}
 
     def version(self, numbers: list[int]) -> Version:
         """A version; equal vectors give the same object."""
@@ -104,24 +104,25 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     Raises:
         ConfigError: a user's rule keeps something that a checkpoint cannot restore.
     """
-    memories, kept = _server_memories(procedure), _Kept()  # memories first, because they may be refused
-    servers = [_server_facts(server, kept) for server in _servers(procedure)]
+    # memories first, because they may be refused
+    memories, saved = _server_memories(procedure), _SavedArrays()
+    servers = [_server_facts(server, saved) for server in _servers(procedure)]
     facts = {
         "form": _FORM,
         "clock": procedure.clock.facts(),
-        "jobs": [_job_facts(job, kept) for job in procedure.jobs.values()],
+        "jobs": [_job_facts(job, saved) for job in procedure.jobs.values()],
         "lines": [
-            [[_job_facts(job, kept) for job in line.waiting], line.busy_us, line.until_us]
+            [[_job_facts(job, saved) for job in line.waiting], line.busy_us, line.until_us]
             for line in procedure.lines
         ],
         "servers": servers,
-        "above": [_parent_facts(parent, kept) for parent in _parents(procedure)],
+        "above": [_parent_facts(parent, saved) for parent in _parents(procedure)],
         "groups": None if procedure.groups is None else procedure.groups.facts(),
         "choosing": procedure.choosing.facts(),
         "wakes": procedure.wakes,
         "network": procedure.network.facts(),
         "routes": [[number, route.facts()] for number, route in procedure.routes.items()],
-        "rounds": [None if each is None else each.facts() for each in procedure.rounds],
+        "rounds": [None if open_round is None else open_round.facts() for open_round in procedure.rounds],
         "evaluated": procedure.evaluated,
         "ending": procedure.ending,
         "begun": procedure.planning.begun,
@@ -130,8 +131,8 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "ledger": procedure.ledger.facts(),
     }
     groups: Groups = {
-        _VECTORS: kept.vectors,
-        _COUNTERS: kept.counters,
+        _VECTORS: saved.vectors,
+        _COUNTERS: saved.counters,
         _MEMORY: memories,
         _COUNTS: {_COUNTS: dict(procedure.ledger.counts)},
         _CHOOSING: procedure.choosing.arrays(),
@@ -143,8 +144,11 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         facts["algorithms"] = algorithms.facts()
         facts["waiting"] = [
             [
-                [*_arrival_facts(one.arrival, kept, whole=True), _numbered(groups[_EXTRA], one.extra)]
-                for one in waiting
+                [
+                    *_arrival_facts(reply.arrival, saved, whole=True),
+                    _add_numbered(groups[_EXTRA], reply.extra),
+                ]
+                for reply in waiting
             ]
             for waiting in algorithms.waiting
         ]
@@ -152,9 +156,9 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     return groups, facts
 
 
-def _job_facts(job: Job, kept: _Kept) -> list[Any]:
-    """A job under way as JSON; its starting model is added to `kept`."""
-    return [job.facts(), kept.version(job.start)]
+def _job_facts(job: Job, saved: _SavedArrays) -> list[Any]:
+    """A job under way as JSON; its starting model is added to `saved`."""
+    return [job.facts(), saved.version(job.start)]
 
 
 def _server_memories(procedure: Procedure) -> dict[str, State]:
@@ -163,13 +167,13 @@ def _server_memories(procedure: Procedure) -> dict[str, State]:
     Raises:
         ConfigError: a user's rule keeps something that a checkpoint cannot restore.
     """
-    found: dict[str, State] = {}
+    memories: dict[str, State] = {}
     for index, server in enumerate(_servers(procedure)):
-        if fault := unkept(server.memory, server.version.vector):
-            raise ConfigError(f"{server.told} {fault}; fix it")
+        if problem := unkept(server.memory, server.version.vector):
+            raise ConfigError(f"{server.told} {problem}; fix it")
         if server.memory.arrays:
-            found[str(index)] = dict(server.memory.arrays)
-    return found
+            memories[str(index)] = dict(server.memory.arrays)
+    return memories
 
 
 def restore(
@@ -189,22 +193,22 @@ def restore(
         )
     refuse_others(procedure, facts)
     groups = {name: groups.get(name, {}) for name in _GROUPS}
-    found = _Found(groups, procedure.servers[0].version, procedure.servers[0].put_aside)
+    loaded = _LoadedArrays(groups, procedure.servers[0].version, procedure.servers[0].put_aside)
     clock = Clock(**facts["clock"])
     procedure.clock = procedure.clock.go_on(clock) if isinstance(procedure.clock, RealClock) else clock
     _restore_groups(procedure, facts)
-    for index, (server, of) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
+    for index, (server, entry) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
         arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}
-        _restore_server(server, of, arrays, found)
-    for parent, of in zip(_parents(procedure), facts["above"], strict=True):
-        _restore_parent(parent, of, found)
-    jobs = [restored(job, found.version(start)) for job, start in facts["jobs"]]
+        _restore_server(server, entry, arrays, loaded)
+    for parent, entry in zip(_parents(procedure), facts["above"], strict=True):
+        _restore_parent(parent, entry, loaded)
+    jobs = [restored(job, loaded.version(start)) for job, start in facts["jobs"]]
     procedure.jobs = {job.number: job for job in jobs}
     procedure.at_work = [0] * len(procedure.servers)
     for job in jobs:
         procedure.at_work[job.server] += 1
     procedure.lines = [
-        Line(deque(restored(job, found.version(start)) for job, start in waiting), busy_us, until_us)
+        Line(deque(restored(job, loaded.version(start)) for job, start in waiting), busy_us, until_us)
         for waiting, busy_us, until_us in facts["lines"]
     ]
     procedure.choosing.restore(facts["choosing"], groups[_CHOOSING])
@@ -218,7 +222,7 @@ def restore(
     procedure.between_before = np.array(facts["between_before"], np.int64).reshape(-1, 2)
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
     if procedure.algorithms is not None:
-        _restore_algorithms(procedure.algorithms, groups, facts, found)
+        _restore_algorithms(procedure.algorithms, groups, facts, loaded)
     _refuse_unlike(procedure, groups, facts)
 
 
@@ -226,29 +230,29 @@ def _refuse_unlike(
     procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
 ) -> None:
     """Raise ValueError unless a new snapshot of the restored procedure equals the checkpoint."""
-    again, back = snapshot(procedure)
+    new_groups, new_facts = snapshot(procedure)
     if isinstance(procedure.clock, RealClock):  # replies are requested again
-        back["clock"] = facts["clock"]
-    refuse_unlike(facts, back)
+        new_facts["clock"] = facts["clock"]
+    refuse_unlike(facts, new_facts)
     for name in _GROUPS:
-        refuse_other_states(groups[name], again[name])
+        refuse_other_states(groups[name], new_groups[name])
 
 
 def _restore_algorithms(
     algorithms: ClockAlgorithms, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any],
-    found: _Found,
+    loaded: _LoadedArrays,
 ) -> None:  # fmt: skip
     """Restore the leaf parts of the clients' algorithm."""
-    algorithms.restore({name: _own(state) for name, state in groups[_PARTS].items()}, facts["algorithms"])
+    algorithms.restore({name: _copied(state) for name, state in groups[_PARTS].items()}, facts["algorithms"])
     algorithms.waiting = [
         [
             WaitingReply(
                 Arrival(
                     whole(child, "the device of a reply"), whole(staleness, "the staleness of a reply"),
-                    found.vector(start), found.vector(end), number(weight, "the weight of a reply", 0),
-                    found.counters(counters), number(share, "the share of a reply", 0),
+                    loaded.vector(start), loaded.vector(end), number(weight, "the weight of a reply", 0),
+                    loaded.counters(counters), number(share, "the share of a reply", 0),
                 ),
-                _own(groups[_EXTRA].get(str(extra), {})),
+                _copied(groups[_EXTRA].get(str(extra), {})),
             )
             for child, staleness, start, end, weight, share, counters, extra in waiting
         ]
@@ -256,12 +260,12 @@ def _restore_algorithms(
     ]  # fmt: skip
 
 
-def _own(state: State) -> dict[str, np.ndarray]:
+def _copied(state: State) -> dict[str, np.ndarray]:
     """A copy of a state in memory, independent of the checkpoint's file."""
     return {name: np.array(array) for name, array in state.items()}
 
 
-def _numbered(states: dict[str, State], state: State) -> int:
+def _add_numbered(states: dict[str, State], state: State) -> int:
     """Add a state to others; returns its number, −1 for an empty one."""
     if not state:
         return -1
@@ -286,21 +290,22 @@ def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
     cloud = procedure.cloud
     if cloud is not None:
         labels = facts["above"][0]["labels"]
-        like, cloud.labels = cloud.servers[0], list(labels)
+        template, cloud.labels = cloud.servers[0], list(labels)
         cloud.servers = [
-            like.like(like.version, len(cloud.of_group(group)), group) for group in range(max(labels) + 1)
+            template.like(template.version, len(cloud.of_group(group)), group)
+            for group in range(max(labels) + 1)
         ]
 
 
-def _parent_facts(parent: Parent, kept: _Kept) -> dict[str, Any]:
-    """The links below a server as JSON; their models are added to `kept`."""
+def _parent_facts(parent: Parent, saved: _SavedArrays) -> dict[str, Any]:
+    """The links below a server as JSON; their models are added to `saved`."""
     links = [
         [
-            kept.version(link.base),
+            saved.version(link.base),
             link.base_number,
             link.made,
-            None if link.sent is None else kept.version(link.sent),
-            None if link.answer is None else [kept.version(link.answer[0]), link.answer[1]],
+            None if link.sent is None else saved.version(link.sent),
+            None if link.answer is None else [saved.version(link.answer[0]), link.answer[1]],
             link.exchange,
         ]
         for link in parent.links
@@ -312,13 +317,13 @@ def _parent_facts(parent: Parent, kept: _Kept) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _restore_parent(parent: Parent, facts: Mapping[str, Any], found: _Found) -> None:
+def _restore_parent(parent: Parent, facts: Mapping[str, Any], loaded: _LoadedArrays) -> None:
     """Restore the links below a server."""
     parent.links = [
         ParentLink(
-            found.version(base), base_number, made,
-            None if sent is None else found.version(sent),
-            None if answer is None else (found.version(answer[0]), answer[1]), exchange,
+            loaded.version(base), base_number, made,
+            None if sent is None else loaded.version(sent),
+            None if answer is None else (loaded.version(answer[0]), answer[1]), exchange,
         )
         for base, base_number, made, sent, answer, exchange in facts["links"]
     ]  # fmt: skip
@@ -328,36 +333,37 @@ def _restore_parent(parent: Parent, facts: Mapping[str, Any], found: _Found) -> 
     parent.dissolved_us = facts["dissolved_us"]
 
 
-def _server_facts(server: DeviceServer, kept: _Kept) -> dict[str, Any]:
-    """A server as JSON; its arrays are added to `kept`."""
+def _server_facts(server: DeviceServer, saved: _SavedArrays) -> dict[str, Any]:
+    """A server as JSON; its arrays are added to `saved`."""
     waiting = server.counters
     return {
-        "version": kept.version(server.version),
+        "version": saved.version(server.version),
         "number": server.number,
-        "range": None if server.range is None else [kept.vector(array) for array in server.range],
-        "counters": None if waiting is None else [waiting[0], kept.counter(waiting[1])],
-        "buffer": [_arrival_facts(each, kept) for each in server.memory.buffer],
+        "range": None if server.range is None else [saved.vector(array) for array in server.range],
+        "counters": None if waiting is None else [waiting[0], saved.counter(waiting[1])],
+        "buffer": [_arrival_facts(arrival, saved) for arrival in server.memory.buffer],
     }  # fmt: skip
 
 
-def _arrival_facts(arrival: Arrival, kept: _Kept, whole: bool = False) -> list[Any]:
-    """An arrival as JSON; its arrays are added to `kept`, with the counters if `whole`."""
-    found = [
-        arrival.child, arrival.staleness, kept.vector(arrival.start), kept.vector(arrival.end), arrival.weight
+def _arrival_facts(arrival: Arrival, saved: _SavedArrays, whole: bool = False) -> list[Any]:
+    """An arrival as JSON; its arrays are added to `saved`, with the counters if `whole`."""
+    entries = [
+        arrival.child, arrival.staleness, saved.vector(arrival.start), saved.vector(arrival.end),
+        arrival.weight,
     ]  # fmt: skip
     if whole:
-        return [*found, arrival.share, kept.counter(arrival.counters)]
-    return [*found, *([arrival.share] if arrival.share < 1 else [])]
+        return [*entries, arrival.share, saved.counter(arrival.counters)]
+    return [*entries, *([arrival.share] if arrival.share < 1 else [])]
 
 
 def _restore_server(
-    server: DeviceServer, facts: Mapping[str, Any], arrays: dict[str, np.ndarray], found: _Found
+    server: DeviceServer, facts: Mapping[str, Any], arrays: dict[str, np.ndarray], loaded: _LoadedArrays
 ) -> None:
     """Restore a server."""
     buffer = [
         Arrival(
             whole(child, "the child of an arrival"), whole(staleness, "the staleness of an arrival"),
-            found.vector(start), found.vector(end), number(weight, "the weight of an arrival", 0),
+            loaded.vector(start), loaded.vector(end), number(weight, "the weight of an arrival", 0),
             share=number(share[0], "the share of an arrival", 0) if share else 1.0,
         )
         for child, staleness, start, end, weight, *share in facts["buffer"]
@@ -366,10 +372,10 @@ def _restore_server(
     if facts["range"] is not None:
         low, high = listed(facts["range"], "a range", 2)
         variances = len(server.version.layout.variances)
-        server.range = found.vector(low, variances), found.vector(high, variances)
+        server.range = loaded.vector(low, variances), loaded.vector(high, variances)
     server.restore(
-        found.version(facts["version"]),
+        loaded.version(facts["version"]),
         whole(facts["number"], "versions of a server"),
         replace(server.memory, buffer=buffer, arrays=arrays),
-        None if waiting is None else (whole(waiting[0], "a device"), found.counters(waiting[1])),
+        None if waiting is None else (whole(waiting[0], "a device"), loaded.counters(waiting[1])),
     )

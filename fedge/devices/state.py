@@ -77,8 +77,8 @@ class ClockState:
             world.selection, world.selection_arguments,
         )  # fmt: skip
         model_bytes = self.servers[0].version.nbytes
-        moves = None if algorithms is None else algorithms.bytes_moved(self.servers[0].version)
-        self.down_bytes, up_bytes = moves or (model_bytes, model_bytes)
+        job_bytes = None if algorithms is None else algorithms.bytes_moved(self.servers[0].version)
+        self.down_bytes, up_bytes = job_bytes or (model_bytes, model_bytes)
         self.planning = Planning(
             config, world.seed, world.fleet, windows, self.down_bytes, world.duration, self.choosing.history,
             up_bytes,
@@ -86,7 +86,7 @@ class ClockState:
         parents = [] if above is None else above.parents
         self.ledger = Ledger(len(world.fleet), world.fleet, sum(len(parent.nodes) for parent in parents))
         rates = [parent.link_megabytes_s for parent in parents]
-        self.network = SharedLinks(config.asynchrony, len(self.servers), model_bytes, rates, moves)
+        self.network = SharedLinks(config.asynchrony, len(self.servers), model_bytes, rates, job_bytes)
         for parent in parents:
             parent.network = self.network if self.network.is_shared(parent.number) else None
         self.routes: dict[int, Route] = {}
@@ -104,8 +104,8 @@ class ClockState:
 
     def hand_over(self, job: Job) -> None:
         """Pass a job to the workers if its result will be needed."""
-        has_come = not self.network.at_leaves or job.there_us <= self.clock.now_us
-        is_needed = job.fate == "trains" and job.end_us <= self.last_us and has_come
+        has_arrived = not self.network.at_leaves or job.there_us <= self.clock.now_us
+        is_needed = job.fate == "trains" and job.end_us <= self.last_us and has_arrived
         if is_needed and job not in self.world.ahead:
             self.world.ahead.begin(job)
 

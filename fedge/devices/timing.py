@@ -58,7 +58,7 @@ class Crowd:
 
 
 @dataclass(frozen=True, eq=False)
-class _Weightless(Version):
+class _PlaceholderVersion(Version):
     """A model of one number that counts as many bytes."""
 
     claimed: int = 0
@@ -69,7 +69,7 @@ class _Weightless(Version):
         return self.claimed
 
 
-class _Unmoved:
+class _IdentityTrainer:
     """Trainer that gives back a job's starting model at once."""
 
     def __init__(self, model_bytes: int) -> None:
@@ -90,7 +90,7 @@ class _Unmoved:
         return TrainReply(job.start.state, 1, 1, _LOSS, 0.0, self._bytes)
 
 
-class _Unasked:
+class _NoEvaluation:
     """Evaluation that asks no client."""
 
     def evaluate(self, *_: object) -> tuple[Mapping[int, Any], Mapping[int, Any]]:
@@ -120,25 +120,25 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     _refuse_real_time(config)
     sizes = clients_per_leaf(config.hierarchy, count)
     refuse_more_places_than_devices(asynchrony.concurrency, sizes)
-    who = _population(sizes, crowd.windows)
+    population = _population(sizes, crowd.windows)
     fleet = fleet_of(devices, np.arange(count), seed)
-    refuse_vain_times(fleet, who, config, crowd.model_bytes)
+    refuse_vain_times(fleet, population, config, crowd.model_bytes)
     refuse_unknown_power(fleet, config)
     presence = presence_of(devices, count, seed)
-    refuse_nobody_there(who, config, presence)
+    refuse_nobody_there(population, config, presence)
 
     def on_evaluation(_: RoundResult, row: VersionRow, __: dict[str, float]) -> bool:
         on_row(row)
         return False
 
     world = World(
-        config, seed, who, fleet, presence,
-        cast(LookAhead, _Unmoved(crowd.model_bytes)), cast(ClockEvaluation, _Unasked()), frozenset(),
-        LapClock(), Listeners(on_evaluation, lambda _: None),
+        config, seed, population, fleet, presence,
+        cast(LookAhead, _IdentityTrainer(crowd.model_bytes)), cast(ClockEvaluation, _NoEvaluation()),
+        frozenset(), LapClock(), Listeners(on_evaluation, lambda _: None),
         SELECTIONS.load(devices.selection), devices.arguments("selection"),
         duration_of(devices.duration, devices.arguments("duration")),
     )  # fmt: skip
-    start = _start(crowd.model_bytes)
+    start = _start_version(crowd.model_bytes)
     rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
     servers = [
         DeviceServer(start, rule, arguments, size, None, private_sum(config.privacy, seed, leaf, count))
@@ -154,7 +154,7 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
 
 def _refuse_rules_that_need_models(config: Config) -> None:
     """Raise ConfigError for a server's rule, on any tier, that needs trained models."""
-    above_rules = [(CLOUD_RULES, of.cloud_rule) for of in clock_of_tiers(config)]
+    above_rules = [(CLOUD_RULES, options.cloud_rule) for options in clock_of_tiers(config)]
     for register, name in ((SERVER_RULES, config.asynchrony.rule), *above_rules):
         if register.has(name, TELLS_CLASSES):
             raise ConfigError(
@@ -189,7 +189,7 @@ def _server_at(place: ServerPlace, start: Version) -> DeviceServer:
     return DeviceServer(start, rule, arguments, len(place.leaves))
 
 
-def _start(model_bytes: int) -> Version:
+def _start_version(model_bytes: int) -> Version:
     """A model of one number that counts as `model_bytes` bytes."""
-    bare = version_of({"w": np.zeros(1, np.float32)})
-    return _Weightless(bare.layout, bare.vector, bare.counters, model_bytes)
+    base = version_of({"w": np.zeros(1, np.float32)})
+    return _PlaceholderVersion(base.layout, base.vector, base.counters, model_bytes)

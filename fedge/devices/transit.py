@@ -47,11 +47,11 @@ def end_transfers(state: ClockState, event: Event) -> None:
         if parent is not None:
             assert state.above is not None
             state.above.parents[parent].sent(key, state.clock)
-        elif _sent(state, key):
+        elif _continue_job(state, key):
             state.hand_over(state.jobs[key])
 
 
-def _sent(state: ClockState, number: int) -> bool:
+def _continue_job(state: ClockState, number: int) -> bool:
     """Continue a job after a transfer, with training or its arrival; returns whether it trains now."""
     job, route, now_us = state.jobs[number], state.routes[number], state.clock.now_us
     if route.leg == SENDING:
@@ -94,25 +94,29 @@ def begin_round(state: ClockState, leaf: int, jobs: Sequence[Job], goal: int, de
 
 def count_ended_job(state: ClockState, job: Job) -> Job:
     """Count a job that ended in a round; the job, late if the round was complete."""
-    found, has_deadline = state.rounds[job.server], state.world.config.asynchrony.deadline_s > 0
-    assert found is not None, "a job belongs to a round"
-    found.at_work -= 1
-    if job.fate == "trains" and found.back == found.goal:
+    open_round, has_deadline = state.rounds[job.server], state.world.config.asynchrony.deadline_s > 0
+    assert open_round is not None, "a job belongs to a round"
+    open_round.at_work -= 1
+    if job.fate == "trains" and open_round.back == open_round.goal:
         state.world.ahead.forget(job)
         return replace(job, fate="late")
-    found.back += job.fate == "trains"
-    if not found.is_ending and (found.back == found.goal or (not found.at_work and not has_deadline)):
-        found.is_ending = True
-        state.clock.at(state.clock.now_us, Kind.ROUND_END, job.server, found.number)
+    open_round.back += job.fate == "trains"
+    if not open_round.is_ending and (
+        open_round.back == open_round.goal or (not open_round.at_work and not has_deadline)
+    ):
+        open_round.is_ending = True
+        state.clock.at(state.clock.now_us, Kind.ROUND_END, job.server, open_round.number)
     return job
 
 
 def stopped(state: ClockState, event: Event) -> list[Job] | None:
     """End a round, and stop its unfinished jobs; these by device id, or None if it had ended before."""
-    found = state.rounds[event.subject]
-    if found is None or found.number != event.number:
+    open_round = state.rounds[event.subject]
+    if open_round is None or open_round.number != event.number:
         return None
     state.rounds[event.subject] = None
-    at_work = [job for job in state.jobs.values() if job.server == event.subject]
-    over = [ended(state, job.number, "late") for job in sorted(at_work, key=lambda job: job.device)]
-    return [job for job in over if job is not None]
+    unfinished = [job for job in state.jobs.values() if job.server == event.subject]
+    stopped_jobs = [
+        ended(state, job.number, "late") for job in sorted(unfinished, key=lambda job: job.device)
+    ]
+    return [job for job in stopped_jobs if job is not None]

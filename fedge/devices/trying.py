@@ -22,17 +22,17 @@ from fedge.devices.servers.arrivals import Arrival, Memory, unkept
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a user's rule
 _DEVICES = 2
-_MANY = 16  # results, unlikely to agree by chance
+_REPEATS = 16  # results, unlikely to agree by chance
 _ARRIVALS = 64  # enough for one to complete a buffer and make a model
 
 
 def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
     """Raise ConfigError for a rule that fails on arrivals, up to its first model, with these arguments."""
 
-    def tried() -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+    def first_model() -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
         return _first_model(name, arguments, register)
 
-    asked_twice(register, name, tried)
+    asked_twice(register, name, first_model)
 
 
 def _first_model(
@@ -41,22 +41,22 @@ def _first_model(
     """The first model that a rule makes from arrivals, None without one, and the arrays that it keeps."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
     model.flags.writeable = False  # as in a run, where devices train from it
-    found = None
+    updated = None
     arrivals: list[Arrival | None] = [Arrival(0, 0, model, model), None]
     if not register.has(name, ROUNDS):
         arrivals = [Arrival(number % _DEVICES, number, model, model) for number in range(_ARRIVALS)]
     for arrival in arrivals:
-        found = _tried(register, name, partial(rule, model, memory, arrival, **arguments))
-        if found is not None and not (isinstance(found, np.ndarray) and found.shape == model.shape):
+        updated = _call_part(register, name, partial(rule, model, memory, arrival, **arguments))
+        if updated is not None and not (isinstance(updated, np.ndarray) and updated.shape == model.shape):
             raise ConfigError(
                 f"{register.option} {name} must return the new model, an array of the shape of the one "
-                f"it got, or None, but returned {shown(found)}; fix it"
+                f"it got, or None, but returned {shown(updated)}; fix it"
             )
-        if fault := unkept(memory, model):
-            raise ConfigError(f"{register.option} {name} {fault}; fix it")
-        if found is not None:
+        if problem := unkept(memory, model):
+            raise ConfigError(f"{register.option} {name} {problem}; fix it")
+        if updated is not None:
             break
-    return found, memory.arrays
+    return updated, memory.arrays
 
 
 def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
@@ -67,67 +67,71 @@ def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
     if not devices.partial_work:
         return
     is_own = SERVER_RULES.is_own(rule)
-    takes = (
+    is_supported = (
         getattr(SERVER_RULES.load(rule), PARTIAL_WORK, False) if is_own else SERVER_RULES.has(rule, PARTIAL)
     )
-    if not takes:
-        own = f", or give it {PARTIAL_WORK} = True and go by arrival.share" if is_own else ""
+    if not is_supported:
+        hint = f", or give it {PARTIAL_WORK} = True and go by arrival.share" if is_own else ""
         raise ConfigError(
             f"devices.partial-work needs an asynchrony.rule that takes it "
-            f"({', '.join(SERVER_RULES.having(PARTIAL))}), but is true with {rule}; set it false{own}"
+            f"({', '.join(SERVER_RULES.having(PARTIAL))}), but is true with {rule}; set it false{hint}"
         )
 
 
 def try_preset(name: str, arguments: Mapping[str, Any]) -> Fleet:
     """A few devices of a preset; ConfigError if it makes none with these arguments."""
 
-    def made(count: int) -> Fleet:
+    def make_fleet(count: int) -> Fleet:
         owner, rng = np.zeros(count, np.int64), np.random.default_rng(0)
-        found: Fleet = _tried(DEVICES, name, lambda: DEVICES.load(name)(owner, rng, **arguments))
-        check_fleet(found, count, f"{DEVICES.option} {name}")
-        return found
+        fleet: Fleet = _call_part(DEVICES, name, lambda: DEVICES.load(name)(owner, rng, **arguments))
+        check_fleet(fleet, count, f"{DEVICES.option} {name}")
+        return fleet
 
-    return asked_twice(DEVICES, name, lambda: [made(count) for count in (_DEVICES, _MANY)], FROM_RNG)[0]
+    return asked_twice(
+        DEVICES, name, lambda: [make_fleet(count) for count in (_DEVICES, _REPEATS)], FROM_RNG
+    )[0]
 
 
 def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for an availability that gives invalid results."""
 
     def presence() -> Any:
-        return _tried(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments))
+        return _call_part(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments))
 
-    found = _tried(AVAILABILITY, name, lambda: presence()(1, 0))
-    if not (isinstance(found, tuple) and len(found) == 2 and type(found[1]) is int and found[1] > 0):
+    answer = _call_part(AVAILABILITY, name, lambda: presence()(1, 0))
+    if not (isinstance(answer, tuple) and len(answer) == 2 and type(answer[1]) is int and answer[1] > 0):
         raise ConfigError(
             f"{AVAILABILITY.option} {name} must say (whether a device is there, until which microsecond), "
-            f"but said {shown(found)} at 0; fix it"
+            f"but said {shown(answer)} at 0; fix it"
         )
 
-    def times() -> list[Any]:
-        there, now_us, said = presence(), 0, []
-        for _ in range(_MANY):
-            said.append(_tried(AVAILABILITY, name, partial(there, 1, now_us)))
-            now_us = max(now_us + 1, said[-1][1])
-        return said
+    def answers_over_time() -> list[Any]:
+        present, now_us, answers = presence(), 0, []
+        for _ in range(_REPEATS):
+            answers.append(_call_part(AVAILABILITY, name, partial(present, 1, now_us)))
+            now_us = max(now_us + 1, answers[-1][1])
+        return answers
 
-    asked_twice(AVAILABILITY, name, times, "draw from the seed alone, and keep nothing between calls")
+    asked_twice(
+        AVAILABILITY, name, answers_over_time, "draw from the seed alone, and keep nothing between calls"
+    )
 
 
 def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for a selection that fails, or picks an absent device."""
 
-    def chosen(leaf: int) -> Any:
-        there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
+    def select(leaf: int) -> Any:
+        idle, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
         turn = DeviceTurn(leaf, PickDraws(0, leaf), _DEVICES)
-        return _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
+        return _call_part(SELECTIONS, name, lambda: SELECTIONS.load(name)(idle, history, turn, **arguments))
 
-    found = chosen(0)
-    if found is not None and (isinstance(found, bool) or found not in range(_DEVICES)):
+    device = select(0)
+    if device is not None and (isinstance(device, bool) or device not in range(_DEVICES)):
         raise ConfigError(
             f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
-            f"{shown(found)} of devices 0 and 1; fix it"
+            f"{shown(device)} of devices 0 and 1; fix it"
         )
-    asked_twice(SELECTIONS, name, lambda: [chosen(leaf) for leaf in range(_MANY)], FROM_RNG)
+    asked_twice(SELECTIONS, name, lambda: [select(leaf) for leaf in range(_REPEATS)], FROM_RNG)
 
 
 def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
@@ -136,17 +140,17 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
     if duration is not None:
         history = History.of(np.ones(_DEVICES, np.int64))
 
-        def seconds() -> list[float]:
-            jobs = (Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history) for attempt in range(1, _MANY))
+        def training_seconds() -> list[float]:
+            jobs = (Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history) for attempt in range(1, _REPEATS))
             return [checked_seconds(duration, job) for job in jobs]
 
-        asked_twice(DURATIONS, name, lambda: _tried(DURATIONS, name, seconds), FROM_RNG)
+        asked_twice(DURATIONS, name, lambda: _call_part(DURATIONS, name, training_seconds), FROM_RNG)
 
 
-def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
+def _call_part(register: Register, name: str, call: Callable[[], Any]) -> Any:
     """Result of calling a part; any error becomes one line."""
     try:
-        return act()
+        return call()
     except ConfigError as error:
         if str(error).startswith(register.option):
             raise

@@ -18,7 +18,7 @@ from fedge.process.endings.watchdog import note_progress, refuse_stalled
 from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 
-_LOOK_S = 0.5  # interval of checks for slow clients
+_POLL_S = 0.5  # interval of checks for slow clients
 _MARGIN_S = 10.0  # time for the engine to end a client that is over its limit
 _AT_ONCE = -2  # before all training
 
@@ -48,17 +48,17 @@ class Waiting:
         Raises:
             StallError: there was no progress for too long.
         """
-        began = self.clock.now()
-        while (found := self.engine.wait_for(message_id, _LOOK_S)) is None:
-            self._look_after_clients()
-            if self.clock.now() - began > self.timeout_s + _MARGIN_S:
+        started = self.clock.now()
+        while (reply := self.engine.wait_for(message_id, _POLL_S)) is None:
+            self._check_clients()
+            if self.clock.now() - started > self.timeout_s + _MARGIN_S:
                 return no_reply_within(self.timeout_s)
         note_progress()
-        if found.has_error():
-            return self.engine.failure_of(found)
-        if not is_of_version(found, question):
+        if reply.has_error():
+            return self.engine.failure_of(reply)
+        if not is_of_version(reply, question):
             return rejected("other version", "of the model that it started from")
-        return found
+        return reply
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Messages that have replies; waits until there is one, at most `timeout_s` seconds.
@@ -69,13 +69,13 @@ class Waiting:
         if not message_ids:
             time.sleep(timeout_s)
             return []
-        found = self.engine.there_of(message_ids, timeout_s)
-        if found:
+        arrived = self.engine.there_of(message_ids, timeout_s)
+        if arrived:
             note_progress()
-        self._look_after_clients()
-        return found
+        self._check_clients()
+        return arrived
 
-    def _look_after_clients(self) -> None:
+    def _check_clients(self) -> None:
         """End clients that are over their time limit, and the run if there is no progress."""
         self.engine.give_up_late(self.timeout_s)
         refuse_stalled()

@@ -62,20 +62,24 @@ class ClockAlgorithms:
     """
 
     def __init__(
-        self, leaves: Sequence[LeafAlgorithm], who: Population, step_size: Callable[[int], float], seed: int
+        self,
+        leaves: Sequence[LeafAlgorithm],
+        population: Population,
+        step_size: Callable[[int], float],
+        seed: int,
     ) -> None:
         """Start without memories.
 
         Args:
             leaves: leaf part of each leaf, in order.
-            who: clients and leaves of the run.
+            population: clients and leaves of the run.
             step_size: global round 1, 2, … → its step size.
             seed: seed of the run.
         """
         self.leaves = list(leaves)
         self.waiting: list[list[WaitingReply]] = [[] for _ in self.leaves]
-        self._who = who
-        self._clients = [len(devices) for devices in who.devices_by_leaf()]
+        self._population = population
+        self._clients = [len(devices) for devices in population.devices_by_leaf()]
         self._step_size, self._seed = step_size, seed
 
     @property
@@ -101,25 +105,27 @@ class ClockAlgorithms:
 
     def valid(self, device: int) -> Kept | None:
         """The valid version of a device's memory, or None."""
-        return self._of(device).kept.get(device)
+        return self._leaf_of(device).kept.get(device)
 
     def tell(self, message: Message, job: Job) -> None:
         """Add the leaf part's content, and the version of memory to start from, to a job's message."""
         counted = {} if job.kept is None else {job.device: job.kept}
-        self._of(job.device).tell([message], _nodes(message, job.device), keep=True, counted=counted)
+        self._leaf_of(job.device).tell(
+            [message], _node_by_device(message, job.device), keep=True, counted=counted
+        )
 
     def tell_beside(self, message: Message, device: int) -> None:
         """Add the same to a message after which the device makes no new version."""
-        self._of(device).tell([message], _nodes(message, device))
+        self._leaf_of(device).tell([message], _node_by_device(message, device))
 
     def tell_models(self, message: Message, client: int) -> None:
         """Add the valid version of its memory to a client's evaluation of its own models, seen or unseen."""
-        unseen = client in self._who.unseen
-        self._of(client).tell([message], _nodes(message, client), evaluate=True, unseen=unseen)
+        unseen = client in self._population.unseen
+        self._leaf_of(client).tell([message], _node_by_device(message, client), evaluate=True, unseen=unseen)
 
     def asked_models(self, client: int) -> bool:
         """Whether a client should evaluate the models of its algorithm."""
-        return bool(self.form.models) and (client not in self._who.unseen or self.form.unseen)
+        return bool(self.form.models) and (client not in self._population.unseen or self.form.unseen)
 
     # --- what comes back ----------------------------------------------------------------------------
 
@@ -139,11 +145,11 @@ class ClockAlgorithms:
             job.device, 0, job.start.vector, leaf.layout.vector(reply.state), reply.mean_weight,
             leaf.layout.counters(reply.state),
         )  # fmt: skip
-        one = WaitingReply(arrival, reply.extra)
+        waiting = WaitingReply(arrival, reply.extra)
         try:
-            made = self._brought(one, leaf).state
+            state = self._rebased(waiting, leaf).state
             turn = self._turn(job.server, server.number + 1, period)
-            self._combined(algorithm.copied(), turn, leaf, made, [one])
+            self._combine_replies(algorithm.copied(), turn, leaf, state, [waiting])
         except OWN_ERRORS as error:  # a user's part may raise anything
             return rejected("cannot be combined", words_of(error))
         return reply
@@ -155,7 +161,7 @@ class ClockAlgorithms:
         if algorithm.reads_replies:
             self.waiting[job.server].append(WaitingReply(arrival, reply.extra))
 
-    def combine(self, leaf: int, before: Version, server: DeviceServer, period: int) -> None:
+    def combine(self, leaf: int, previous: Version, server: DeviceServer, period: int) -> None:
         """Let a leaf part compute the leaf's model, after its rule has made a version.
 
         If this fails, although the part can combine each reply on its own, the leaf keeps its model, as in
@@ -163,28 +169,28 @@ class ClockAlgorithms:
 
         Args:
             leaf: number of the leaf.
-            before: the leaf's model before the version.
+            previous: the leaf's model before the version.
             server: server of the leaf.
             period: evaluations so far, plus 1; it determines the step size.
         """
         algorithm = self.leaves[leaf]
         if not algorithm.combines:
             return
-        waiting, self.waiting[leaf] = sorted(self.waiting[leaf], key=_device), []
-        after = algorithm.copied()
+        waiting, self.waiting[leaf] = sorted(self.waiting[leaf], key=_device_of), []
+        updated = algorithm.copied()
         try:
             turn = self._turn(leaf, server.number, period)
-            found = self._combined(after, turn, before, server.version.state, waiting)
+            combined = self._combine_replies(updated, turn, previous, server.version.state, waiting)
         except OWN_ERRORS as error:  # as in `usable`
             logger.warning("leaf %d cannot combine its replies: %s", leaf, words_of(error))
-            server.version = before
+            server.version = previous
             return
-        self.leaves[leaf] = after
+        self.leaves[leaf] = updated
         layout = server.version.layout
-        server.change(layout.vector(found), layout.counters(found))
+        server.change(layout.vector(combined), layout.counters(combined))
 
-    def _combined(
-        self, algorithm: LeafAlgorithm, turn: LeafTurn, before: Version, made: State,
+    def _combine_replies(
+        self, algorithm: LeafAlgorithm, turn: LeafTurn, previous: Version, rule_state: State,
         waiting: Sequence[WaitingReply],
     ) -> State:  # fmt: skip
         """The leaf part's model from replies; also updates its memory.
@@ -192,26 +198,26 @@ class ClockAlgorithms:
         Raises:
             Exception: any error of the part, or FloatingPointError.
         """
-        brought = [self._brought(one, before) for one in waiting]
+        changes = [self._rebased(reply, previous) for reply in waiting]
         lr = self._step_size(turn.global_round)
-        found = algorithm.combined(before.state, made, brought, self._clients[turn.leaf], lr, turn)
-        refuse_impossible(found, before.layout.variance_names)
-        return found
+        combined = algorithm.combined(previous.state, rule_state, changes, self._clients[turn.leaf], lr, turn)
+        refuse_impossible(combined, previous.layout.variance_names)
+        return combined
 
     def _turn(self, leaf: int, version: int, period: int) -> LeafTurn:
         """Context of a leaf that makes a version, counted from 1."""
         return LeafTurn(leaf, period, version, self._seed, (version, leaf))
 
-    def _brought(self, one: WaitingReply, leaf: Version) -> Brought:
+    def _rebased(self, reply: WaitingReply, leaf: Version) -> Brought:
         """A reply in terms of its change of the leaf's model."""
-        arrival, vector = one.arrival, one.arrival.end
+        arrival, vector = reply.arrival, reply.arrival.end
         if arrival.start is not leaf.vector:
             vector = (leaf.vector + arrival.delta).astype(vector.dtype)
         state = leaf.layout.state(vector, arrival.counters)
-        return Brought(arrival.child, state, arrival.weight * arrival.share, one.extra)
+        return Brought(arrival.child, state, arrival.weight * arrival.share, reply.extra)
 
-    def _of(self, client: int) -> LeafAlgorithm:
-        return self.leaves[self._who.leaf_of[client]]
+    def _leaf_of(self, client: int) -> LeafAlgorithm:
+        return self.leaves[self._population.leaf_of[client]]
 
     # --- state beyond the process -------------------------------------------------------------------
 
@@ -229,23 +235,23 @@ class ClockAlgorithms:
 
     def restore(self, memories: Mapping[str, State], facts: Sequence[Mapping[str, Any]]) -> None:
         """Restore the results of `memories`, whose arrays the leaves take over, and of `facts`."""
-        for number, (leaf, of_leaf) in enumerate(zip(self.leaves, facts, strict=True)):
-            leaf.restore(memories.get(str(number), {}), of_leaf)
+        for number, (leaf, leaf_facts) in enumerate(zip(self.leaves, facts, strict=True)):
+            leaf.restore(memories.get(str(number), {}), leaf_facts)
 
 
 def filled(reply: TrainReply, start: Version) -> TrainReply:
     """A reply with all entries of the model, where entries not sent are taken from the starting model."""
     if len(reply.state) == len(start.state):
         return reply
-    return replace(reply, state={name: reply.state.get(name, own) for name, own in start.state.items()})
+    return replace(reply, state={name: reply.state.get(name, array) for name, array in start.state.items()})
 
 
-def _nodes(message: Message, device: int) -> dict[int, int]:
+def _node_by_device(message: Message, device: int) -> dict[int, int]:
     return {device: message.metadata.dst_node_id}
 
 
-def _device(one: WaitingReply) -> int:
-    return one.arrival.child
+def _device_of(reply: WaitingReply) -> int:
+    return reply.arrival.child
 
 
 def versions_in_use(jobs: Sequence[Job]) -> tuple[set[MemoryVersion], set[MemoryVersion]]:

@@ -29,20 +29,20 @@ class Aside:
 
     def vector(self, vector: np.ndarray) -> np.ndarray:
         """A read-only vector (P,) of the same numbers; mapped from a file if large."""
-        kept = self._shared.keep({_VECTOR: vector})
-        if not isinstance(kept, FileState):
+        stored = self._shared.keep({_VECTOR: vector})
+        if not isinstance(stored, FileState):
             return vector
-        self._maps.add(kept.content)
-        return kept[_VECTOR]
+        self._maps.add(stored.content)
+        return stored[_VECTOR]
 
     def reply(self, message: Message) -> Message:
         """A reply with its model in a file if large; called in clients' threads."""
         record = None if message.has_error() else entries(message.content).get(ARRAYS)
         if not isinstance(record, ArrayRecord):
             return message
-        kept = self._shared.keep(from_record(record))
-        if isinstance(kept, FileState):
-            message.content = RecordDict({**entries(message.content), ARRAYS: to_record(kept)})
+        stored = self._shared.keep(from_record(record))
+        if isinstance(stored, FileState):
+            message.content = RecordDict({**entries(message.content), ARRAYS: to_record(stored)})
         return message
 
     def give_back(self) -> None:

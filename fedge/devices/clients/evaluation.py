@@ -53,16 +53,16 @@ class ClockEvaluation:
             served: client → its served model.
             global_round: global round of the evaluation.
         """
-        return self._served(served, "test", self.windows, global_round)
+        return self._evaluate_served(served, "test", self.windows, global_round)
 
     def validate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
         """The same on validation windows, for clients that have both these and test windows."""
         windows = {client: count for client, count in self.held_out.items() if client in self.windows}
-        return self._served(served, "val", windows, global_round)
+        return self._evaluate_served(served, "val", windows, global_round)
 
-    def _served(
+    def _evaluate_served(
         self,
         served: Callable[[int], Version],
         split: SplitName,
@@ -70,54 +70,54 @@ class ClockEvaluation:
         global_round: int,
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
         """Evaluations of served models on a split, by client, and failures by client."""
-        asked = {client: {OWN: served(client)} for client in windows}
-        replies, failures = self._asked(asked, split, windows, global_round)
+        models_by_client = {client: {OWN: served(client)} for client in windows}
+        replies, failures = self._ask(models_by_client, split, windows, global_round)
         return {client: reply[OWN, split] for client, reply in replies.items()}, failures
 
     def own_models(
-        self, served: Callable[[int], Version], who: Population, global_round: int
+        self, served: Callable[[int], Version], population: Population, global_round: int
     ) -> tuple[list[ModelResult], dict[int, Failure]]:
         """Clients' evaluations of the models of their algorithm on test windows, and failures.
 
         Args:
             served: client → its served model.
-            who: clients and leaves of the run.
+            population: clients and leaves of the run.
             global_round: global round of the evaluation.
         """
         algorithms = self._access.algorithms
         if algorithms is None:
             return [], {}
-        asked = [client for client in self.windows if algorithms.asked_models(client)]
-        replies, failures = self._asked(
-            {client: {OWN_MODELS: served(client)} for client in asked},
+        clients = [client for client in self.windows if algorithms.asked_models(client)]
+        replies, failures = self._ask(
+            {client: {OWN_MODELS: served(client)} for client in clients},
             "test", self.windows, global_round, algorithms,
         )  # fmt: skip
-        of_clients = (
-            model_results(client, who.leaf_of[client], client in who.unseen, found)
-            for client, found in replies.items()
+        rows = (
+            model_results(client, population.leaf_of[client], client in population.unseen, evaluations)
+            for client, evaluations in replies.items()
         )
-        return list(chain.from_iterable(of_clients)), failures
+        return list(chain.from_iterable(rows)), failures
 
     def cross_losses(
-        self, models: Sequence[Version], who: Population, global_round: int
+        self, models: Sequence[Version], population: Population, global_round: int
     ) -> tuple[Answers, dict[int, Failure]]:
         """Losses of all models on the validation windows of training clients, and failures.
 
         Args:
             models: models of the cloud's children, in order.
-            who: clients of the run, under these children.
+            population: clients of the run, under these children.
             global_round: global round of the evaluation.
         """
-        windows = {client: count for client, count in self.held_out.items() if client in who.windows}
+        windows = {client: count for client, count in self.held_out.items() if client in population.windows}
         roles = {leaf_role(leaf): model for leaf, model in enumerate(models)}
-        replies, failures = self._asked(dict.fromkeys(windows, roles), "val", windows, global_round)
+        replies, failures = self._ask(dict.fromkeys(windows, roles), "val", windows, global_round)
         nbytes = len(windows) * sum(model.nbytes for model in models)
-        leaf_of = {client: who.leaf_of[client] for client in windows}
+        leaf_of = {client: population.leaf_of[client] for client in windows}
         return collect_answers(replies, leaf_of, windows, nbytes), failures
 
-    def _asked(
+    def _ask(
         self,
-        asked: Mapping[int, Mapping[str, Version]],
+        models_by_client: Mapping[int, Mapping[str, Version]],
         split: SplitName,
         windows: Mapping[int, int],
         global_round: int,
@@ -127,7 +127,7 @@ class ClockEvaluation:
 
         With `algorithms`, clients evaluate all models of their algorithm instead of the given one.
         """
-        access, learned = self._access, task_of(self._access.config.train)
+        access, task = self._access, task_of(self._access.config.train)
         context = access.round_contexts(global_round, global_round)
         messages = {
             client: evaluate_messages(
@@ -136,24 +136,24 @@ class ClockEvaluation:
                 [split],
                 context,
             )[0]
-            for client, models in asked.items()
+            for client, models in models_by_client.items()
         }
         if algorithms is not None:
             for client, message in messages.items():
                 algorithms.tell_models(message, client)
-        found: dict[int, EvaluateReply] = {}
+        evaluations: dict[int, EvaluateReply] = {}
         failures: dict[int, Failure] = {}
         for client, reply in access.replies(messages):
             if isinstance(reply, Failure):
                 failures[client] = reply
                 continue
             try:
-                roles = list(asked[client]) if algorithms is None else algorithms.form.roles()
-                of_split: dict[str, int] = {split: windows[client]}
-                found[client] = admit_evaluations(reply, roles, of_split, self._classes, learned)
+                roles = list(models_by_client[client]) if algorithms is None else algorithms.form.roles()
+                window_count: dict[str, int] = {split: windows[client]}
+                evaluations[client] = admit_evaluations(reply, roles, window_count, self._classes, task)
             except ReplyRejected as error:
                 failures[client] = error.failure
                 continue
-            for where in not_finite_losses({key: each.loss for key, each in found[client].items()}):
-                failures.setdefault(client, loss_not_finite(where))
-        return found, failures
+            for location in not_finite_losses({key: each.loss for key, each in evaluations[client].items()}):
+                failures.setdefault(client, loss_not_finite(location))
+        return evaluations, failures

@@ -36,7 +36,7 @@ class LookAhead:
         self._windows = windows
         self._ahead: dict[int, tuple[Message, str]] = {}  # job's number → its message, with id
         self._unwanted: set[str] = set()  # ids of messages whose replies are no longer needed
-        self._told: set[int] = set()  # jobs of `_ahead` already reported as replied
+        self._reported: set[int] = set()  # jobs of `_ahead` already reported as replied
 
     def begin(self, job: Job) -> None:
         """Pass a job to the workers."""
@@ -47,8 +47,8 @@ class LookAhead:
     def _question(self, job: Job) -> Message:
         """The message for a device's training."""
         context = self._context(job)
-        is_told = bool(context.mean)  # means for scaling, for clients that own their windows
-        record = context.to_record() if is_told else record_of(ConfigRecord, vars(context))
+        has_means = bool(context.mean)  # means for scaling, for clients that own their windows
+        record = context.to_record() if has_means else record_of(ConfigRecord, vars(context))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
         message = Message(content, self._access.clients.node(job.device), TRAIN)
         if self._access.algorithms is not None:
@@ -57,8 +57,8 @@ class LookAhead:
 
     def _context(self, job: Job) -> RoundContext:
         """Context of a job, with fewer steps if it is shortened."""
-        found = self._access.round_contexts(job.period, job.attempt)
-        return replace(found, local_steps=job.steps) if job.steps else found
+        context = self._access.round_contexts(job.period, job.attempt)
+        return replace(context, local_steps=job.steps) if job.steps else context
 
     def forget(self, job: Job) -> None:
         """Discard a job that was lost after it was passed on, if it was."""
@@ -82,10 +82,10 @@ class LookAhead:
         Raises:
             StallError: there was no progress for too long.
         """
-        ids = {key: job for job, (_, key) in self._ahead.items() if job not in self._told}
-        found = [ids[key] for key in self._access.waiting.there_of(list(ids), timeout_s)]
-        self._told.update(found)
-        return found
+        ids = {key: job for job, (_, key) in self._ahead.items() if job not in self._reported}
+        jobs = [ids[key] for key in self._access.waiting.there_of(list(ids), timeout_s)]
+        self._reported.update(jobs)
+        return jobs
 
     def result(self, job: Job) -> TrainReply | Failure:
         """A job's accepted reply, or the failure; waits for it.
@@ -94,20 +94,20 @@ class LookAhead:
         """
         self._clock.lap("configure")
         message, message_id = self._ahead.pop(job.number)
-        self._told.discard(job.number)
-        found = self._access.waiting.reply(message, message_id)
+        self._reported.discard(job.number)
+        reply = self._access.waiting.reply(message, message_id)
         for _ in range(self._access.config.guard.retries):
-            if isinstance(found, Message):
+            if isinstance(reply, Message):
                 break
             message = self._question(job)
-            found = self._access.waiting.reply(message, self._engine.push_due(message, -1))
+            reply = self._access.waiting.reply(message, self._engine.push_due(message, -1))
         self._clock.lap("wait")
-        if isinstance(found, Failure):
-            return found
+        if isinstance(reply, Failure):
+            return reply
         steps = self._context(job).local_steps
         try:
             task = self._access.task(job.start, self._windows[job.device], steps)
-            return filled(admit_train(found, task), job.start)
+            return filled(admit_train(reply, task), job.start)
         except ReplyRejected as error:
             return error.failure
         finally:

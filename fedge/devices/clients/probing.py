@@ -52,42 +52,44 @@ class Probing:
         """
         self._access, self._first, self._parameters = access, first, tuple(parameter_names)
 
-    def updates(self, who: Population, evaluation: int) -> Probed:
+    def updates(self, population: Population, evaluation: int) -> Probed:
         """Let all devices train, and compare their updates.
 
         Args:
-            who: clients of the run, under the cloud's children.
+            population: clients of the run, under the cloud's children.
             evaluation: number of the evaluation, 1, 2, …
         """
-        access, even = self._access, even_windows(list(who.windows.values()))
-        of_round = access.round_contexts(1, 1)
-        context = replace(of_round, line=PROBE, most_windows=even)
+        access, window_limit = self._access, even_windows(list(population.windows.values()))
+        first_context = access.round_contexts(1, 1)
+        context = replace(first_context, line=PROBE, most_windows=window_limit)
         messages = {
             device: Message(
                 RecordDict({ARRAYS: self._first.record, CONFIG: context.to_record()}),
                 access.clients.node(device),
                 TRAIN,
             )
-            for device in sorted(who.windows)
+            for device in sorted(population.windows)
         }
         for device, message in messages.items():
             if access.algorithms is not None:
                 access.algorithms.tell_beside(message, device)
-        seen = Updates(self._first.state, self._parameters, evaluation)
+        updates = Updates(self._first.state, self._parameters, evaluation)
         failures: dict[int, Failure] = {}
         uplink = 0
         for device, reply in access.replies(messages):
             if isinstance(reply, Failure):
                 failures[device] = reply
                 continue
-            windows = min(who.windows[device], even or who.windows[device])
+            windows = min(population.windows[device], window_limit or population.windows[device])
             try:
-                task = access.task(self._first, windows, of_round.local_steps, keeps=False)
-                found = admit_train(reply, task)
+                task = access.task(self._first, windows, first_context.local_steps, keeps=False)
+                accepted = admit_train(reply, task)
             except ReplyRejected as error:
                 failures[device] = error.failure
                 continue
-            uplink += found.uplink_bytes
-            seen.note(device, who.leaf_of[device], filled(found, self._first).state, found.samples)
-        likeness = seen.likeness() if len(seen) else None
+            uplink += accepted.uplink_bytes
+            updates.note(
+                device, population.leaf_of[device], filled(accepted, self._first).state, accepted.samples
+            )
+        likeness = updates.likeness() if len(updates) else None
         return Probed(likeness, failures, len(messages) * self._first.nbytes, uplink)

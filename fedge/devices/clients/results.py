@@ -39,10 +39,10 @@ class Population:
 
     def devices_by_leaf(self) -> list[list[int]]:
         """Training clients of each leaf, in order."""
-        found: list[list[int]] = [[] for _ in range(self.leaves)]
+        by_leaf: list[list[int]] = [[] for _ in range(self.leaves)]
         for client in sorted(self.windows):
-            found[self.leaf_of[client]].append(client)
-        return found
+            by_leaf[self.leaf_of[client]].append(client)
+        return by_leaf
 
     def under(self, child_of: Callable[[int], int], children: int) -> "Population":
         """The same clients under other servers: `children` in number, given the one above each leaf.
@@ -50,15 +50,15 @@ class Population:
         >>> Population({7: 0, 8: 1, 9: 2}, {}, frozenset(), 3).under([0, 0, 1].__getitem__, 2).leaf_of
         {7: 0, 8: 0, 9: 1}
         """
-        of = {client: child_of(leaf) for client, leaf in self.leaf_of.items()}
-        return Population(of, self.windows, self.unseen, children)
+        leaf_of = {client: child_of(leaf) for client, leaf in self.leaf_of.items()}
+        return Population(leaf_of, self.windows, self.unseen, children)
 
     def window_counts(self, clients: int) -> np.ndarray:
         """Training windows of clients 0, …, `clients` − 1, (N,) int64; 0 for clients that do not train."""
-        found = np.zeros(clients, np.int64)
+        counts = np.zeros(clients, np.int64)
         for client, count in self.windows.items():
-            found[client] = count
-        return found
+            counts[client] = count
+        return counts
 
 
 @dataclass(frozen=True)
@@ -85,42 +85,48 @@ class Period:
 
 
 def round_result(
-    who: Population, period: Period, evaluated: Mapping[int, Evaluation], labels: Sequence[int] | None = None
+    population: Population,
+    period: Period,
+    evaluated: Mapping[int, Evaluation],
+    labels: Sequence[int] | None = None,
 ) -> RoundResult:
     """Rows of a global round, for clients that were evaluated or trained in the period.
 
     Args:
-        who: clients and leaves of the run.
+        population: clients and leaves of the run.
         period: period that ends with the evaluation.
         evaluated: client → evaluation of its served model.
         labels: group of each leaf; None for one group.
     """
-    groups = [0] * who.leaves if labels is None else labels
-    there = sorted({*evaluated, *period.losses})
+    groups = [0] * population.leaves if labels is None else labels
+    clients = sorted({*evaluated, *period.losses})
     return RoundResult(
         global_round=period.number,
-        clients=[_client(who, client, period, evaluated.get(client)) for client in there],
-        leaves=[_leaf(who, leaf, evaluated, groups[leaf], period.validated) for leaf in range(who.leaves)],
+        clients=[_client(population, client, period, evaluated.get(client)) for client in clients],
+        leaves=[
+            _leaf(population, leaf, evaluated, groups[leaf], period.validated)
+            for leaf in range(population.leaves)
+        ],
         cloud=None,
-        clients_ok=len(who.leaf_of) - len(period.failures),
+        clients_ok=len(population.leaf_of) - len(period.failures),
         failures=dict(sorted(period.failures.items())),
         uplink_bytes=period.moved["up"],
         downlink_bytes=period.moved["down"],
         cloud_uplink_bytes=period.moved["cloud_up"],
         cloud_downlink_bytes=period.moved["cloud_down"],
-        truth=who.truth,
+        truth=population.truth,
         began=period.began,
         learned=period.learned,
     )
 
 
-def _client(who: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
+def _client(population: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
     """The row of one client."""
     val = period.validated.get(client)
     return ClientResult(
         client=client,
-        leaf=who.leaf_of[client],
-        train_samples=who.windows.get(client, 0),
+        leaf=population.leaf_of[client],
+        train_samples=population.windows.get(client, 0),
         train_loss=period.losses.get(client),
         test_samples=test.windows if test else 0,
         test_score=test.score if test else None,
@@ -128,7 +134,7 @@ def _client(who: Population, client: int, period: Period, test: Evaluation | Non
         further=test.further if test else {},
         train_seconds=None,
         confusion=test.confusion if test else None,
-        unseen_client=client in who.unseen,
+        unseen_client=client in population.unseen,
         val_samples=val.windows if val else 0,
         val_score=val.score if val else None,
         val_loss=val.loss if val else None,
@@ -136,18 +142,22 @@ def _client(who: Population, client: int, period: Period, test: Evaluation | Non
 
 
 def _leaf(
-    who: Population,
+    population: Population,
     leaf: int,
     evaluated: Mapping[int, Evaluation],
     group: int,
     validated: Mapping[int, Evaluation],
 ) -> LeafResult:
     """The row of one leaf, which serves its group's model."""
-    mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
-    seen = pooled([found for client, found in mine.items() if client not in who.unseen])
-    unseen = pooled([found for client, found in mine.items() if client in who.unseen])
-    val = pooled([v for c, v in validated.items() if who.leaf_of[c] == leaf and c not in who.unseen])
-    devices = who.devices_of(leaf)
+    of_leaf = {
+        client: evaluation for client, evaluation in evaluated.items() if population.leaf_of[client] == leaf
+    }
+    seen = pooled([evaluation for client, evaluation in of_leaf.items() if client not in population.unseen])
+    unseen = pooled([evaluation for client, evaluation in of_leaf.items() if client in population.unseen])
+    val = pooled(
+        [v for c, v in validated.items() if population.leaf_of[c] == leaf and c not in population.unseen]
+    )
+    devices = population.devices_of(leaf)
     return LeafResult(
         leaf=leaf,
         cluster=group,
@@ -156,18 +166,18 @@ def _leaf(
         test_loss=seen.loss if seen else None,
         further=seen.further if seen else {},
         num_clients=len(devices),
-        train_samples=sum(who.windows[client] for client in devices),
+        train_samples=sum(population.windows[client] for client in devices),
         unseen_score=unseen.score if unseen else None,
         unseen_loss=unseen.loss if unseen else None,
         unseen_further=unseen.further if unseen else {},
-        unseen_clients=sum(who.leaf_of[client] == leaf for client in who.unseen),
+        unseen_clients=sum(population.leaf_of[client] == leaf for client in population.unseen),
         val_score=val.score if val else None,
         val_loss=val.loss if val else None,
     )
 
 
 def clock_server_rows(
-    who: Population,
+    population: Population,
     evaluated: Mapping[int, Evaluation],
     paths: Sequence[Path],
     labels: Sequence[int],
@@ -176,31 +186,39 @@ def clock_server_rows(
     """Rows of all servers, from the root down; each is followed by those below it.
 
     Args:
-        who: clients and leaves of the run.
+        population: clients and leaves of the run.
         evaluated: client → evaluation of its served model.
         paths: paths of all servers but the root, leaves last.
         labels: number of each leaf's group at the root.
         moved: path → bytes to the server's parent and back.
     """
-    leaves = dict(enumerate(paths[len(paths) - who.leaves :]))
+    leaves = dict(enumerate(paths[len(paths) - population.leaves :]))
     traffic = dict(zip(paths, moved, strict=True))
     rows = []
     for path in sorted([(), *paths]):
-        below = {leaf for leaf, of in leaves.items() if of[: len(path)] == path}
-        clients = [client for client in who.windows if who.leaf_of[client] in below]
-        mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] in below}
-        seen = pooled([found for client, found in mine.items() if client not in who.unseen])
-        unseen = pooled([found for client, found in mine.items() if client in who.unseen])
+        leaves_below = {leaf for leaf, leaf_path in leaves.items() if leaf_path[: len(path)] == path}
+        clients = [client for client in population.windows if population.leaf_of[client] in leaves_below]
+        of_server = {
+            client: evaluation
+            for client, evaluation in evaluated.items()
+            if population.leaf_of[client] in leaves_below
+        }
+        seen = pooled(
+            [evaluation for client, evaluation in of_server.items() if client not in population.unseen]
+        )
+        unseen = pooled(
+            [evaluation for client, evaluation in of_server.items() if client in population.unseen]
+        )
         up, down = traffic.get(path, (0, 0))
         rows.append(
             ServerResult(
                 path=path,
-                cluster=labels[min(below)] if path else None,
+                cluster=labels[min(leaves_below)] if path else None,
                 gate=None,
                 uplink_bytes=up or None,
                 downlink_bytes=down or None,
                 num_clients=len(clients),
-                train_samples=sum(who.windows[client] for client in clients),
+                train_samples=sum(population.windows[client] for client in clients),
                 test_score=seen.score if seen else None,
                 unseen_score=unseen.score if unseen else None,
             )
@@ -208,7 +226,7 @@ def clock_server_rows(
     return rows
 
 
-def mean_score(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
+def mean_score(population: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
     """Mean over clients, seen or unseen, of the first test score; None without any."""
-    scores = [e.score for client, e in evaluated.items() if (client in who.unseen) == unseen]
+    scores = [e.score for client, e in evaluated.items() if (client in population.unseen) == unseen]
     return float(np.mean(scores)) if scores else None

@@ -41,7 +41,7 @@ from fedge.devices.servers.model_facts import ModelFacts
 from fedge.seeding import Purpose, torch_stream
 from fedge.training.networks.own_models import BATCH_NORMS
 
-_MADE = 64  # windows generated at a time
+_BATCH = 64  # windows generated at a time
 _STEPS = 2
 _GENERATOR_LR, _LATENT_LR, _BETAS = 3e-3, 1e-3, (0.5, 0.999)
 _FEATURES, _ADVERSARY, _EMBEDDED = 0.003, 0.1, 0.2
@@ -67,7 +67,7 @@ class Teacher:
 
 def synthesise(
     facts: ModelFacts,
-    kept: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     teachers: Sequence[Teacher],
     student: nn.Module | None,
     version: int,
@@ -78,7 +78,7 @@ def synthesise(
 
     Args:
         facts: facts about the model.
-        kept: previous result; empty the first time.
+        arrays: previous result; empty the first time.
         teachers: at least one teacher.
         student: network for which windows should be hard; None if there is no student yet.
         version: version of the server.
@@ -94,22 +94,25 @@ def synthesise(
     begin = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, 0, _BEGIN)
     size = size or Size()
     slow = new_generator(facts.input_shape, begin, size)
-    if kept:
-        vector_to_parameters(torch.from_numpy(np.array(kept["generator"])), slow.parameters())
-    before = parameters_to_vector(slow.parameters()).detach()
+    if arrays:
+        vector_to_parameters(torch.from_numpy(np.array(arrays["generator"])), slow.parameters())
+    initial = parameters_to_vector(slow.parameters()).detach()
     shares = torch.from_numpy(np.stack([teacher.shares for teacher in teachers])).float()
-    y = torch.multinomial(shares.mean(0), _MADE, replacement=True, generator=draws)
-    fast, x, loss = _adapted(slow, teachers, student, y, shares, draws, size.latent)
-    after = parameters_to_vector(fast.parameters()).detach()
-    if not (np.isfinite(loss) and torch.isfinite(after).all()):
-        return dict(kept)
-    found = _reptile(kept, before, before - after)
-    there = kept or {"x": x.numpy()[:0], "y": y.numpy()[:0]}
-    pooled = {"x": np.concatenate([there["x"], x.numpy()]), "y": np.concatenate([there["y"], y.numpy()])}
-    return {**found, **{name: array[-pool:] for name, array in pooled.items()}}
+    y = torch.multinomial(shares.mean(0), _BATCH, replacement=True, generator=draws)
+    fast, x, loss = _adapt(slow, teachers, student, y, shares, draws, size.latent)
+    adapted = parameters_to_vector(fast.parameters()).detach()
+    if not (np.isfinite(loss) and torch.isfinite(adapted).all()):
+        return dict(arrays)
+    generator_state = _reptile_step(arrays, initial, initial - adapted)
+    old_pool = arrays or {"x": x.numpy()[:0], "y": y.numpy()[:0]}
+    pooled = {
+        "x": np.concatenate([old_pool["x"], x.numpy()]),
+        "y": np.concatenate([old_pool["y"], y.numpy()]),
+    }
+    return {**generator_state, **{name: array[-pool:] for name, array in pooled.items()}}
 
 
-def _adapted(
+def _adapt(
     slow: nn.Module,
     teachers: Sequence[Teacher],
     student: nn.Module | None,
@@ -143,16 +146,18 @@ def synthesis_loss(
     x: Tensor, y: Tensor, weights: Tensor, teachers: Sequence[Teacher], student: nn.Module | None
 ) -> Tensor:
     """Loss of windows (N, C, T) of classes y (N,) with respect to the teachers; weights are (K, N)."""
-    said = None if student is None else student(x)
+    student_logits = None if student is None else student(x)
     loss = x.new_zeros(())
     for teacher, weight in zip(teachers, weights, strict=True):
         logits, distance = with_distance(teacher.network, x)
         loss = loss + (weight * F.cross_entropy(logits, y, reduction="none")).mean()
         loss = loss + _FEATURES * weight.mean() * distance
-        if said is not None:
-            apart = F.kl_div(F.log_softmax(said, 1), F.softmax(logits, 1), reduction="none").sum(1)
-            same = (said.argmax(1) == logits.argmax(1)).float()
-            loss = loss - _ADVERSARY * (weight * same * apart).mean()
+        if student_logits is not None:
+            divergence = F.kl_div(
+                F.log_softmax(student_logits, 1), F.softmax(logits, 1), reduction="none"
+            ).sum(1)
+            agrees = (student_logits.argmax(1) == logits.argmax(1)).float()
+            loss = loss - _ADVERSARY * (weight * agrees * divergence).mean()
     return loss
 
 
@@ -163,15 +168,17 @@ def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     distances: list[Tensor] = []
 
-    def look(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        (given,) = inputs
-        over = [axis for axis in range(given.dim()) if axis != 1]
-        mean, variance = given.mean(over), given.var(over, unbiased=False)
+    def record_distance(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        (activations,) = inputs
+        axes = [axis for axis in range(activations.dim()) if axis != 1]
+        mean, variance = activations.mean(axes), activations.var(axes, unbiased=False)
         known_mean, known_variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
         distances.append((mean - known_mean).norm() + (variance - known_variance).norm())
 
     norms = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
-    hooks = [norm.register_forward_pre_hook(look) for norm in norms if norm.running_mean is not None]
+    hooks = [
+        norm.register_forward_pre_hook(record_distance) for norm in norms if norm.running_mean is not None
+    ]
     try:
         logits = network(x)
     finally:
@@ -180,22 +187,22 @@ def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return logits, torch.stack(distances).sum() if distances else x.new_zeros(())
 
 
-def _reptile(kept: Mapping[str, np.ndarray], weights: Tensor, gradient: Tensor) -> Arrays:
+def _reptile_step(arrays: Mapping[str, np.ndarray], weights: Tensor, gradient: Tensor) -> Arrays:
     """The generator's weights (Q,) after a step of Adam along `gradient`, and Adam's state."""
-    first, second = (torch.from_numpy(kept[name]) if kept else torch.zeros_like(weights)
+    first, second = (torch.from_numpy(arrays[name]) if arrays else torch.zeros_like(weights)
                      for name in ("first", "second"))  # fmt: skip
-    step = int(kept["adapted"]) + 1 if kept else 1
+    step = int(arrays["adapted"]) + 1 if arrays else 1
     first = _BETAS[0] * first + (1 - _BETAS[0]) * gradient
     second = _BETAS[1] * second + (1 - _BETAS[1]) * gradient**2
     scale = (second / (1 - _BETAS[1] ** step)).sqrt() + 1e-8
-    moved = weights - _GENERATOR_LR * first / (1 - _BETAS[0] ** step) / scale
-    return {"generator": moved.numpy(), "first": first.numpy(), "second": second.numpy(),
+    updated = weights - _GENERATOR_LR * first / (1 - _BETAS[0] ** step) / scale
+    return {"generator": updated.numpy(), "first": first.numpy(), "second": second.numpy(),
             "adapted": np.array(step)}  # fmt: skip
 
 
 def distilled(
     facts: ModelFacts,
-    kept: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     teachers: Sequence[Teacher],
     student: nn.Module,
     version: int,
@@ -206,7 +213,7 @@ def distilled(
 
     Args:
         facts: facts about the model.
-        kept: result of `synthesise`, with windows (N, C, T) and their classes (N,).
+        arrays: result of `synthesise`, with windows (N, C, T) and their classes (N,).
         teachers: at least one teacher.
         student: network in evaluation mode, also during its training; changed in place.
         version: version of the server.
@@ -214,7 +221,7 @@ def distilled(
         lr: learning rate of Adam.
     """
     draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, version, _LESSON)
-    pool, labels = torch.from_numpy(kept["x"]), kept["y"]
+    pool, labels = torch.from_numpy(arrays["x"]), arrays["y"]
     windows, answers = [], []
     for teacher in teachers:
         x = pool[chosen(labels, teacher.shares, steps * _PER_TEACHER, draws)]
@@ -222,10 +229,14 @@ def distilled(
             answers.append(F.softmax(teacher.network(x), 1).unflatten(0, (steps, _PER_TEACHER)))
         windows.append(x.unflatten(0, (steps, _PER_TEACHER)))
     x, answer = torch.cat(windows, 1), torch.cat(answers, 1)
-    learning = [each.requires_grad_() for name, each in student.named_parameters() if name in facts.trainable]
-    adam = torch.optim.Adam(learning, lr=lr, weight_decay=1e-5)
-    for each, expected in zip(x, answer, strict=True):
-        loss = F.kl_div(F.log_softmax(student(each), 1), expected, reduction="batchmean")
+    parameters = [
+        parameter.requires_grad_()
+        for name, parameter in student.named_parameters()
+        if name in facts.trainable
+    ]
+    adam = torch.optim.Adam(parameters, lr=lr, weight_decay=1e-5)
+    for batch, expected in zip(x, answer, strict=True):
+        loss = F.kl_div(F.log_softmax(student(batch), 1), expected, reduction="batchmean")
         if not torch.isfinite(loss):
             break
         adam.zero_grad()
@@ -245,14 +256,14 @@ def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Gene
         count: number of positions.
         draws: source of draws.
     """
-    wanted = torch.multinomial(torch.from_numpy(shares).float(), count, replacement=True, generator=draws)
-    where = torch.rand(count, generator=draws).numpy()
+    classes = torch.multinomial(torch.from_numpy(shares).float(), count, replacement=True, generator=draws)
+    uniform = torch.rand(count, generator=draws).numpy()
     order = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels, minlength=len(shares))[wanted]
-    first = np.searchsorted(labels[order], wanted.numpy())
-    inside = order[np.minimum(first + (where * sizes).astype(np.int64), len(labels) - 1)]
-    anywhere = (where * len(labels)).astype(np.int64)
-    return torch.from_numpy(np.where(sizes > 0, inside, anywhere))
+    sizes = np.bincount(labels, minlength=len(shares))[classes]
+    first = np.searchsorted(labels[order], classes.numpy())
+    in_class = order[np.minimum(first + (uniform * sizes).astype(np.int64), len(labels) - 1)]
+    anywhere = (uniform * len(labels)).astype(np.int64)
+    return torch.from_numpy(np.where(sizes > 0, in_class, anywhere))
 
 
 @torch.no_grad()
@@ -263,5 +274,5 @@ def probed_shares(facts: ModelFacts, network: nn.Module, probe: int) -> np.ndarr
     """
     draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, probe, _PROBE)
     noise = torch.randn(_PROBES, *facts.input_shape, generator=draws)
-    found: np.ndarray = F.softmax(network(noise).double() / _PROBE_TEMPERATURE, 1).mean(0).numpy()
-    return found
+    shares: np.ndarray = F.softmax(network(noise).double() / _PROBE_TEMPERATURE, 1).mean(0).numpy()
+    return shares

@@ -60,18 +60,18 @@ class Generator(nn.Module):
 
     def forward(self, noise: Tensor) -> Tensor:
         """(N, Z) → (N, C, T)."""
-        small, half, whole = self._sizes
+        small, half, full = self._sizes
         x = self.norm1(self.first(noise).view(len(noise), 2 * self._size.width, *small))
         x = F.leaky_relu(self.norm2(self.conv1(F.interpolate(x, size=half))), 0.2)
-        x = F.leaky_relu(self.norm3(self.conv2(F.interpolate(x, size=whole))), 0.2)
-        made: Tensor = self.conv3(x)
+        x = F.leaky_relu(self.norm3(self.conv2(F.interpolate(x, size=full))), 0.2)
+        output: Tensor = self.conv3(x)
         if self._size.output == "sigmoid":
-            return torch.sigmoid(made)
-        return _LARGEST * torch.tanh(made / _LARGEST)
+            return torch.sigmoid(output)
+        return _LARGEST * torch.tanh(output / _LARGEST)
 
 
 def new_generator(input_shape: Sequence[int], draws: torch.Generator, size: Size | None = None) -> Generator:
     """A generator with weights drawn from `draws`."""
     with torch.device("meta"):
-        made = Generator(input_shape, size or Size())
-    return initialised(made, draws)
+        generator = Generator(input_shape, size or Size())
+    return initialised(generator, draws)

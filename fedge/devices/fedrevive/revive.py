@@ -73,7 +73,7 @@ def fedrevive(
     >>> fedrevive(w, Memory(1), Arrival(0, 10, w, w + 4), lr=1.0, s_max=10, freeze=0, distil=False)
     array([3.])
     """
-    _refuse(lr, s_max, distil_lr, server_s, shares, distil)
+    _refuse_arguments(lr, s_max, distil_lr, server_s, shares, distil)
     for name, count in (("buffer", buffer), ("teachers", teachers), ("every", every), ("steps", steps),
                         ("pool", pool), ("latent", latent), ("width", width)):  # fmt: skip
         refuse_no_count(name, count)
@@ -84,30 +84,30 @@ def fedrevive(
             )
     if output not in ("tanh", "sigmoid"):
         raise ConfigError(f"output of fedrevive must be tanh or sigmoid, but is {shown(output)}; change it")
-    kept = memory.arrays
-    made, waiting = int(kept.get("made", 0)), int(kept.get("waiting", 0)) + 1
+    arrays = memory.arrays
+    versions, waiting = int(arrays.get("made", 0)), int(arrays.get("waiting", 0)) + 1
     memory.buffer.append(arrival)
-    kept["waiting"] = np.array(waiting)
+    arrays["waiting"] = np.array(waiting)
     if shares == "probed" and memory.facts is not None and distil:
         _probe(memory, arrival)
     if waiting < buffer:
         return None
-    new = memory.buffer[-waiting:]
-    betas = [0.0 if made < freeze else 1 - weight("cosine", each.staleness, b=s_max) for each in new]
-    found = model_after_arrivals(model, new, [lr * (1 - beta) for beta in betas], buffer)
+    fresh = memory.buffer[-waiting:]
+    betas = [0.0 if versions < freeze else 1 - weight("cosine", each.staleness, b=s_max) for each in fresh]
+    updated = model_after_arrivals(model, fresh, [lr * (1 - beta) for beta in betas], buffer)
     if any(betas) and distil and memory.facts is not None:
-        learn = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares, (latent, width, output))
-        found = found + lr * sum(betas) / buffer * _learnt(model, memory, made, learn)
-    kept["made"], kept["waiting"] = np.array(made + 1), np.array(0)
+        settings = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares, (latent, width, output))
+        updated = updated + lr * sum(betas) / buffer * _student_step(model, memory, versions, settings)
+    arrays["made"], arrays["waiting"] = np.array(versions + 1), np.array(0)
     memory.buffer[:] = [replace(each, start=each.end, counters={}) for each in memory.buffer[-teachers:]]
-    return found
+    return updated
 
 
 def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
     """Virtual seconds that the server takes for the next arrival."""
     warmup, buffer = arguments.get("warmup", 100), arguments.get("buffer", 1)
-    made, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
-    learns = arguments.get("distil", True) and made > warmup and waiting + 1 >= buffer
+    versions, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
+    learns = arguments.get("distil", True) and versions > warmup and waiting + 1 >= buffer
     return float(arguments.get("server_s", 0.0)) if learns else 0.0
 
 
@@ -128,33 +128,33 @@ class _Learning:
     size: tuple[int, int, str]
 
 
-def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
+def _student_step(model: np.ndarray, memory: Memory, versions: int, settings: _Learning) -> np.ndarray:
     """w_KD − w, (P,) float64; zero, with a warning in the log, if the student has diverged."""
     from fedge.devices.fedrevive.distillation import Teacher, distilled, synthesise
     from fedge.devices.fedrevive.generator import Size
     from fedge.training.host import torch_threads
     from fedge.training.networks.module_state import get_state
 
-    facts, kept = memory.facts, memory.arrays
+    facts, arrays = memory.facts, memory.arrays
     assert facts is not None
     with torch_threads(1):
-        newest = memory.buffer[-learn.teachers :]
-        there = [
-            Teacher(facts.network(number, each.end), _shares(memory, each.child, learn.shares))
+        newest = memory.buffer[-settings.teachers :]
+        teachers = [
+            Teacher(facts.network(number, each.end), _shares(memory, each.child, settings.shares))
             for number, each in enumerate(newest)
         ]
-        student = facts.network(learn.teachers, model)
-        of_pool = {name[3:]: array for name, array in kept.items() if name.startswith("kd-")}
-        if made % learn.every == 0 or not of_pool:
-            hard_for = student if made >= learn.warmup else None
-            of_pool = synthesise(facts, of_pool, there, hard_for, made, learn.pool, Size(*learn.size))
-            kept.update({f"kd-{name}": array for name, array in of_pool.items()})
-        if made <= learn.warmup or not of_pool:
+        student = facts.network(settings.teachers, model)
+        pool = {name[3:]: array for name, array in arrays.items() if name.startswith("kd-")}
+        if versions % settings.every == 0 or not pool:
+            adversary = student if versions >= settings.warmup else None
+            pool = synthesise(facts, pool, teachers, adversary, versions, settings.pool, Size(*settings.size))
+            arrays.update({f"kd-{name}": array for name, array in pool.items()})
+        if versions <= settings.warmup or not pool:
             return np.zeros(len(model))
-        distilled(facts, of_pool, there, student, made, learn.steps, learn.lr)
+        distilled(facts, pool, teachers, student, versions, settings.steps, settings.lr)
         step = np.subtract(facts.layout.vector(get_state(student)), model, dtype=np.float64)
     if not np.isfinite(step).all():
-        logger.warning("version %d: the student is not finite, and left out", made + 1)
+        logger.warning("version %d: the student is not finite, and left out", versions + 1)
         return np.zeros(len(model))
     return step
 
@@ -172,19 +172,21 @@ def _probe(memory: Memory, arrival: Arrival) -> None:
     from fedge.devices.fedrevive.distillation import probed_shares
     from fedge.training.host import torch_threads
 
-    facts, kept = memory.facts, memory.arrays
+    facts, arrays = memory.facts, memory.arrays
     assert facts is not None
-    probes = kept.get("probes", np.zeros(len(facts.shares), np.int64)).copy()
+    probes = arrays.get("probes", np.zeros(len(facts.shares), np.int64)).copy()
     if probes[arrival.child] < _PROBED:
         with torch_threads(1):
-            found = probed_shares(facts, facts.network(0, arrival.end), int(probes.sum()))
-        probed = kept.get("probed", np.zeros(facts.shares.shape)).copy()
-        probed[arrival.child] += found
+            estimate = probed_shares(facts, facts.network(0, arrival.end), int(probes.sum()))
+        probed = arrays.get("probed", np.zeros(facts.shares.shape)).copy()
+        probed[arrival.child] += estimate
         probes[arrival.child] += 1
-        kept["probes"], kept["probed"] = probes, probed
+        arrays["probes"], arrays["probed"] = probes, probed
 
 
-def _refuse(lr: float, s_max: float, distil_lr: float, server_s: float, shares: str, distil: bool) -> None:
+def _refuse_arguments(
+    lr: float, s_max: float, distil_lr: float, server_s: float, shares: str, distil: bool
+) -> None:
     """Raise ConfigError for an impossible argument."""
     for name, number in (("lr", lr), ("s_max", s_max), ("distil_lr", distil_lr)):
         refuse_outside(name, number, 0.0)

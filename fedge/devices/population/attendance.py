@@ -44,33 +44,33 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
     Raises:
         ConfigError: the file cannot be read, or has no such times.
     """
-    found = read_attendance(path)
-    times, periods = [of for of, _ in found], _periods(found, path, period_s)
+    entries = read_attendance(path)
+    times, periods = [spans for spans, _ in entries], _periods(entries, path, period_s)
     rng = numpy_stream(seed, Purpose.AVAILABILITY)
     order = rng.permutation(len(times)) if shuffle else np.arange(len(times))
-    whose = order[np.arange(devices) % len(times)].tolist()
+    entry_of = order[np.arange(devices) % len(times)].tolist()
 
     def presence(device: int, now_us: int) -> tuple[bool, int]:
-        begins, ends = times[whose[device]]
-        period_us = periods[whose[device]]
+        begins, ends = times[entry_of[device]]
+        period_us = periods[entry_of[device]]
         if len(begins) == 1 and begins[0] == 0 and ends[0] == period_us:
             return True, FOREVER_US
-        turn, at = divmod(now_us, period_us)
-        place = int(np.searchsorted(ends, at, side="right"))
-        before = turn * period_us
-        if place == len(ends):
-            return False, before + period_us + int(begins[0])
-        if begins[place] > at:
-            return False, before + int(begins[place])
-        until_us = int(ends[place])
+        cycle, offset_us = divmod(now_us, period_us)
+        index = int(np.searchsorted(ends, offset_us, side="right"))
+        cycle_start = cycle * period_us
+        if index == len(ends):
+            return False, cycle_start + period_us + int(begins[0])
+        if begins[index] > offset_us:
+            return False, cycle_start + int(begins[index])
+        until_us = int(ends[index])
         if until_us == period_us and begins[0] == 0:  # present across the end of the file
             until_us += int(ends[0])
-        return True, before + until_us
+        return True, cycle_start + until_us
 
     return presence
 
 
-def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int | None]]:
+def read_attendance(path: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int | None]]:
     """Times of each device in a file, (T,) int64 each: disjoint starts and ends in microseconds, ascending.
 
     Each comes with the device's own period in microseconds, or None.
@@ -78,29 +78,29 @@ def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int
     Raises:
         ConfigError: the file is unreadable, has other columns, or has a time that ends before its start.
     """
-    if not isinstance(given, str) or not given:
+    if not isinstance(path, str) or not path:
         raise ConfigError(
-            f"{_OPTION} must name a CSV or Parquet file of device,from_s,until_s, but is {shown(given)}; set "
+            f"{_OPTION} must name a CSV or Parquet file of device,from_s,until_s, but is {shown(path)}; set "
             f'for example {_OPTION}="there.csv"'
         )
-    found: dict[str, list[tuple[int, int]]] = {}
+    spans: dict[str, list[tuple[int, int]]] = {}
     periods: dict[str, int] = {}
-    for where, device, begins_us, ends_us, period_us in _rows(Path(given)):
-        found.setdefault(device, []).append((begins_us, ends_us))
+    for location, device, begins_us, ends_us, period_us in _rows(Path(path)):
+        spans.setdefault(device, []).append((begins_us, ends_us))
         if period_us is not None and periods.setdefault(device, period_us) != period_us:
             raise ConfigError(
-                f"{_OPTION} must have one period_s for all rows of a device, but {where} has another for "
+                f"{_OPTION} must have one period_s for all rows of a device, but {location} has another for "
                 f"{shown(device)}; fix it"
             )
-    if not found:
+    if not spans:
         raise ConfigError(
-            f"{_OPTION} must have a row for each time that a device is there, but {given} has none; add one"
+            f"{_OPTION} must have a row for each time that a device is there, but {path} has none; add one"
         )
-    return [(_apart(sorted(times)), periods.get(device)) for device, times in found.items()]
+    return [(_merge_touching(sorted(times)), periods.get(device)) for device, times in spans.items()]
 
 
 def _periods(
-    found: list[tuple[tuple[np.ndarray, np.ndarray], int | None]], path: str, period_s: float
+    entries: list[tuple[tuple[np.ndarray, np.ndarray], int | None]], path: str, period_s: float
 ) -> list[int]:
     """Microseconds after which each device's times repeat: its own period, the given one, or the file's end.
 
@@ -112,21 +112,21 @@ def _periods(
             f"devices.availability-args.period_s must be seconds of 0 to {_MOST_S:g}, but is "
             f"{shown(period_s)}; leave it out for the end of the file"
         )
-    has_own = any(own is not None for _, own in found)
-    if has_own and period_s:
+    has_periods = any(own_us is not None for _, own_us in entries)
+    if has_periods and period_s:
         raise ConfigError(
             f"devices.availability-args.period_s must be left out, because {path} has a column period_s, but "
             f"is {shown(period_s)}; remove one of them"
         )
-    last_us = max(int(ends[-1]) for (_, ends), _ in found)
-    if has_own:
-        for (_, ends), own in found:
-            if own is None or own < int(ends[-1]):
+    last_us = max(int(ends[-1]) for (_, ends), _ in entries)
+    if has_periods:
+        for (_, ends), own_us in entries:
+            if own_us is None or own_us < int(ends[-1]):
                 raise ConfigError(
                     f"{_OPTION} must have periods at least as long as the times of their devices, but {path} "
-                    f"has {(own or 0) / SECOND_US:g} s with a time until {ends[-1] / SECOND_US:g}; fix it"
+                    f"has {(own_us or 0) / SECOND_US:g} s with a time until {ends[-1] / SECOND_US:g}; fix it"
                 )
-        return [own or last_us for _, own in found]
+        return [own_us or last_us for _, own_us in entries]
     period_us = round(period_s * SECOND_US) if period_s else last_us
     if period_us < _LEAST_PERIOD_S * SECOND_US:
         raise ConfigError(
@@ -138,7 +138,7 @@ def _periods(
             f"devices.availability-args.period_s must be at least the last second of {path}, "
             f"{last_us / SECOND_US:g}, but is {shown(period_s)}; raise it, or leave it out"
         )
-    return [period_us] * len(found)
+    return [period_us] * len(entries)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
@@ -149,26 +149,26 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
             f"{_OPTION} must have the columns {','.join(_COLUMNS)}, {_WITH_PERIOD[-1]} last or not, but "
             f"{path} has {shown(','.join(header))}; fix its first line"
         )
-    for where, row in rows:
-        begins, ends = _seconds(row, "from_s", where), _seconds(row, "until_s", where)
-        period = _seconds(row, "period_s", where) if header == _WITH_PERIOD else None
+    for place, row in rows:
+        begins, ends = _seconds(row, "from_s", place), _seconds(row, "until_s", place)
+        period = _seconds(row, "period_s", place) if header == _WITH_PERIOD else None
         if not row["device"]:
             raise ConfigError(
-                f"{_OPTION} must have a device and {len(header)} cells in each row, but {where} has not; "
+                f"{_OPTION} must have a device and {len(header)} cells in each row, but {place} has not; "
                 f"fix it"
             )
         if not begins < ends or (period is not None and period < _LEAST_PERIOD_S):
             raise ConfigError(
                 f"{_OPTION} must have times that end after they begin, and periods of at least "
-                f"{_LEAST_PERIOD_S:g} s, but {where} has "
+                f"{_LEAST_PERIOD_S:g} s, but {place} has "
                 f"{begins:g} until {ends:g}{'' if period is None else f', period {period:g}'}; fix it"
             )
         begins_us = round(begins * SECOND_US)
         ends_us = max(begins_us + 1, round(ends * SECOND_US))
-        yield where, row["device"], begins_us, ends_us, None if period is None else round(period * SECOND_US)
+        yield place, row["device"], begins_us, ends_us, None if period is None else round(period * SECOND_US)
 
 
-def _seconds(row: Row, name: str, where: str) -> float:
+def _seconds(row: Row, name: str, location: str) -> float:
     """A cell as seconds; ConfigError otherwise."""
     text = row.get(name)
     try:
@@ -178,19 +178,19 @@ def _seconds(row: Row, name: str, where: str) -> float:
     if not 0 <= value <= _MOST_S:
         raise ConfigError(
             f"{_OPTION} must have seconds of 0 to {_MOST_S:g}, counted from the beginning of the run, but "
-            f"{where}, {name} is {shown(text) if text else 'empty'}; "
+            f"{location}, {name} is {shown(text) if text else 'empty'}; "
             f"{'subtract the earliest time of the file from all' if value > _MOST_S else 'fix it'}"
         )
     return value
 
 
-def _apart(times: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def _merge_touching(times: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends, (T,) int64 each, of sorted times, with touching ones merged."""
-    kept: list[list[int]] = []
+    merged: list[list[int]] = []
     for begins, ends in times:
-        if kept and begins <= kept[-1][1]:
-            kept[-1][1] = max(kept[-1][1], ends)
+        if merged and begins <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], ends)
         else:
-            kept.append([begins, ends])
-    table = np.array(kept, np.int64)
+            merged.append([begins, ends])
+    table = np.array(merged, np.int64)
     return table[:, 0].copy(), table[:, 1].copy()

@@ -23,8 +23,8 @@ Presence = Callable[[int, int], tuple[bool, int]]
 
 def presence_of(devices: DevicesConfig, count: int, seed: int) -> Presence:
     """Presence of a run's devices, for queries from time 0 on."""
-    made = AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
-    return cast(Presence, made)
+    presence = AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
+    return cast(Presence, presence)
 
 
 def always(devices: int, seed: int) -> Presence:
@@ -48,11 +48,11 @@ def diurnal(devices: int, seed: int, day_s: float = 86_400.0, share: float = 0.5
     offset = numpy_stream(seed, Purpose.AVAILABILITY).integers(day, size=devices).tolist()
 
     def presence(device: int, now_us: int) -> tuple[bool, int]:
-        of_day = (now_us + offset[device]) % day
-        is_there = of_day < on
+        time_of_day = (now_us + offset[device]) % day
+        is_present = time_of_day < on
         if on == day:
             return True, FOREVER_US
-        return is_there, now_us + (on if is_there else day) - of_day
+        return is_present, now_us + (on if is_present else day) - time_of_day
 
     return presence
 
@@ -64,13 +64,13 @@ def markov(devices: int, seed: int, on_s: float = 600.0, off_s: float = 600.0) -
     """
     _refuse_outside("on_s", on_s, 1e-3, 1e9)
     _refuse_outside("off_s", off_s, 1e-3, 1e9)
-    known: dict[int, _Walk] = {}
+    walks: dict[int, _Walk] = {}
 
     def presence(device: int, now_us: int) -> tuple[bool, int]:
-        walk = known.get(device)
+        walk = walks.get(device)
         if walk is None:
             rng = numpy_stream(seed, Purpose.AVAILABILITY, device)
-            walk = known[device] = _Walk(rng, on_s * SECOND_US, off_s * SECOND_US)
+            walk = walks[device] = _Walk(rng, on_s * SECOND_US, off_s * SECOND_US)
         return walk.at(now_us)
 
     return presence
@@ -82,19 +82,19 @@ class _Walk:
     def __init__(self, rng: np.random.Generator, on_us: float, off_us: float) -> None:
         self._rng = rng
         self._means = (off_us, on_us)
-        self._is_there = bool(rng.random() < on_us / (on_us + off_us))
-        self._until = self._drawn()
+        self._is_present = bool(rng.random() < on_us / (on_us + off_us))
+        self._until = self._draw_duration()
 
-    def _drawn(self) -> int:
+    def _draw_duration(self) -> int:
         """Random duration of the current state, at least a microsecond."""
-        return max(1, math.ceil(self._rng.exponential(self._means[self._is_there])))
+        return max(1, math.ceil(self._rng.exponential(self._means[self._is_present])))
 
     def at(self, now_us: int) -> tuple[bool, int]:
         """Presence at a time, and the end of this state; times must be ascending."""
         while self._until <= now_us:
-            self._is_there = not self._is_there
-            self._until += self._drawn()
-        return self._is_there, self._until
+            self._is_present = not self._is_present
+            self._until += self._draw_duration()
+        return self._is_present, self._until
 
 
 def _refuse_outside(name: str, value: float, least: float, most: float) -> None:

@@ -63,7 +63,7 @@ class Choosing:
         if not len(roster.there):
             return None
         turn.now_s = now_us / 1e6
-        device = self._selected(roster, turn)
+        device = self._select_device(roster, turn)
         if device is None:
             return None
         history = self.history
@@ -72,7 +72,7 @@ class Choosing:
         turn.given += 1
         return device, roster.take(device, now_us)
 
-    def _selected(self, roster: Roster, turn: DeviceTurn) -> int | None:
+    def _select_device(self, roster: Roster, turn: DeviceTurn) -> int | None:
         """The selection's checked result."""
         try:
             device = self._select(roster.there, self.history, turn)
@@ -126,12 +126,12 @@ class Choosing:
             turn = self.turns[leaf]
             turn.draws.count, turn.given = facts["picks"][leaf], facts["given"][leaf]
             turn.arrays = {name: np.array(array) for name, array in arrays.get(str(leaf), {}).items()}
-        for name, own in self.history.arrays().items():
+        for name, old in self.history.arrays().items():
             array = np.array(arrays["history"][name])
-            least = 0 if own.dtype.kind == "i" else None
-            setattr(self.history, name, form(array, f"{name} of devices", own.dtype.type, own.shape, least))
+            least = 0 if old.dtype.kind == "i" else None
+            setattr(self.history, name, form(array, f"{name} of devices", old.dtype.type, old.shape, least))
 
     def arrays(self) -> dict[str, State]:
         """Arrays for `restore`."""
-        kept: dict[str, State] = {str(turn.leaf): dict(turn.arrays) for turn in self.turns if turn.arrays}
-        return {"history": self.history.arrays(), **kept}
+        arrays: dict[str, State] = {str(turn.leaf): dict(turn.arrays) for turn in self.turns if turn.arrays}
+        return {"history": self.history.arrays(), **arrays}

@@ -66,13 +66,13 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
             raise ConfigError(
                 f"{path} tells of links alone; say with --seconds-per-window how long devices train, above 0"
             )
-        return Converted(SPEEDS, _rows(path, entries, lambda each: _links(each, seconds_per_window)))
+        return Converted(SPEEDS, _device_rows(path, entries, lambda entry: _links(entry, seconds_per_window)))
     if kind == "fedscale-capacity":
-        return Converted(SPEEDS, _rows(path, entries, _capacity))
-    found = Converted(TIMES, iter(()))
-    times = {"fedscale-behaviour": _behaviour, "flash-timers": _timer, "flash-states": _states}[kind]
-    found.rows = _times(path, entries, times, found.left_out)
-    return found
+        return Converted(SPEEDS, _device_rows(path, entries, _capacity))
+    result = Converted(TIMES, iter(()))
+    read_times = {"fedscale-behaviour": _behaviour, "flash-timers": _timer, "flash-states": _states}[kind]
+    result.rows = _time_rows(path, entries, read_times, result.left_out)
+    return result
 
 
 KINDS = ("fedscale-capacity", "fedscale-behaviour", "flash-timers", "flash-states", "flash-speeds")
@@ -86,44 +86,44 @@ def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path} must be at most 4 GB, which is read whole; split it")
         with open_regular(path) as file:
-            found = read_plain(file) if is_pickled else json.load(file)
+            entries = read_plain(file) if is_pickled else json.load(file)
     except ConfigError:
         raise
     except Exception as error:  # a pickle may raise anything
         form = "pickle of plain data" if is_pickled else "JSON file"
         reason = getattr(error, "strerror", None) or str(error)[:200]
         raise ConfigError(f"{path} must be a {form}, but: {reason}; use the published file") from error
-    if not isinstance(found, dict) or not found:
+    if not isinstance(entries, dict) or not entries:
         raise ConfigError(
-            f"{path} must hold a dictionary of devices, but is {shown(found)}; use another file"
+            f"{path} must hold a dictionary of devices, but is {shown(entries)}; use another file"
         )
-    return found
+    return entries
 
 
-def _rows(path: Path, entries: Mapping[Any, Any], row: Callable[[Any], Row]) -> Iterator[Row]:
+def _device_rows(path: Path, entries: Mapping[Any, Any], read_row: Callable[[Any], Row]) -> Iterator[Row]:
     """One row per device."""
-    for device, each in entries.items():
-        yield device, *_said(path, device, row, each)
+    for device, entry in entries.items():
+        yield device, *_read_entry(path, device, read_row, entry)
 
 
-def _times(
-    path: Path, entries: Mapping[Any, Any], times: Callable[[Any], Any], left_out: dict[str, int]
+def _time_rows(
+    path: Path, entries: Mapping[Any, Any], read_times: Callable[[Any], Any], left_out: dict[str, int]
 ) -> Iterator[Row]:
     """One row per time of a device; devices without times are left out, and counted."""
-    for device, each in entries.items():
-        found = _said(path, device, times, each)
-        if isinstance(found, str):
-            left_out[found] = left_out.get(found, 0) + 1
+    for device, entry in entries.items():
+        spans_and_period = _read_entry(path, device, read_times, entry)
+        if isinstance(spans_and_period, str):
+            left_out[spans_and_period] = left_out.get(spans_and_period, 0) + 1
             continue
-        spans, period_s = found
+        spans, period_s = spans_and_period
         for begins, ends in spans:
             yield device, begins, ends, period_s
 
 
-def _said(path: Path, device: Any, read: Callable[[Any], Any], each: Any) -> Any:
+def _read_entry(path: Path, device: Any, read: Callable[[Any], Any], entry: Any) -> Any:
     """An entry as read by `read`; ConfigError if it has an unexpected form."""
     try:
-        return read(each)
+        return read(entry)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"{path}, device {shown(device)}, must have what its kind has, but: {type(error).__name__}: "
@@ -138,70 +138,70 @@ def _positive(value: Any) -> float:
     return float(value)
 
 
-def _capacity(each: Any) -> Row:
+def _capacity(entry: Any) -> Row:
     """FedScale's get_completion_time: 3 × ms of inference per sample, (down + up) / bandwidth."""
-    bytes_s = _KILOBIT * _positive(each["communication"])
-    return _AUGMENTED * _positive(each["computation"]) / 1000.0, bytes_s, bytes_s
+    bytes_s = _KILOBIT * _positive(entry["communication"])
+    return _AUGMENTED * _positive(entry["computation"]) / 1000.0, bytes_s, bytes_s
 
 
-def _links(each: Any, seconds_per_window: float) -> Row:
+def _links(entry: Any, seconds_per_window: float) -> Row:
     """Mean bandwidths from FLASH; their deviation from job to job is dropped."""
-    down, up = _KILOBYTE * _positive(each["down_u"]), _KILOBYTE * _positive(each["up_u"])
+    down, up = _KILOBYTE * _positive(entry["down_u"]), _KILOBYTE * _positive(entry["up_u"])
     return seconds_per_window, down, up
 
 
-def _behaviour(each: Any) -> Any:
+def _behaviour(entry: Any) -> Any:
     """FedScale's is_active: present from active[i] to inactive[i], repeated at finish_time."""
-    period = _positive(each["finish_time"])
-    pairs = zip(each["active"], each["inactive"], strict=True)
-    return _within([(begins, min(ends, period)) for begins, ends in pairs], period)
+    period = _positive(entry["finish_time"])
+    pairs = zip(entry["active"], entry["inactive"], strict=True)
+    return _spans_within([(begins, min(ends, period)) for begins, ends in pairs], period)
 
 
-def _timer(each: Any) -> Any:
+def _timer(entry: Any) -> Any:
     """FLASH's Timer.ready: times repeat between the trace's first and last second."""
-    if not each["isSuccess"]:
+    if not entry["isSuccess"]:
         return "no trace that FLASH could read"
-    start = each["trace_start"]
-    period = int(each["trace_end"] - start)
-    return _within([(begins - start, ends - start) for begins, ends in each["ready_time"]], period)
+    start = entry["trace_start"]
+    period = int(entry["trace_end"] - start)
+    return _spans_within([(begins - start, ends - start) for begins, ends in entry["ready_time"]], period)
 
 
-def _within(spans: list[tuple[float, float]], period_s: float) -> Any:
+def _spans_within(spans: list[tuple[float, float]], period_s: float) -> Any:
     """Spans of positive length, in seconds, and the period; a reason if there are none."""
-    kept = [(max(0.0, begins), min(ends, period_s)) for begins, ends in spans]
-    lasting = [(float(begins), float(ends)) for begins, ends in kept if begins < ends]
-    return (lasting, float(period_s)) if lasting else "never there"
+    clipped = [(max(0.0, begins), min(ends, period_s)) for begins, ends in spans]
+    positive = [(float(begins), float(ends)) for begins, ends in clipped if begins < ends]
+    return (positive, float(period_s)) if positive else "never there"
 
 
-def _states(each: Any) -> Any:
+def _states(entry: Any) -> Any:
     """FLASH's Timer from messages: present while locked, charging and on Wi-Fi, by the latest messages."""
-    messages = [line.strip().split("\t") for line in each["messages"].split("\n") if line.strip()]
+    messages = [line.strip().split("\t") for line in entry["messages"].split("\n") if line.strip()]
     if any(len(message) != 2 for message in messages) or not messages:
         return "messages of another form"
     moments = [datetime.fromisoformat(moment.strip()).replace(tzinfo=None) for moment, _ in messages]
     start, period = moments[0], int((moments[-1] - moments[0]).total_seconds())
-    holds = {"charged": False, "wifi": False, "locked": False}
+    conditions = {"charged": False, "wifi": False, "locked": False}
     since, spans = None, []
     for moment, (_, word) in zip(moments, messages, strict=True):
-        holds.update(_meaning(word.strip().lower()))
+        conditions.update(_changes_of(word.strip().lower()))
         second = (moment - start).total_seconds()
-        if all(holds.values()):
+        if all(conditions.values()):
             since = second if since is None else since
         elif since is not None:
             spans.append((since, second))
             since = None
-    return _within(spans, period) if period else "a trace of no time"
+    return _spans_within(spans, period) if period else "a trace of no time"
 
 
-def _meaning(word: str) -> dict[str, bool]:
+def _changes_of(word: str) -> dict[str, bool]:
     """Changes that a state of FLASH makes to battery, network and screen; other states change nothing."""
-    known: dict[str, dict[str, bool]] = {
+    changes: dict[str, dict[str, bool]] = {
         "battery_charged_on": {"charged": True}, "battery_charged_off": {"charged": False},
         "wifi": {"wifi": True}, "screen_lock": {"locked": True}, "screen_unlock": {"locked": False},
         "screen_on": {}, "screen_off": {}, **{name: {"wifi": False} for name in _NO_WIFI},
     }  # fmt: skip
-    if word in known:
-        return known[word]
+    if word in changes:
+        return changes[word]
     if word.endswith("%"):
         return {}
     raise ValueError(f"{shown(word)} is not a state of FLASH")

@@ -43,8 +43,8 @@ class JobDraws:
     def of(self, device: int, attempt: int) -> Draw:
         """The draw of a device's attempt (1, 2, …)."""
         block, row = divmod(attempt, _BLOCK)
-        known, rows = self._blocks.get(device, (-1, b""))
-        if known != block:
+        latest, rows = self._blocks.get(device, (-1, b""))
+        if latest != block:
             rng = numpy_stream(self._seed, Purpose.DEVICE_JOBS, device, block)
             normal, uniform = rng.standard_normal(_BLOCK), rng.random((3, _BLOCK))
             rows = np.vstack([normal, uniform]).T.tobytes()

@@ -81,17 +81,17 @@ def checked_seconds(duration: Duration, work: Work) -> float:
     Raises:
         ConfigError: the function raised an exception, or returned something other than a number above 0.
     """
-    where = f"for device {work.device}, job {work.attempt}, at {work.now_s:g} virtual s"
+    context = f"for device {work.device}, job {work.attempt}, at {work.now_s:g} virtual s"
     try:
         seconds = duration(work)
     except ConfigError:
         raise
     except OWN_ERRORS as error:
-        raise ConfigError(f"devices.duration raised {own_error(error)} {where}; fix it") from error
+        raise ConfigError(f"devices.duration raised {own_error(error)} {context}; fix it") from error
     is_number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
     if not is_number or not math.isfinite(seconds) or not 0 < seconds <= LONGEST_S:
         raise ConfigError(
             f"devices.duration must return seconds above 0, at most {LONGEST_S:g}, but returned "
-            f"{shown(seconds)} {where}; fix it"
+            f"{shown(seconds)} {context}; fix it"
         )
     return float(seconds)

@@ -63,37 +63,37 @@ class Fleet:
         return len(self.per_window_s)
 
 
-def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
+def check_fleet(fleet: Fleet, count: int, label: str) -> Fleet:
     """A fleet, checked to have `count` devices and possible times.
 
     Raises:
-        ConfigError: a time is impossible; `what` names where the fleet comes from.
+        ConfigError: a time is impossible; `label` names where the fleet comes from.
     """
     if not isinstance(fleet, Fleet):
-        raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; fix it")
+        raise ConfigError(f"{label} must return a fedge.devices.Fleet, but returned {shown(fleet)}; fix it")
     for declared in fields(fleet):
         array = getattr(fleet, declared.name)
         if declared.name in ("noise", "sigma") or (declared.name in _OPTIONAL and array is None):
             continue
-        rate = declared.name in ("down", "up")
-        least = np.finfo(float).tiny if rate else 0.0
+        is_rate = declared.name in ("down", "up")
+        least = np.finfo(float).tiny if is_rate else 0.0
         values = np.asarray(array)
         fits = values.shape == (count,) and np.issubdtype(values.dtype, np.floating)
-        if not fits or not ((values >= least) & (values <= np.inf if rate else values <= LONGEST_S)).all():
+        if not fits or not ((values >= least) & (values <= np.inf if is_rate else values <= LONGEST_S)).all():
             raise ConfigError(
-                f"{what} must give each of {count} devices a {declared.name} "
-                f"{'above 0' if rate else f'of 0 to {LONGEST_S:g}'}, but gives {shown(array)}; change it"
+                f"{label} must give each of {count} devices a {declared.name} "
+                f"{'above 0' if is_rate else f'of 0 to {LONGEST_S:g}'}, but gives {shown(array)}; change it"
             )
     is_number = isinstance(fleet.sigma, int | float | np.number) and not isinstance(fleet.sigma, bool)
     if fleet.noise not in NOISES or not is_number or not 0 <= fleet.sigma <= 10:
         raise ConfigError(
-            f"{what} must have a noise of {', '.join(NOISES)} and a sigma of 0 to 10, but has "
+            f"{label} must have a noise of {', '.join(NOISES)} and a sigma of 0 to 10, but has "
             f"{shown(fleet.noise)} and {shown(fleet.sigma)}; change them"
         )
-    takes = fleet.per_window_s + fleet.per_job_s + fleet.down_s + fleet.up_s + 1 / fleet.down + 1 / fleet.up
-    if not (takes > 0).all():
+    job_s = fleet.per_window_s + fleet.per_job_s + fleet.down_s + fleet.up_s + 1 / fleet.down + 1 / fleet.up
+    if not (job_s > 0).all():
         raise ConfigError(
-            f"{what} must make every job take time, but those of device {int(np.argmin(takes > 0))} take "
+            f"{label} must make every job take time, but those of device {int(np.argmin(job_s > 0))} take "
             f"none; give it seconds, or bytes per second"
         )
     return fleet
@@ -111,17 +111,17 @@ def fleet_of(devices: DevicesConfig, owner: np.ndarray, seed: int) -> Fleet:
         ConfigError: the preset cannot make a fleet of this size.
     """
     rng = numpy_stream(seed, Purpose.DEVICES)
-    made = DEVICES.load(devices.preset)(owner, rng, **devices.arguments("preset"))
-    fleet = check_fleet(made, len(owner), f"devices.preset {devices.preset}")
+    unchecked = DEVICES.load(devices.preset)(owner, rng, **devices.arguments("preset"))
+    fleet = check_fleet(unchecked, len(owner), f"devices.preset {devices.preset}")
     return with_power(fleet, devices.train_watts, devices.radio_watts)
 
 
 def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
     """Power in training and in transfers, (N,) float64 each; None if both are unknown."""
-    train, radio, nothing = fleet.train_watts, fleet.radio_watts, np.zeros(len(fleet))
+    train, radio, zeros = fleet.train_watts, fleet.radio_watts, np.zeros(len(fleet))
     if train is None and radio is None:
         return None
-    return nothing if train is None else train, nothing if radio is None else radio
+    return zeros if train is None else train, zeros if radio is None else radio
 
 
 def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
@@ -144,12 +144,12 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
     array([9.])
     """
     if fleet.noise == "normal":
-        trains = fleet.per_job_s + fleet.per_window_s * windows
-        return _whole(
-            fleet, model_bytes, _mean_above_0(trains, fleet.sd), _mean_above_0(fleet.up_s, fleet.delay_sd)
+        train_s = fleet.per_job_s + fleet.per_window_s * windows
+        return _job_seconds(
+            fleet, model_bytes, _mean_above_0(train_s, fleet.sd), _mean_above_0(fleet.up_s, fleet.delay_sd)
         )
     factors = {"log-normal": math.exp(fleet.sigma**2 / 2), "half-normal": math.sqrt(2 / math.pi)}
-    return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 1.0))
+    return _scaled_seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 1.0))
 
 
 def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
@@ -158,23 +158,23 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
     """
     if fleet.noise == "normal":
-        trains = fleet.per_job_s + fleet.per_window_s * windows - 3.09 * _or_0(fleet.sd)
+        train_s = fleet.per_job_s + fleet.per_window_s * windows - 3.09 * _or_0(fleet.sd)
         delays = fleet.up_s - 3.09 * _or_0(fleet.delay_sd)
-        return _whole(fleet, model_bytes, np.maximum(trains, 0.0), np.maximum(delays, 0.0))
+        return _job_seconds(fleet, model_bytes, np.maximum(train_s, 0.0), np.maximum(delays, 0.0))
     factors = {"log-normal": math.exp(-3.09 * fleet.sigma), "half-normal": 0.00125}
-    return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 0.001))
+    return _scaled_seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 0.001))
 
 
-def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
+def _scaled_seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
     """Seconds of jobs (N,) whose training takes `factor` times its noiseless time."""
-    trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
-    return _whole(fleet, model_bytes, trains, fleet.up_s)
+    train_s = (fleet.per_job_s + fleet.per_window_s * windows) * factor
+    return _job_seconds(fleet, model_bytes, train_s, fleet.up_s)
 
 
-def _whole(fleet: Fleet, model_bytes: int, trains: np.ndarray, delays: np.ndarray) -> np.ndarray:
+def _job_seconds(fleet: Fleet, model_bytes: int, train_s: np.ndarray, delays: np.ndarray) -> np.ndarray:
     """Seconds of jobs (N,) with given training times, and upload `delays` besides their bytes."""
-    found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + delays + model_bytes / fleet.up
-    return found
+    seconds: np.ndarray = fleet.down_s + model_bytes / fleet.down + train_s + delays + model_bytes / fleet.up
+    return seconds
 
 
 def _or_0(deviations: np.ndarray | None) -> np.ndarray | float:
@@ -216,14 +216,14 @@ class Durations:
 
     def __init__(self, fleet: Fleet) -> None:
         """Store a fleet as Python arrays, which are faster to index than NumPy's."""
-        self._per_window_s, self._per_job_s = _quick(fleet.per_window_s), _quick(fleet.per_job_s)
-        self._down, self._up = _quick(fleet.down), _quick(fleet.up)
-        self._down_s, self._up_s = _quick(fleet.down_s), _quick(fleet.up_s)
+        self._per_window_s, self._per_job_s = _float_array(fleet.per_window_s), _float_array(fleet.per_job_s)
+        self._down, self._up = _float_array(fleet.down), _float_array(fleet.up)
+        self._down_s, self._up_s = _float_array(fleet.down_s), _float_array(fleet.up_s)
         self._noise = fleet.noise
         self._sigma = fleet.sigma
-        nothing = np.zeros(len(fleet) if fleet.noise == "normal" else 0)
-        self._sd = _quick(nothing if fleet.sd is None else fleet.sd)
-        self._delay_sd = _quick(nothing if fleet.delay_sd is None else fleet.delay_sd)
+        zeros = np.zeros(len(fleet) if fleet.noise == "normal" else 0)
+        self._sd = _float_array(zeros if fleet.sd is None else fleet.sd)
+        self._delay_sd = _float_array(zeros if fleet.delay_sd is None else fleet.delay_sd)
 
     def times(self, device: int, windows: int, draw: Draw) -> Times:
         """Times of a device's job on so many windows, counted with repetition."""
@@ -252,12 +252,12 @@ class Durations:
         Returns:
             (there, trained, back), ascending, the last of at least 1 and at most 30,000 years.
         """
-        there_s = times.down_s + model_bytes / self._down[device]
-        trained_s = there_s + times.train_s
-        sent = model_bytes if up_bytes is None else up_bytes
-        back_s = trained_s + times.up_s + sent / self._up[device]
-        back = max(1, micros(back_s))
-        return min(micros(there_s), back), min(micros(trained_s), back), back
+        arrived_s = times.down_s + model_bytes / self._down[device]
+        trained_s = arrived_s + times.train_s
+        upload_bytes = model_bytes if up_bytes is None else up_bytes
+        returned_s = trained_s + times.up_s + upload_bytes / self._up[device]
+        returned = max(1, micros(returned_s))
+        return min(micros(arrived_s), returned), min(micros(trained_s), returned), returned
 
     def _factor(self, draw: Draw) -> float:
         """Factor on the training time of a job."""
@@ -273,7 +273,7 @@ def _normal(uniform: float) -> float:
     return NormalDist().inv_cdf(max(uniform, 2.0**-54))
 
 
-def _quick(values: np.ndarray) -> "array[float]":
+def _float_array(values: np.ndarray) -> "array[float]":
     """Numbers (N,) as an array of Python floats."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 

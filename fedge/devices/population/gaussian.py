@@ -34,17 +34,17 @@ def gaussian(
         types: name → share, seconds, seconds_sd, delay, delay_sd; by default share and seconds are 1, the
             others 0. Without types there are three, equally likely, of 1, 2 and 4 s.
     """
-    table = np.array([_numbers(name, given) for name, given in _checked(types).items()])
+    table = np.array([_numbers(name, entries) for name, entries in _checked_types(types).items()])
     shares = table[:, 0]
     if not shares.sum() > 0:
         raise ConfigError("devices.preset-args.types must have a share above 0, but all are 0; raise one")
     kind = rng.choice(len(table), len(owner), p=shares / shares.sum())
     seconds, sd, delay, delay_sd = table[kind, 1:].T.copy()
-    nothing, endless = np.zeros(len(owner)), np.full(len(owner), np.inf)
-    return Fleet(nothing, seconds, endless, endless, nothing, delay, "normal", sd=sd, delay_sd=delay_sd)
+    zeros, unlimited = np.zeros(len(owner)), np.full(len(owner), np.inf)
+    return Fleet(zeros, seconds, unlimited, unlimited, zeros, delay, "normal", sd=sd, delay_sd=delay_sd)
 
 
-def _checked(types: Any) -> Mapping[str, Mapping[str, float]]:
+def _checked_types(types: Any) -> Mapping[str, Mapping[str, float]]:
     """The given types, or `TYPES` if there are none; ConfigError unless they are a table of tables."""
     if types is None:
         return TYPES
@@ -56,14 +56,14 @@ def _checked(types: Any) -> Mapping[str, Mapping[str, float]]:
     return types
 
 
-def _numbers(name: str, given: Mapping[str, float]) -> list[float]:
+def _numbers(name: str, entries: Mapping[str, float]) -> list[float]:
     """The numbers of a type in the order of `_DEFAULTS`; ConfigError unless all are numbers of at least 0."""
-    found = {**_DEFAULTS}
-    for written, value in given.items():
-        key = written.replace("-", "_")
-        if key not in found:
+    numbers = {**_DEFAULTS}
+    for raw_key, value in entries.items():
+        key = raw_key.replace("-", "_")
+        if key not in numbers:
             raise ConfigError(
-                f"devices.preset-args.types.{name} must have {', '.join(_DEFAULTS)}, but has {shown(written)}"
+                f"devices.preset-args.types.{name} must have {', '.join(_DEFAULTS)}, but has {shown(raw_key)}"
                 f"{nearest(key, list(_DEFAULTS)) or '; rename it'}"
             )
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_S:
@@ -71,5 +71,5 @@ def _numbers(name: str, given: Mapping[str, float]) -> list[float]:
                 f"devices.preset-args.types.{name}.{key} must be a number of 0 to {LONGEST_S:g}, but is "
                 f"{shown(value)}; try 1.0"
             )
-        found[key] = float(value)
-    return list(found.values())
+        numbers[key] = float(value)
+    return list(numbers.values())

@@ -40,13 +40,13 @@ def lognormal(
     _refuse_negative(
         seconds=seconds, sigma=sigma, user_sigma=user_sigma, bandwidth_sigma=bandwidth_sigma, delay=delay
     )
-    _refuse_none(megabytes=megabytes)
+    _refuse_not_positive(megabytes=megabytes)
     count = len(owner)
     speed = seconds * np.exp(sigma * rng.standard_normal(count))
     speed *= np.exp(user_sigma * rng.standard_normal(int(owner.max()) + 1))[owner]
     down = _MEGA * megabytes * np.exp(bandwidth_sigma * rng.standard_normal(count))
-    nothing, way = np.zeros(count), np.full(count, float(delay))
-    return Fleet(speed, nothing, down, down / 2, way, way, sigma=jitter)
+    zeros, delays = np.zeros(count), np.full(count, float(delay))
+    return Fleet(speed, zeros, down, down / 2, delays, delays, sigma=jitter)
 
 
 def half_normal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:
@@ -55,7 +55,7 @@ def half_normal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.
     Source: Nguyen et al. 2022 (FedBuff), and their simulator FLSim, draw training times from a half-normal.
     """
     _refuse_negative(seconds=seconds)
-    return _timed(np.full(len(owner), float(seconds)), "half-normal")
+    return _fixed_times(np.full(len(owner), float(seconds)), "half-normal")
 
 
 def fedrevive(owner: np.ndarray, rng: np.random.Generator, shifted: bool = False) -> Fleet:
@@ -69,12 +69,12 @@ def fedrevive(owner: np.ndarray, rng: np.random.Generator, shifted: bool = False
     """
     count = len(owner)
     if shifted:
-        return _timed(
+        return _fixed_times(
             np.full(count, 0.1), "exponential", np.full(count, 0.02), rng.choice([0.05, 0.1], count)
         )
     mean = rng.choice([1.0, 1.3, 1.6], count, p=[0.25, 0.5, 0.25])
     up_s = rng.choice([0.15, 0.25], count)
-    return _timed(mean, "exponential", np.full(count, 0.1), up_s)
+    return _fixed_times(mean, "exponential", np.full(count, 0.1), up_s)
 
 
 PHONES = {"nexus4": (4, 1.5), "s3": (4, 1.4), "s3mini": (2, 1.0), "samsungold": (1, 1.4)}
@@ -104,11 +104,11 @@ def hhar_phones(
         jitter: standard deviation of the logarithm of a job's training time.
     """
     _refuse_negative(seconds=seconds)
-    _refuse_none(megabytes=megabytes)
+    _refuse_not_positive(megabytes=megabytes)
     rates = np.array([cores * clock for cores, clock in PHONES.values()])
     speed = seconds * rates.max() / rng.choice(rates, len(owner))
-    down, nothing = np.full(len(owner), _MEGA * megabytes), np.zeros(len(owner))
-    return Fleet(speed, nothing, down, down / 2, nothing, nothing, sigma=jitter)
+    down, zeros = np.full(len(owner), _MEGA * megabytes), np.zeros(len(owner))
+    return Fleet(speed, zeros, down, down / 2, zeros, zeros, sigma=jitter)
 
 
 def fedscale(
@@ -131,16 +131,16 @@ def fedscale(
         kilobits: kilobits per second of every device, without a file.
         jitter: standard deviation of the logarithm of a job's training time.
     """
-    count, nothing = len(owner), np.zeros(len(owner))
+    count, zeros = len(owner), np.zeros(len(owner))
     if path:
         rows = np.array(read_table(path, {"computation": 0.0, "communication": np.inf}, ("computation",)))
         milliseconds, rate = rows[rng.permutation(len(rows))][np.arange(count) % len(rows)].T
         bytes_s = 125.0 * rate
-        return Fleet(0.003 * milliseconds, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
-    _refuse_none(kilobits=kilobits)
+        return Fleet(0.003 * milliseconds, zeros, bytes_s, bytes_s, zeros, zeros, sigma=jitter)
+    _refuse_not_positive(kilobits=kilobits)
     bytes_s = np.full(count, 125.0 * kilobits)
     speed = 0.005 * np.maximum(1e-4, rng.lognormal(1.0, 0.6, count))
-    return Fleet(speed, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
+    return Fleet(speed, zeros, bytes_s, bytes_s, zeros, zeros, sigma=jitter)
 
 
 def hierfavg(
@@ -168,30 +168,30 @@ def hierfavg(
         distance: distance of the server, as a factor on the time and energy of an upload to the paper's edge;
             10 for clients directly under its cloud.
     """
-    _refuse_none(bits=bits, gigahertz=gigahertz, distance=distance)
+    _refuse_not_positive(bits=bits, gigahertz=gigahertz, distance=distance)
     count, hertz = len(owner), 1e9 * gigahertz
     radio_w, uplink = 0.5, 1e6 * np.log2(1 + 1e-8 * 0.5 / 1e-10) / 8 / distance
-    nothing = np.zeros(count)
+    zeros = np.zeros(count)
     return Fleet(
-        np.full(count, 20 * bits / hertz), nothing, np.full(count, np.inf), np.full(count, uplink),
-        nothing, nothing, train_watts=np.full(count, 1e-28 * hertz**3), radio_watts=np.full(count, radio_w),
+        np.full(count, 20 * bits / hertz), zeros, np.full(count, np.inf), np.full(count, uplink),
+        zeros, zeros, train_watts=np.full(count, 1e-28 * hertz**3), radio_watts=np.full(count, radio_w),
     )  # fmt: skip
 
 
 def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:
     """Every job of every device takes `seconds`, so asynchrony cannot save time."""
     _refuse_negative(seconds=seconds)
-    return _timed(np.full(len(owner), float(seconds)), "log-normal")
+    return _fixed_times(np.full(len(owner), float(seconds)), "log-normal")
 
 
-def _timed(
+def _fixed_times(
     seconds: np.ndarray, noise: str, down_s: np.ndarray | None = None, up_s: np.ndarray | None = None
 ) -> Fleet:
     """Devices whose jobs take given times, whatever the windows and bytes."""
-    nothing, endless = np.zeros(len(seconds)), np.full(len(seconds), np.inf)
+    zeros, unlimited = np.zeros(len(seconds)), np.full(len(seconds), np.inf)
     return Fleet(
-        nothing, seconds, endless, endless,
-        nothing if down_s is None else down_s, nothing if up_s is None else up_s, noise,
+        zeros, seconds, unlimited, unlimited,
+        zeros if down_s is None else down_s, zeros if up_s is None else up_s, noise,
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _refuse_negative(**arguments: float) -> None:
             )
 
 
-def _refuse_none(**arguments: float) -> None:
+def _refuse_not_positive(**arguments: float) -> None:
     """Raise ConfigError for the first argument that is not a number above 0."""
     for name, value in arguments.items():
         _refuse_negative(**{name: value})

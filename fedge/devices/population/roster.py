@@ -28,7 +28,7 @@ class Roster:
         self.there, self.away = Idle((), devices), Idle((), devices)
         self._presence = presence
         self._first = min(devices, default=0)
-        self._noted = array("q", [-1]) * (
+        self._scheduled = array("q", [-1]) * (
             max(devices, default=-1) + 1 - self._first
         )  # its latest scheduled change
         self._changes: list[tuple[int, int]] = []  # (virtual microseconds, device)
@@ -47,17 +47,17 @@ class Roster:
     def take(self, device: int, now_us: int) -> int:
         """Remove a present device; returns the end of its presence, in virtual microseconds."""
         self.there.take(device)
-        return self._asked(device, now_us)[1]
+        return self._query_presence(device, now_us)[1]
 
     def advance(self, now_us: int) -> None:
         """Apply comings and goings of devices until now."""
         changes = self._changes
         while changes and changes[0][0] <= now_us:
             time_us, device = heapq.heappop(changes)
-            if self._noted[device - self._first] == time_us:
-                self._noted[device - self._first] = -1
+            if self._scheduled[device - self._first] == time_us:
+                self._scheduled[device - self._first] = -1
             if device in self.there or device in self.away:
-                self._look_again(device, time_us)
+                self._update(device, time_us)
 
     def next_change_us(self) -> int | None:
         """When the next idle device comes or goes; None for never."""
@@ -65,33 +65,33 @@ class Roster:
 
     def _join(self, device: int, now_us: int) -> None:
         """Add an idle device as present or absent."""
-        is_there, until_us = self._asked(device, now_us)
-        (self.there if is_there else self.away).put(device)
-        self._note(device, until_us)
+        is_present, until_us = self._query_presence(device, now_us)
+        (self.there if is_present else self.away).put(device)
+        self._schedule_change(device, until_us)
 
-    def _look_again(self, device: int, now_us: int) -> None:
+    def _update(self, device: int, now_us: int) -> None:
         """Apply an idle device's coming or going."""
-        is_there, until_us = self._asked(device, now_us)
-        if is_there != (device in self.there):
-            (self.away if is_there else self.there).take(device)
-            (self.there if is_there else self.away).put(device)
-        self._note(device, until_us)
+        is_present, until_us = self._query_presence(device, now_us)
+        if is_present != (device in self.there):
+            (self.away if is_present else self.there).take(device)
+            (self.there if is_present else self.away).put(device)
+        self._schedule_change(device, until_us)
 
-    def _note(self, device: int, until_us: int) -> None:
+    def _schedule_change(self, device: int, until_us: int) -> None:
         """Schedule when an idle device will come or go."""
-        if until_us < FOREVER_US and self._noted[device - self._first] != until_us:
-            self._noted[device - self._first] = until_us
+        if until_us < FOREVER_US and self._scheduled[device - self._first] != until_us:
+            self._scheduled[device - self._first] = until_us
             heapq.heappush(self._changes, (until_us, device))
 
-    def _asked(self, device: int, now_us: int) -> tuple[bool, int]:
+    def _query_presence(self, device: int, now_us: int) -> tuple[bool, int]:
         """Whether a device is present now, and the end of this state."""
-        is_there, until_us = self._presence(device, now_us)
+        is_present, until_us = self._presence(device, now_us)
         if until_us <= now_us:
             raise ConfigError(
                 f"devices.availability must say until when a device is there or away, a time to come, but "
                 f"said {shown(until_us)} of device {device} at {now_us} microseconds; fix it"
             )
-        return is_there, until_us
+        return is_present, until_us
 
     def facts(self) -> dict[str, Any]:
         """The whole state as JSON, for `restore`."""
@@ -101,7 +101,7 @@ class Roster:
         """Restore the result of `facts` for the same devices."""
         self.there, self.away = Idle(facts["there"], devices), Idle(facts["away"], devices)
         self._changes = [(time_us, device) for time_us, device in facts["changes"]]
-        for place in range(len(self._noted)):
-            self._noted[place] = -1
+        for index in range(len(self._scheduled)):
+            self._scheduled[index] = -1
         for time_us, device in self._changes:  # ascending, so the latest one stays
-            self._noted[device - self._first] = time_us
+            self._scheduled[device - self._first] = time_us

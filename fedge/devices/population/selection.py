@@ -174,12 +174,12 @@ def _scores(
     scores = (utility - low) / max(ordered[-1] - low, 1e-4)
     scores += np.sqrt(0.1 * np.log(current) / history.given_in[known])
     durations = np.sort(history.seconds[~np.isnan(history.seconds)])
-    most = durations[min(int(len(durations) * preferred), len(durations) - 1)]
-    took = history.seconds[known]
-    slow = took > most
-    scores[slow] *= (most / took[slow]) ** alpha
-    found: np.ndarray = scores
-    return found
+    preferred_s = durations[min(int(len(durations) * preferred), len(durations) - 1)]
+    device_s = history.seconds[known]
+    slow = device_s > preferred_s
+    scores[slow] *= (preferred_s / device_s[slow]) ** alpha
+    result: np.ndarray = scores
+    return result
 
 
 def _is_number(value: Any) -> bool:

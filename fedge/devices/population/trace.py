@@ -56,27 +56,28 @@ def read_trace(path: str) -> list[list[float]]:
     return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
 
 
-def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
+def read_table(path_text: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
     """The rows of a CSV or Parquet file with a row per device, at least one, in the order of `defaults`.
 
     Args:
-        given: path of the file.
+        path_text: path of the file.
         defaults: column → default value; infinity marks columns whose numbers must be above 0.
         needed: columns of which at least one is required.
 
     Raises:
         ConfigError: the file is unreadable, has other columns, or a cell is not a number.
     """
-    if not isinstance(given, str) or not given:
+    if not isinstance(path_text, str) or not path_text:
         raise ConfigError(
             f"devices.preset-args.path must name a CSV or Parquet file with a row per device, but is "
-            f'{shown(given)}; set for example devices.preset-args.path="devices.csv"'
+            f'{shown(path_text)}; set for example devices.preset-args.path="devices.csv"'
         )
-    path, option = Path(given), "devices.preset-args.path"
+    path, option = Path(path_text), "devices.preset-args.path"
     header, table = table_of(path, option)
     _refuse_other_columns(list(header), path, tuple(defaults), needed)
     rows = [
-        [_number(row, name, default, where) for name, default in defaults.items()] for where, row in table
+        [_number(row, name, default, location) for name, default in defaults.items()]
+        for location, row in table
     ]
     if not rows:
         raise ConfigError(
@@ -86,7 +87,7 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
 
 
 def _refuse_other_columns(
-    header: Sequence[str], path: Path, known: Sequence[str], needed: Sequence[str]
+    header: Sequence[str], path: Path, columns: Sequence[str], needed: Sequence[str]
 ) -> None:
     """Raise ConfigError for an unknown column, or if no column gives job durations."""
     for name in header:
@@ -95,20 +96,20 @@ def _refuse_other_columns(
                 f"devices.preset-args.path must have commas between its columns, but {path} begins with "
                 f"{shown(name)}; write it with commas, and with decimal points in its numbers"
             )
-        if name not in (*known, _IGNORED):
+        if name not in (*columns, _IGNORED):
             raise ConfigError(
-                f"devices.preset-args.path must have the columns {', '.join(known)}, but {path} has "
-                f"{shown(name)}{nearest(name, known) or '; rename it'}"
+                f"devices.preset-args.path must have the columns {', '.join(columns)}, but {path} has "
+                f"{shown(name)}{nearest(name, columns) or '; rename it'}"
             )
     if not set(needed) & set(header):
-        lacking = "neither" if len(needed) > 1 else "none"
+        number = "neither" if len(needed) > 1 else "none"
         raise ConfigError(
-            f"devices.preset-args.path must have a column {' or '.join(needed)}, but {path} has {lacking}; "
+            f"devices.preset-args.path must have a column {' or '.join(needed)}, but {path} has {number}; "
             f"add one"
         )
 
 
-def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:
+def _number(row: Mapping[str | None, str], name: str, default: float, location: str) -> float:
     """A cell as a number, or the default if the column is absent."""
     if name not in row:
         return default
@@ -123,7 +124,7 @@ def _number(row: Mapping[str | None, str], name: str, default: float, where: str
         fits, rule = 0 <= value <= LONGEST_S, f"numbers of 0 to {LONGEST_S:g} there"
     if not fits:
         raise ConfigError(
-            f"devices.preset-args.path must have {rule}, but {where}, {name} is "
+            f"devices.preset-args.path must have {rule}, but {location}, {name} is "
             f"{shown(text) if text else 'empty'}; fix it"
         )
     return value

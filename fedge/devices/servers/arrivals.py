@@ -90,8 +90,10 @@ def unkept(memory: Memory, like: np.ndarray) -> str:
                 f"must keep arrivals in memory.buffer, and its own arrays in memory.arrays, but keeps "
                 f"{shown(each)} in memory.buffer"
             )
-        if fault := _fault_of(each, like):
-            return f"must keep arrivals as they came, or others of their form, in memory.buffer, but {fault}"
+        if problem := _arrival_problem(each, like):
+            return (
+                f"must keep arrivals as they came, or others of their form, in memory.buffer, but {problem}"
+            )
     for name, array in memory.arrays.items():
         if type(name) is not str or not isinstance(array, np.ndarray) or array.dtype.kind not in _KINDS:
             return (
@@ -101,15 +103,15 @@ def unkept(memory: Memory, like: np.ndarray) -> str:
     return ""
 
 
-def _fault_of(arrival: Arrival, like: np.ndarray) -> str:
+def _arrival_problem(arrival: Arrival, like: np.ndarray) -> str:
     """Why a checkpoint could not restore a buffered arrival; "" if it could."""
-    for what, vector in (("start", arrival.start), ("end", arrival.end)):
+    for field_name, vector in (("start", arrival.start), ("end", arrival.end)):
         if not isinstance(vector, np.ndarray) or (vector.shape, vector.dtype) != (like.shape, like.dtype):
-            return f"the {what} of one is {shown(vector)}, and the model {like.dtype} {like.shape}"
-    for what, count in (("child", arrival.child), ("staleness", arrival.staleness)):
+            return f"the {field_name} of one is {shown(vector)}, and the model {like.dtype} {like.shape}"
+    for field_name, count in (("child", arrival.child), ("staleness", arrival.staleness)):
         if type(count) is not int or count < 0:
-            return f"the {what} of one is {shown(count)}"
-    for what, value, most in (("weight", arrival.weight, math.inf), ("share", arrival.share, 1.0)):
+            return f"the {field_name} of one is {shown(count)}"
+    for field_name, value, most in (("weight", arrival.weight, math.inf), ("share", arrival.share, 1.0)):
         if not isinstance(value, int | float) or not 0 <= value <= most or math.isinf(value):
-            return f"the {what} of one is {shown(value)}"
+            return f"the {field_name} of one is {shown(value)}"
     return ""

@@ -67,19 +67,19 @@ class PrivateSum:
             total += weight * clip_scale(float(np.linalg.norm(delta)), clip_norm) * delta
         number = self._count(memory, arrivals)
         if std := largest * self.config.noise_multiplier * clip_norm:
-            noised = np.ones(len(total), bool) if self.sent is None else self.sent
+            is_noisy = np.ones(len(total), bool) if self.sent is None else self.sent
             draws = normals(self.config, self.seed, number, self.leaf)
-            total[noised] += std * draws.standard_normal(int(noised.sum()))
+            total[is_noisy] += std * draws.standard_normal(int(is_noisy.sum()))
         return total
 
     def _count(self, memory: Memory, arrivals: Sequence[Arrival]) -> int:
         """Count the devices of a buffer; returns its number, 1, 2, …"""
-        kept = memory.arrays
-        kept[_BUFFERS] = kept.get(_BUFFERS, np.zeros(1, np.int64)) + 1
-        squares = kept.setdefault(_SQUARES, np.zeros(self.devices, np.int64))
+        arrays = memory.arrays
+        arrays[_BUFFERS] = arrays.get(_BUFFERS, np.zeros(1, np.int64)) + 1
+        squares = arrays.setdefault(_SQUARES, np.zeros(self.devices, np.int64))
         for device, times in Counter(arrival.child for arrival in arrivals).items():
             squares[device] += times**2
-        return int(kept[_BUFFERS][0])
+        return int(arrays[_BUFFERS][0])
 
 
 def releases_of(memories: Sequence[Memory]) -> int:

@@ -40,24 +40,26 @@ def model_after_arrivals(
     >>> model_after_arrivals(w, two, [1, 3], 4)
     array([4.])
     """
-    found = np.empty(len(model), np.float64)
-    fresh = [share for arrival, share in zip(arrivals, weights, strict=True) if arrival.start is model]
-    rest = total - float(np.sum(fresh))
+    updated = np.empty(len(model), np.float64)
+    fresh_weights = [
+        share for arrival, share in zip(arrivals, weights, strict=True) if arrival.start is model
+    ]
+    remainder = total - float(np.sum(fresh_weights))
     for first in range(0, len(model), _BLOCK):  # block by block: models may exceed the memory
-        at = slice(first, first + _BLOCK)
-        part = found[at]
+        block = slice(first, first + _BLOCK)
+        part = updated[block]
         for number, (arrival, share) in enumerate(zip(arrivals, weights, strict=True)):
-            product = arrival.end[at] * np.float64(share / total)
+            product = arrival.end[block] * np.float64(share / total)
             if number:
                 part += product
             else:
                 part[...] = product  # not added to zeros: 0.0 + -0.0 would lose a sign
-        if rest != 0:
-            part += rest / total * model[at].astype(np.float64)
+        if remainder != 0:
+            part += remainder / total * model[block].astype(np.float64)
         for arrival, share in zip(arrivals, weights, strict=True):
             if arrival.start is not model:
-                part -= share / total * arrival.start[at].astype(np.float64)
-    return found
+                part -= share / total * arrival.start[block].astype(np.float64)
+    return updated
 
 
 def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float = 1.0) -> np.ndarray | None:
@@ -69,12 +71,12 @@ def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float
     if arrival is not None:
         memory.buffer.append(arrival)
         return None
-    there = sorted(memory.buffer, key=lambda each: each.child)
+    buffered = sorted(memory.buffer, key=lambda each: each.child)
     memory.buffer.clear()
-    if not there:
+    if not buffered:
         return None
-    weights = [each.weight * each.share for each in there]
-    return model_after_arrivals(model, there, [lr * each for each in weights], float(np.sum(weights)))
+    weights = [each.weight * each.share for each in buffered]
+    return model_after_arrivals(model, buffered, [lr * each for each in weights], float(np.sum(weights)))
 
 
 def fedasync(
@@ -145,13 +147,13 @@ def fedbuff(
     step = lr if optimizer == PLAIN else 1.0
     weights = [step * weight(staleness, each.staleness, a, b) * each.share for each in memory.buffer]
     if memory.private is None:
-        found = model_after_arrivals(model, memory.buffer, weights, buffer)
+        updated = model_after_arrivals(model, memory.buffer, weights, buffer)
     else:
-        found = model + memory.private.released(memory, memory.buffer, weights, step) / buffer
+        updated = model + memory.private.released(memory, memory.buffer, weights, step) / buffer
     memory.buffer.clear()
     if optimizer == PLAIN:
-        return found
-    return stepped(model, found - model, memory, optimizer, lr, beta, beta2, epsilon)
+        return updated
+    return stepped(model, updated - model, memory, optimizer, lr, beta, beta2, epsilon)
 
 
 def ca2fl(
@@ -179,20 +181,20 @@ def ca2fl(
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
-    kept = memory.arrays
-    mean = kept.get("mean", np.zeros(len(model), np.float64))
-    step, after = mean.copy(), mean.copy()
+    arrays = memory.arrays
+    mean = arrays.get("mean", np.zeros(len(model), np.float64))
+    step, new_mean = mean.copy(), mean.copy()
     deltas = [each.delta for each in memory.buffer]
     for each, delta in zip(memory.buffer, deltas, strict=True):
-        step += (delta - kept.get(f"last-{each.child}", 0.0)) / buffer
+        step += (delta - arrays.get(f"last-{each.child}", 0.0)) / buffer
     for each, delta in zip(memory.buffer, deltas, strict=True):
         last = delta.astype(model.dtype)  # n of them: no larger than the model itself
-        after += (last.astype(np.float64) - kept.get(f"last-{each.child}", 0.0)) / memory.children
-        kept[f"last-{each.child}"] = last
-    kept["mean"] = after
+        new_mean += (last.astype(np.float64) - arrays.get(f"last-{each.child}", 0.0)) / memory.children
+        arrays[f"last-{each.child}"] = last
+    arrays["mean"] = new_mean
     memory.buffer.clear()
-    found: np.ndarray = model + lr * step
-    return found
+    updated: np.ndarray = model + lr * step
+    return updated
 
 
 def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10) -> np.ndarray | None:

@@ -57,7 +57,7 @@ class DeviceServer:
         self.version = version
         self.number = 0
         self.memory = Memory(children, facts=facts, private=private)
-        self._given = rule, arguments
+        self._rule_and_arguments = rule, arguments
         self._rule = rule
         self._arguments = dict(arguments)
         self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # child, counters
@@ -67,10 +67,10 @@ class DeviceServer:
     def like(self, version: Version, children: int, number: int) -> "DeviceServer":
         """A new server with the same rule that starts from a model; `number` selects its random streams."""
         facts = self.memory.facts
-        own = None if facts is None else replace(facts, server=facts.server + number)
-        made = DeviceServer(version, *self._given, children, own, told=self.told)
-        made.put_aside = self.put_aside
-        return made
+        own_facts = None if facts is None else replace(facts, server=facts.server + number)
+        server = DeviceServer(version, *self._rule_and_arguments, children, own_facts, told=self.told)
+        server.put_aside = self.put_aside
+        return server
 
     def take(self, arrival: Arrival | None) -> bool:
         """Process an arrival, or None for the end of a round; returns whether there is a new model.
@@ -85,18 +85,18 @@ class DeviceServer:
         is_first = arrival is not None and (self._counters is None or arrival.child < self._counters[0])
         if arrival is not None and is_first and self.memory.private is None:  # noise would not hide a counter
             self._counters = arrival.child, arrival.counters
-        found = self._asked(arrival)
-        if found is None:
+        updated = self._call_rule(arrival)
+        if updated is None:
             return False
-        found = self._checked(found)
+        updated = self._require_model(updated)
         if self.range is not None:
-            found = within(found, self.version, *self.range)
-        self.change(found, self._counters[1] if self._counters else {})
+            updated = within(updated, self.version, *self.range)
+        self.change(updated, self._counters[1] if self._counters else {})
         self.number += 1
         self._counters = self.range = None
         return True
 
-    def _asked(self, arrival: Arrival | None) -> np.ndarray | None:
+    def _call_rule(self, arrival: Arrival | None) -> np.ndarray | None:
         """Result of the rule for an arrival, or for the end of a round."""
         try:
             return self._rule(self.version.vector, self.memory, arrival, **self._arguments)
@@ -125,15 +125,15 @@ class DeviceServer:
         vector = self.put_aside(vector)
         self.version = Version(self.version.layout, vector, counters or self.version.counters)
 
-    def _checked(self, found: np.ndarray) -> np.ndarray:
+    def _require_model(self, updated: np.ndarray) -> np.ndarray:
         """The result of a rule, or ConfigError if it is invalid."""
         shape = self.version.vector.shape
-        if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
+        if not isinstance(updated, np.ndarray) or updated.shape != shape or updated.dtype.kind != "f":
             raise ConfigError(
                 f"{self.told} must return the new model as floats of shape {shape}, or None, but "
-                f"returned {shown(found)}; fix it"
+                f"returned {shown(updated)}; fix it"
             )
-        return found
+        return updated
 
     @property
     def counters(self) -> tuple[int, Mapping[str, np.ndarray]] | None:
@@ -156,10 +156,10 @@ def _in_memory(vector: np.ndarray) -> np.ndarray:
     return vector
 
 
-def within(found: np.ndarray, before: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def within(model: np.ndarray, previous: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """A model (P,) with variances clipped to those of the model before and of `low` and `high`, (V,) each."""
-    at = before.layout.variances
-    own = before.vector[at]
-    kept = found.copy()
-    kept[at] = np.clip(found[at], np.minimum(low, own), np.maximum(high, own))
-    return kept
+    variances = previous.layout.variances
+    old = previous.vector[variances]
+    clipped = model.copy()
+    clipped[variances] = np.clip(model[variances], np.minimum(low, old), np.maximum(high, old))
+    return clipped

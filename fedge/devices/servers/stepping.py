@@ -62,19 +62,19 @@ def stepped(
     >>> stepped(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
     array([5.])
     """
-    kept = memory.arrays
+    arrays = memory.arrays
     share = 1.0 - beta if optimizer == ADAM else 1.0
-    kept["momentum"] = beta * kept.get("momentum", np.zeros(len(model))) + share * update
-    along = kept["momentum"]
+    arrays["momentum"] = beta * arrays.get("momentum", np.zeros(len(model))) + share * update
+    direction = arrays["momentum"]
     if optimizer == ADAM:
-        before = kept.get("squares", np.full(len(model), epsilon**2))
-        kept["squares"] = beta2 * before + (1.0 - beta2) * update**2
-        along = along / (np.sqrt(kept["squares"]) + epsilon)
-    step = lr * along
+        squares = arrays.get("squares", np.full(len(model), epsilon**2))
+        arrays["squares"] = beta2 * squares + (1.0 - beta2) * update**2
+        direction = direction / (np.sqrt(arrays["squares"]) + epsilon)
+    step = lr * direction
     untrained = _untrained(memory, len(model))
     step[untrained] = update[untrained]
-    found: np.ndarray = model.astype(np.float64) + step
-    return found
+    updated: np.ndarray = model.astype(np.float64) + step
+    return updated
 
 
 def _untrained(memory: Memory, count: int) -> np.ndarray:

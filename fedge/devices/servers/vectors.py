@@ -58,12 +58,12 @@ class Layout:
     def state(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The state of a vector (P,) and counters; where possible its entries are views of the vector."""
         parts: dict[str, np.ndarray] = dict(counters)
-        at = 0
+        offset = 0
         for name, shape in self._floating.items():
             size = int(np.prod(shape, dtype=np.int64))
-            entry = vector[at : at + size].reshape(shape)
+            entry = vector[offset : offset + size].reshape(shape)
             parts[name] = entry.astype(self._dtypes[name], copy=False)
-            at += size
+            offset += size
         return {name: parts[name] for name in self._names}
 
 

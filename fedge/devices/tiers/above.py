@@ -49,11 +49,11 @@ class Above:
         """State before the first exchange; arguments are the attributes."""
         self.paths, self.parents, self.leaves = list(paths), list(parents), list(leaves)
         self._first_leaf = len(self.paths) - len(self.leaves)
-        self._under = {
+        self._link_of_node = {
             node: (parent, child) for parent in self.parents for child, node in enumerate(parent.nodes)
         }
         for number, region in enumerate(self.parents[1:], 1):
-            region.stand_below(*self._under[number - 1], number)
+            region.stand_below(*self._link_of_node[number - 1], number)
 
     @property
     def cloud(self) -> Parent:
@@ -90,7 +90,7 @@ class Above:
 
     def renewed(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
         """Note that a leaf has made a version."""
-        parent, child = self._under[self._first_leaf + leaf]
+        parent, child = self._link_of_node[self._first_leaf + leaf]
         parent.renewed(child, self.leaves[leaf], clock, ledger)
 
     def happen(self, event: Event, clock: Clock, ledger: Ledger) -> bool:
@@ -98,7 +98,7 @@ class Above:
         if event.kind == Kind.LEAVE:
             self.parents[event.subject].leave(clock, ledger)
             return True
-        parent, child = self._under[event.subject]
+        parent, child = self._link_of_node[event.subject]
         if event.number != parent.links[child].exchange:
             return False
         if event.kind == Kind.SEND_BETWEEN:
@@ -152,10 +152,12 @@ def servers_above(
         children.setdefault(path[:-1], []).append(path)
     options, parents = clock_of_tiers(config), []
     for path in [(), *nodes[: len(nodes) - len(leaves)]]:
-        mine, of_tier = children[path], options[len(path)]
+        child_paths, tier_options = children[path], options[len(path)]
         stream = len(children[()]) + numbers[path] if path else 0
-        place = ServerPlace(path, [below[each] for each in mine], stream, of_tier)
-        weights = [sum(windows[leaf] for leaf in below[each]) for each in mine]
+        place = ServerPlace(path, [below[child] for child in child_paths], stream, tier_options)
+        weights = [sum(windows[leaf] for leaf in below[child]) for child in child_paths]
         groups = None if path else labels
-        parents.append(Parent(of_tier, make(place), weights, groups, [numbers[each] for each in mine]))
+        parents.append(
+            Parent(tier_options, make(place), weights, groups, [numbers[child] for child in child_paths])
+        )
     return Above(nodes, parents, leaves)

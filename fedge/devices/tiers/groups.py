@@ -122,16 +122,18 @@ class ClockGroups:
             models, None, weights, self._parameters, common_start=False, answers=answers, truth=self._truth,
             global_round=evaluation, seed=self._seed,
         )  # fmt: skip
-        found = self._method.group(evidence, config, before)
-        facts: dict[str, Any] = dict(found.facts)
+        grouping = self._method.group(evidence, config, before)
+        facts: dict[str, Any] = dict(grouping.facts)
         if "skipped" not in facts:
-            self.labels = self.membership.settle(found.labels, config.patience)
+            self.labels = self.membership.settle(grouping.labels, config.patience)
         if events := events_between(before, self.labels):
             facts["events"] = events
         if answers is not None:
             facts["exchange_bytes"] = answers.downlink_bytes
         signal = self._method.compares or config.signal
-        return CloudStep(signal, self.labels, found.similarity, config.tau, False, [], config.method, facts)
+        return CloudStep(
+            signal, self.labels, grouping.similarity, config.tau, False, [], config.method, facts
+        )
 
     def facts(self) -> dict[str, Any]:
         """The whole state as JSON, for `restore`."""
@@ -154,9 +156,9 @@ def refuse_needs_of_rounds(config: ClusterConfig) -> None:
     method = method_named(config)
     needs = set() if config.deals else {need for need in method.needs(config) if need not in ALLOWED}
     if needs or method.by_time:
-        what = " and ".join(sorted(needs)) or "rounds of its own"
+        needed = " and ".join(sorted(needs)) or "rounds of its own"
         raise ConfigError(
-            f"cluster.method {config.method} (signal {config.signal}, count {config.count}) needs {what}, "
+            f"cluster.method {config.method} (signal {config.signal}, count {config.count}) needs {needed}, "
             f"which is of whole rounds, on the virtual clock; the deal test is made there: cluster.signal="
             f'"affinity", cluster.method="agglomerative", cluster.count="auto", cluster.patience=2'
         )

@@ -110,7 +110,7 @@ class Parent:
         self._delay_us = round(seconds * SECOND_US) if config.cloud_delay_s else 0
         self.link_megabytes_s = config.cloud_link_megabytes_s
         self.network: SharedLinks | None = None
-        self._before_us = round(config.cloud_delay_s * SECOND_US)
+        self._link_delay_us = round(config.cloud_delay_s * SECOND_US)
         self._most_bytes_s = config.cloud_megabytes_s * 1e6
         self.above: Parent | None = None
         self._place = 0  # position among the children of its parent
@@ -145,7 +145,7 @@ class Parent:
         if self.network is None:
             clock.at(clock.now_us + self._delay_us, reaches, node, exchange)
         else:
-            clock.at(clock.now_us + self._before_us, Kind.SEND_BETWEEN, node, exchange)
+            clock.at(clock.now_us + self._link_delay_us, Kind.SEND_BETWEEN, node, exchange)
 
     def send(self, child: int, clock: Clock) -> None:
         """Start the transfer of a child's model, or of the answer, over the shared link."""
@@ -169,17 +169,17 @@ class Parent:
         if line.waiting:
             line.waiting.append(child)
         elif not self._is_busy_with(child, clock):
-            self._take(child, clock, ledger)
+            self._take_model(child, clock, ledger)
 
     def served(self, child: int, clock: Clock, ledger: Ledger) -> None:
         """Take in the model on which a rule was busy, then queued ones until it is busy again."""
         waiting = self.lines[self.labels[child]].waiting
-        self._take(waiting.popleft(), clock, ledger)
+        self._take_model(waiting.popleft(), clock, ledger)
         while waiting:
             child = waiting.popleft()
             if self._is_busy_with(child, clock):
                 return
-            self._take(child, clock, ledger)
+            self._take_model(child, clock, ledger)
 
     def _is_busy_with(self, child: int, clock: Clock) -> bool:
         """Whether the group's rule takes virtual time for a child's model; if so, its work starts now."""
@@ -193,7 +193,7 @@ class Parent:
         """Virtual microseconds for which rules have occupied this server until now, summed over groups."""
         return self.dissolved_us + sum(line.done_us(now_us) for line in self.lines)
 
-    def _take(self, child: int, clock: Clock, ledger: Ledger) -> None:
+    def _take_model(self, child: int, clock: Clock, ledger: Ledger) -> None:
         """Take in a child's model; if this makes a new one, answer all waiting children of the group."""
         link, server, group = self.links[child], self.server_of(child), self.labels[child]
         assert link.sent is not None
@@ -202,12 +202,12 @@ class Parent:
             self.weights[child], link.sent.counters,
         )  # fmt: skip
         ledger.cloud_staleness[arrival.staleness] += 1
-        made = server.take(arrival)
+        is_new = server.take(arrival)
         waiting = self.waiting[group]
         waiting.append(child)
         if self._in_rounds and len(waiting) == len(self.of_group(group)):
-            made = server.take(None)
-        if not made:
+            is_new = server.take(None)
+        if not is_new:
             return
         self.waiting[group] = []
         self.due += waiting
@@ -240,10 +240,12 @@ class Parent:
         if server.version is link.sent:
             server.version = version
         else:
-            own = np.subtract(server.version.vector, link.sent.vector, dtype=np.float64)
-            at = server.version.layout.variances
-            mine = server.version.vector[at]
-            server.change(within(version.vector + own, version, mine, mine), server.version.counters)
+            own_change = np.subtract(server.version.vector, link.sent.vector, dtype=np.float64)
+            variances = server.version.layout.variances
+            current = server.version.vector[variances]
+            server.change(
+                within(version.vector + own_change, version, current, current), server.version.counters
+            )
         link.base, link.sent, link.answer = version, None, None
         self._send_if_due(child, server, clock, ledger)
 
@@ -251,16 +253,16 @@ class Parent:
         self, labels: Sequence[int], children: Sequence[DeviceServer], clock: Clock, ledger: Ledger
     ) -> None:
         """Give children new group labels; groups that keep the same members are unchanged."""
-        before = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
+        old_groups = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
         servers, waiting, lines = self.servers, self.waiting, self.lines
         self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []
         for group in range(max(self.labels) + 1):
             members = self.of_group(group)
-            known = before.get(tuple(members))
-            if known is not None:
-                self.servers.append(servers[known])
-                self.waiting.append(waiting[known])
-                self.lines.append(lines[known])
+            old_group = old_groups.get(tuple(members))
+            if old_group is not None:
+                self.servers.append(servers[old_group])
+                self.waiting.append(waiting[old_group])
+                self.lines.append(lines[old_group])
                 continue
             models = [children[child].version for child in members]
             mean = _mean_version(models, [self.weights[child] for child in members])
@@ -276,15 +278,15 @@ class Parent:
                 self.links[child] = ParentLink(mean, sent=model, exchange=self.links[child].exchange + 1)
                 ledger.between_servers(self.nodes[child], up=self._bytes)
                 self._answer(child, clock, ledger)
-        gone = [line for line in lines if not any(line is kept for kept in self.lines)]
-        self.dissolved_us += sum(line.done_us(clock.now_us) for line in gone)
+        dissolved = [line for line in lines if not any(line is kept for kept in self.lines)]
+        self.dissolved_us += sum(line.done_us(clock.now_us) for line in dissolved)
 
 
 def _mean_version(models: Sequence[Version], weights: Sequence[float]) -> Version:
     """Weighted mean of models, with the counters of the first."""
-    found = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
-    found.flags.writeable = False
-    return Version(models[0].layout, found, models[0].counters)
+    mean = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
+    mean.flags.writeable = False
+    return Version(models[0].layout, mean, models[0].counters)
 
 
 def cloud_arguments(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,16 +43,16 @@ class SharedLinks:
         Raises:
             ConfigError: a link is shared, and the model is too large for its arithmetic.
         """
-        at_leaf = config.leaf_link_megabytes_s
-        self.at_leaves = at_leaf > 0
+        leaf_rate = config.leaf_link_megabytes_s
+        self.at_leaves = leaf_rate > 0
         self._at_devices = at_devices or (model_bytes, model_bytes)
-        most = max(model_bytes, *self._at_devices)
-        if (self.at_leaves or any(above)) and most > MOST_BYTES:
+        largest = max(model_bytes, *self._at_devices)
+        if (self.at_leaves or any(above)) and largest > MOST_BYTES:
             raise ConfigError(
                 f"asynchrony.leaf-link-megabytes-s and cloud-link-megabytes-s are for models of at most "
-                f"{MOST_BYTES / 1e9:g} GB, but this one has {most / 1e9:.1f}; set 0 for none"
+                f"{MOST_BYTES / 1e9:g} GB, but this one has {largest / 1e9:.1f}; set 0 for none"
             )
-        rates = [at_leaf] * 2 * leaves * self.at_leaves
+        rates = [leaf_rate] * 2 * leaves * self.at_leaves
         self._shared = [parent for parent, rate in enumerate(above) if rate]
         self._first = len(rates)
         rates += [rate for rate in above if rate for _ in (DOWN, UP)]
@@ -79,24 +79,24 @@ class SharedLinks:
         """Start the transfer of a model, limited to `most_bytes_s` bytes per second."""
         nbytes = self._at_devices[link % 2] if link < self._first else self._bytes
         self.links[link].join(key, nbytes, most_bytes_s, clock.now_us)
-        self._note(link, clock)
+        self._schedule_end(link, clock)
 
     def leave(self, link: int, key: int, clock: Clock) -> None:
         """Abort a transfer, if under way."""
-        before = self.links[link].changes
+        changes = self.links[link].changes
         self.links[link].leave(key, clock.now_us)
-        if self.links[link].changes != before:
-            self._note(link, clock)
+        if self.links[link].changes != changes:
+            self._schedule_end(link, clock)
 
     def ended(self, link: int, change: int, clock: Clock) -> list[int]:
         """Keys of transfers that end now; none if rates have changed since the event was scheduled."""
         if self.links[link].changes != change:
             return []
-        found = self.links[link].ended(clock.now_us)
-        self._note(link, clock)
-        return found
+        keys = self.links[link].ended(clock.now_us)
+        self._schedule_end(link, clock)
+        return keys
 
-    def _note(self, link: int, clock: Clock) -> None:
+    def _schedule_end(self, link: int, clock: Clock) -> None:
         """Schedule the end of the next transfer."""
         next_us = self.links[link].next_us
         if next_us is not None:
@@ -108,5 +108,5 @@ class SharedLinks:
 
     def restore(self, facts: Sequence[Any]) -> None:
         """Restore the result of `facts`."""
-        for link, of in zip(self.links, facts, strict=True):
-            link.restore(of)
+        for link, link_facts in zip(self.links, facts, strict=True):
+            link.restore(link_facts)

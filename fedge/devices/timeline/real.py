@@ -22,7 +22,7 @@ from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
 from hhar.regular import open_regular
 
 LOG = "devices/arrivals.csv"
-_LOOK_S = 0.5  # interval of checks for other events that are due
+_POLL_S = 0.5  # interval of checks for other events that are due
 _MOST_US = 10**18  # thirty thousand years
 
 
@@ -57,9 +57,9 @@ class RealClock(Clock):
         """The next event, as soon as it is due or has arrived."""
         while True:
             wait_us = self._heap[0].time_us - self._real_us() if self._heap else _MOST_US
-            found = self._arrived(min(_LOOK_S, max(0, wait_us) / SECOND_US))
+            arrivals = self._arrived(min(_POLL_S, max(0, wait_us) / SECOND_US))
             at_us = max(self.now_us + 1, self._real_us())
-            for device, number in found:
+            for device, number in arrivals:
                 self.at(at_us, Kind.ARRIVE, device, number)
             if self._heap and self._heap[0].time_us <= self._real_us():
                 return super().next()
@@ -107,14 +107,14 @@ def logged_ends(path: str) -> RealEnds:
         ConfigError: the file is missing, or is not such a log.
     """
     file = Path(path) / LOG if Path(path).is_dir() else Path(path)
-    found: dict[int, tuple[int, int, bool]] = {}
+    ends: dict[int, tuple[int, int, bool]] = {}
     try:
         with io.TextIOWrapper(open_regular(file), newline="", encoding="utf-8") as rows:
             for line, row in enumerate(csv.DictReader(rows), start=2):
                 number, device, end_us = (int(row[name]) for name in ("job", "device", "ended_us"))
-                if number < 1 or device < 0 or not 0 < end_us < _MOST_US or number in found:
+                if number < 1 or device < 0 or not 0 < end_us < _MOST_US or number in ends:
                     raise ValueError(f"line {line}")
-                found[number] = device, end_us, row["outcome"] == "failed"
+                ends[number] = device, end_us, row["outcome"] == "failed"
     except OSError as error:
         raise ConfigError(
             f"asynchrony.replay must be a run folder, or its {LOG}, but {file}: "
@@ -125,7 +125,7 @@ def logged_ends(path: str) -> RealEnds:
             f"asynchrony.replay must be a run's {LOG}, with whole numbers as job, device and ended_us, but "
             f"in {file} is {shown(str(error))}; change it"
         ) from error
-    return RealEnds(file, found)
+    return RealEnds(file, ends)
 
 
 def refuse_what_reality_decides(config: Config) -> None:
@@ -135,7 +135,7 @@ def refuse_what_reality_decides(config: Config) -> None:
         return
     option = "asynchrony.clock real" if asynchrony.is_real else "asynchrony.replay"
     default = DevicesConfig()
-    wrong = {
+    conflicts = {
         'asynchrony.replay=""': asynchrony.is_real and bool(asynchrony.replay),
         "another asynchrony.rule, without rounds": SERVER_RULES.has(asynchrony.rule, ROUNDS),
         f'devices.availability="{default.availability}"': devices.availability != AVAILABILITY.names[0],
@@ -144,10 +144,10 @@ def refuse_what_reality_decides(config: Config) -> None:
         "asynchrony.timeout-s=0.0": asynchrony.timeout_s > 0,
         "asynchrony.leaf-link-megabytes-s=0.0": asynchrony.leaf_link_megabytes_s > 0,
     }
-    found = [remedy for remedy, is_wrong in wrong.items() if is_wrong]
-    if found:
+    remedies = [remedy for remedy, is_set in conflicts.items() if is_set]
+    if remedies:
         raise ConfigError(
-            f"{option} needs {', '.join(found)}, because real replies say when a job ends, and whether; "
+            f"{option} needs {', '.join(remedies)}, because real replies say when a job ends, and whether; "
             f"guard.client-timeout gives up who takes too long"
         )
     if asynchrony.replay:

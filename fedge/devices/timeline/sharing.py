@@ -25,8 +25,8 @@ def rate_of(bytes_s: float) -> int:
     return round(min(max(bytes_s, SLOWEST), QUICKEST) * _MILLI)
 
 
-def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
-    """Rates (n,) int64 of transfers with caps (n,) int64 on a link of capacity `whole`, in one unit.
+def fair_rates(caps: np.ndarray, capacity: int) -> np.ndarray:
+    """Rates (n,) int64 of transfers with caps (n,) int64 on a link of capacity `capacity`, in one unit.
 
     >>> fair_rates(np.array([100, 10, 100]), 90)
     array([40, 10, 40])
@@ -34,13 +34,13 @@ def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
     array([20, 10])
     """
     ordered = np.sort(caps)
-    taken = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first transfer at its fair share
-    share = (whole - taken) // np.arange(len(caps), 0, -1)
-    waiting = ordered > share
-    if not waiting.any():
+    used = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first transfer at its fair share
+    share = (capacity - used) // np.arange(len(caps), 0, -1)
+    is_limited = ordered > share
+    if not is_limited.any():
         return caps
-    found: np.ndarray = np.minimum(caps, max(1, int(share[np.argmax(waiting)])))
-    return found
+    rates: np.ndarray = np.minimum(caps, max(1, int(share[np.argmax(is_limited)])))
+    return rates
 
 
 def duration_us(model_bytes: int, rate: int) -> int:
@@ -49,14 +49,14 @@ def duration_us(model_bytes: int, rate: int) -> int:
     >>> duration_us(1_000_000, rate_of(500_000.0))
     2000000
     """
-    return int(_ahead(np.array([model_bytes * _NANO], np.int64), np.array([rate], np.int64))[0])
+    return int(_time_left(np.array([model_bytes * _NANO], np.int64), np.array([rate], np.int64))[0])
 
 
-def _ahead(left: np.ndarray, rates: np.ndarray) -> np.ndarray:
+def _time_left(remaining: np.ndarray, rates: np.ndarray) -> np.ndarray:
     """Microseconds until transfers end, (n,) int64, from remaining bytes and rates, (n,) int64 each."""
-    whole, rest = np.divmod(left, rates)
-    found: np.ndarray = np.maximum(1, whole + (2 * rest >= rates))
-    return found
+    quotient, remainder = np.divmod(remaining, rates)
+    microseconds: np.ndarray = np.maximum(1, quotient + (2 * remainder >= rates))
+    return microseconds
 
 
 class SharedLink:
@@ -72,7 +72,7 @@ class SharedLink:
         self.changes = 0
         self._now_us = 0
         self._keys: list[int] = []
-        self._caps, self._left, self._rates, self._ends = (np.empty(0, np.int64) for _ in range(4))
+        self._caps, self._remaining, self._rates, self._ends = (np.empty(0, np.int64) for _ in range(4))
 
     def __len__(self) -> int:
         """Number of transfers under way."""
@@ -83,26 +83,26 @@ class SharedLink:
         self._advance(now_us)
         self._keys.append(key)
         self._caps = np.append(self._caps, min(rate_of(most_bytes_s), self.whole))
-        self._left = np.append(self._left, model_bytes * _NANO)
-        self._share(now_us)
+        self._remaining = np.append(self._remaining, model_bytes * _NANO)
+        self._update_rates(now_us)
 
     def leave(self, key: int, now_us: int) -> None:
         """Abort a transfer, if under way."""
         if key in self._keys:
             self._advance(now_us)
-            place = self._keys.index(key)
-            self._remove(np.arange(len(self._keys)) == place)
-            self._share(now_us)
+            index = self._keys.index(key)
+            self._remove(np.arange(len(self._keys)) == index)
+            self._update_rates(now_us)
 
     def ended(self, now_us: int) -> list[int]:
         """Remove the transfers that end now; returns their keys, ascending."""
-        over = self._ends <= now_us
-        found = sorted(key for key, is_over in zip(self._keys, over.tolist(), strict=True) if is_over)
-        if found:
+        is_due = self._ends <= now_us
+        ended = sorted(key for key, is_over in zip(self._keys, is_due.tolist(), strict=True) if is_over)
+        if ended:
             self._advance(now_us)
-            self._remove(over)
-            self._share(now_us)
-        return found
+            self._remove(is_due)
+            self._update_rates(now_us)
+        return ended
 
     @property
     def next_us(self) -> int | None:
@@ -111,24 +111,26 @@ class SharedLink:
 
     def _advance(self, now_us: int) -> None:
         """Advance transfers until now."""
-        self._left = np.maximum(0, self._left - self._rates * (now_us - self._now_us))
+        self._remaining = np.maximum(0, self._remaining - self._rates * (now_us - self._now_us))
         self._now_us = now_us
 
-    def _remove(self, gone: np.ndarray) -> None:
+    def _remove(self, removed: np.ndarray) -> None:
         """Remove transfers, given as (n,) bool."""
-        self._keys = [key for key, is_gone in zip(self._keys, gone.tolist(), strict=True) if not is_gone]
-        self._caps, self._left = self._caps[~gone], self._left[~gone]
+        self._keys = [
+            key for key, is_removed in zip(self._keys, removed.tolist(), strict=True) if not is_removed
+        ]
+        self._caps, self._remaining = self._caps[~removed], self._remaining[~removed]
 
-    def _share(self, now_us: int) -> None:
+    def _update_rates(self, now_us: int) -> None:
         """Recompute the rates."""
         self.changes += 1
         self._rates = fair_rates(self._caps, self.whole)
-        self._ends = now_us + _ahead(self._left, self._rates)
+        self._ends = now_us + _time_left(self._remaining, self._rates)
 
     def facts(self) -> list[Any]:
         """The transfers under way as JSON, for `restore`."""
         return [
-            self.changes, self._now_us, list(self._keys), self._caps.tolist(), self._left.tolist(),
+            self.changes, self._now_us, list(self._keys), self._caps.tolist(), self._remaining.tolist(),
             self._rates.tolist(), self._ends.tolist(),
         ]  # fmt: skip
 
@@ -136,4 +138,4 @@ class SharedLink:
         """Restore the result of `facts`."""
         self.changes, self._now_us, keys, *arrays = facts
         self._keys = list(keys)
-        self._caps, self._left, self._rates, self._ends = (np.array(each, np.int64) for each in arrays)
+        self._caps, self._remaining, self._rates, self._ends = (np.array(each, np.int64) for each in arrays)

@@ -74,12 +74,12 @@ class Job:
 
     def facts(self) -> list[Any]:
         """All but the model as JSON, to be restored by `restored`."""
-        *whole, _, steps, of_steps, kept = astuple(replace(self, start=None))  # type: ignore[arg-type]
-        return [*whole, *((steps, of_steps) if steps or kept else ()), *(kept or ())]
+        *values, _, steps, of_steps, kept = astuple(replace(self, start=None))  # type: ignore[arg-type]
+        return [*values, *((steps, of_steps) if steps or kept else ()), *(kept or ())]
 
 
 def restored(facts: list[Any], start: Version) -> Job:
     """The job restored from `facts`."""
-    whole, cut, kept = facts[:_FACTS], facts[_FACTS : _FACTS + _STEPS], facts[_FACTS + _STEPS :]
-    found = Job(*whole, start, *cut)  # type: ignore[call-arg]
-    return replace(found, kept=Kept(*kept)) if kept else found
+    values, step_counts, kept = facts[:_FACTS], facts[_FACTS : _FACTS + _STEPS], facts[_FACTS + _STEPS :]
+    job = Job(*values, start, *step_counts)  # type: ignore[call-arg]
+    return replace(job, kept=Kept(*kept)) if kept else job

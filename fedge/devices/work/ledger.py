@@ -152,13 +152,13 @@ class Ledger:
         updates = max(1, self.total("updates"))
         rows = []
         for device in sorted(windows):
-            of = {n: int(values[device]) for n, values in self.counts.items() if n != "uploads"}
-            busy_us, wasted_us = of.pop("busy_us"), of.pop("wasted_us")
+            totals = {n: int(values[device]) for n, values in self.counts.items() if n != "uploads"}
+            busy_us, wasted_us = totals.pop("busy_us"), totals.pop("wasted_us")
             rows.append(
                 DeviceTotals(
-                    device, leaf_of[device], windows[device], **of,
+                    device, leaf_of[device], windows[device], **totals,
                     busy_s=busy_us / SECOND_US, wasted_s=wasted_us / SECOND_US,
-                    idle_s=max(0, now_us - busy_us) / SECOND_US, contribution=of["updates"] / updates,
+                    idle_s=max(0, now_us - busy_us) / SECOND_US, contribution=totals["updates"] / updates,
                 )
             )  # fmt: skip
         return rows
@@ -183,8 +183,8 @@ class Ledger:
     def restore(self, facts: Mapping[str, Any], counts: Mapping[str, np.ndarray]) -> None:
         """Restore the result of `facts` and `counts`, (N,) int64 each."""
         self.counts = {
-            name: form(np.array(counts[name]), f"{name} of devices", np.int64, own.shape, 0)
-            for name, own in self.counts.items()
+            name: form(np.array(counts[name]), f"{name} of devices", np.int64, current.shape, 0)
+            for name, current in self.counts.items()
         }
         self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})
         self.cloud_staleness = Counter({int(tau): int(n) for tau, n in facts["cloud_staleness"]})
