@@ -56,11 +56,11 @@ class BatchedStep:
         self, weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of one client, and its buffers afterwards."""
-        after = {name: buffer.clone() for name, buffer in buffers.items()}
+        new_buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         with products(x.device, self._settings.precision):
-            logits = answer_with(self._model, {**weights, **after}, x)
+            logits = answer_with(self._model, {**weights, **new_buffers}, x)
         loss = self._settings.task.loss(logits.float(), y, self._settings.label_smoothing)
-        return loss, after
+        return loss, new_buffers
 
     def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
         """Gradients (K, …), clipped by each client's own norm."""

@@ -53,29 +53,29 @@ def measure_client(run_config: Mapping[str, Any], federation: Federation) -> Cli
     Raises:
         ConfigError: the run cannot work, or the measuring process failed; the message has its error.
     """
-    asked = {"run_config": dict(run_config), "clients": federation.num_supernodes}
-    asked["is_default"] = federation.is_default
+    request = {"run_config": dict(run_config), "clients": federation.num_supernodes}
+    request["is_default"] = federation.is_default
     path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", __name__], input=json.dumps(asked), capture_output=True, text=True,
+    result = subprocess.run(
+        [sys.executable, "-m", __name__], input=json.dumps(request), capture_output=True, text=True,
         timeout=_LIMIT_S, env={**os.environ, "PYTHONPATH": path}, check=False,
     )  # fmt: skip
-    if done.returncode:
-        words = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ConfigError(words.removeprefix("fedge: "))
-    return ClientMemory(**json.loads(done.stdout.splitlines()[-1]))
+    if result.returncode:
+        message = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
+        raise ConfigError(message.removeprefix("fedge: "))
+    return ClientMemory(**json.loads(result.stdout.splitlines()[-1]))
 
 
 def main() -> None:
     """Measure in this process: options on standard input, the result on standard output."""
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     try:
-        print(json.dumps(asdict(_measure(asked))))
+        print(json.dumps(asdict(_measure(request))))
     except ConfigError as error:
         sys.exit(f"fedge: {error}")
 
 
-def _measure(asked: Mapping[str, Any]) -> ClientMemory:
+def _measure(request: Mapping[str, Any]) -> ClientMemory:
     """Train and evaluate once as a worker would."""
     from dataclasses import replace
 
@@ -92,8 +92,8 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     from fedge.training.networks.models import build_model
     from fedge.training.schedule import local_training
 
-    federation = Federation(asked["clients"], is_default=asked["is_default"])
-    prepared = check({**asked["run_config"], "run-name": "", "resume": ""}, federation)
+    federation = Federation(request["clients"], is_default=request["is_default"])
+    prepared = check({**request["run_config"], "run-name": "", "resume": ""}, federation)
     assert prepared.deal is not None
     deal, config = prepared.deal.take(), prepared.config.train
     train_parts = [part[0] for part in deal.partition.clients]
@@ -102,7 +102,7 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     y = torch.from_numpy(deal.windows.y[largest])
     shape, classes, clients = deal.windows.x.shape[1:], len(deal.windows.classes), len(train_parts)
     del deal, prepared, train_parts
-    before = _reset_peak()
+    baseline = _reset_peak()
     device = choose_device(config.device)
     fit = fit_of(config, classes, tuple(y.shape[1:]), tokens=x.dtype == torch.int64)
     model = build_model(config.model, shape, classes, torch.Generator(), config.arguments("model"), fit)
@@ -115,7 +115,7 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     evaluate(model, x, y, threads=config.threads, task=task_of(config))
     gpu = torch.cuda.max_memory_reserved() / _MIB + _CONTEXT_MIB if device.type == "cuda" else 0.0
     peak = _peak()
-    return ClientMemory(peak, max(peak - before, 1.0), gpu, len(largest), clients)
+    return ClientMemory(peak, max(peak - baseline, 1.0), gpu, len(largest), clients)
 
 
 def epochs_to_measure(windows: int, batch_size: int, epochs: int) -> int:
@@ -144,8 +144,8 @@ def _peak() -> float:
         return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
     import resource
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (_MIB if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (_MIB if sys.platform == "darwin" else 1024)
 
 
 if __name__ == "__main__":

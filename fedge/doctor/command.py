@@ -50,11 +50,11 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
     memory = measure_client(run_config, federation)
     shares = _shares(run_config, memory)
     init_args = {"num-cpus": _engine_cpus(run_config), **federation.init_args}
-    found = replace(
+    result = replace(
         federation, num_cpus=shares.num_cpus, num_gpus=shares.num_gpus, init_args=init_args,
         engine_cpus=float(init_args["num-cpus"]), is_auto=False,
     )  # fmt: skip
-    return found, shares
+    return result, shares
 
 
 def _engine_cpus(run_config: dict[str, Any]) -> int:
@@ -64,8 +64,8 @@ def _engine_cpus(run_config: dict[str, Any]) -> int:
 
 def _cpus_to_set(run_config: dict[str, Any]) -> int:
     """Number of CPUs to tell Ray; 0 where it counts as many itself."""
-    wanted = _engine_cpus(run_config)
-    return 0 if wanted == cpus_of_ray() else wanted
+    cpus = _engine_cpus(run_config)
+    return 0 if cpus == cpus_of_ray() else cpus
 
 
 def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
@@ -80,12 +80,14 @@ def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
 def doctor(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor``; returns the exit code: 0, or 4 if a run will not work."""
     if options.app == NAME and not Path(NAME).is_dir():
-        return _told([Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json)
+        return _print_findings(
+            [Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json
+        )
     if options.gpu:
-        return _gpus_checked(options)
+        return _run_gpu_checks(options)
     on_ray = engine_kind(options.engine).on_ray
     project = Project(Path(options.app))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     memory = shares = None
     run_config = project.run_config(options.run_config)
     try:
@@ -93,25 +95,25 @@ def doctor(options: argparse.Namespace) -> int:
         if federation.num_supernodes:
             memory = measure_client(run_config, federation)
             shares = _shares(run_config, memory)
-            found += _of_run(memory, shares)
+            findings += _client_findings(memory, shares)
     except ConfigError as error:
-        found.append(Finding("this run", BROKEN, str(error)))
-    found = [
+        findings.append(Finding("this run", BROKEN, str(error)))
+    findings = [
         *of_machine(this_machine(), gpus(), on_ray),
         *of_installation(on_ray),
         *of_environment(int(run_config.get("seed", 0))),
         of_folder(str(run_config.get("runs-dir", "runs"))),
-        *found,
+        *findings,
     ]
     table = federation_table(shares, memory.clients, _cpus_to_set(run_config)) if shares and memory else ""
     if options.json:
-        print(json.dumps(_as_json(found, memory, shares, table), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(findings, memory, shares, table), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_lines(found, table)))
-    return exits.FAILED if any(finding.state == BROKEN for finding in found) else exits.COMPLETED
+        print("\n".join(_lines(findings, table)))
+    return exits.FAILED if any(finding.state == BROKEN for finding in findings) else exits.COMPLETED
 
 
-def _gpus_checked(options: argparse.Namespace) -> int:
+def _run_gpu_checks(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor --gpu``; returns the exit code."""
     from fedge.doctor.gpu_check import FILE, can_check, check_gpus  # loads PyTorch, rarely needed
 
@@ -136,14 +138,14 @@ def _project_network(options: argparse.Namespace) -> "ProjectNetwork | None":
     return partial(project_network, run_config, project.federation(options.federation))
 
 
-def _told(found: Sequence[Finding], as_json: bool) -> int:
+def _print_findings(findings: Sequence[Finding], as_json: bool) -> int:
     """Print findings that concern no run; returns the exit code."""
-    text = json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False)
-    print(text if as_json else "\n".join(_lines(found, "")))
-    return exits.FAILED if any(one.state == BROKEN for one in found) else exits.COMPLETED
+    text = json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False)
+    print(text if as_json else "\n".join(_lines(findings, "")))
+    return exits.FAILED if any(finding.state == BROKEN for finding in findings) else exits.COMPLETED
 
 
-def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
+def _client_findings(memory: ClientMemory, shares: Shares) -> list[Finding]:
     """Findings on a client's memory, and on the number of clients that fit."""
     gpu = f", {memory.gpu_mib:,.0f} MiB on its GPU" if memory.gpu_mib else ""
     words = (
@@ -152,9 +154,9 @@ def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
         f"{quantity(memory.windows, 'window', separated=True)}"
     )
     per_gpu = f", {shares.per_gpu} on each GPU" if shares.per_gpu else ""
-    many = f"{shares.at_a_time}{per_gpu}; limited by {shares.limit}"
-    few = TRAP if shares.limit == "memory" else WELL
-    return [Finding("a client", WELL, words), Finding("clients at a time", few, many)]
+    fit = f"{shares.at_a_time}{per_gpu}; limited by {shares.limit}"
+    state = TRAP if shares.limit == "memory" else WELL
+    return [Finding("a client", WELL, words), Finding("clients at a time", state, fit)]
 
 
 def federation_table(shares: Shares, clients: int, cpus: int = 0) -> str:
@@ -173,32 +175,32 @@ def federation_table(shares: Shares, clients: int, cpus: int = 0) -> str:
     options.backend.init-args.logging-level = "error"
     options.backend.init-args.log-to-driver = false
     """
-    told = [f"options.backend.init-args.num-cpus = {cpus}"] * (cpus > 0)
+    cpu_line = [f"options.backend.init-args.num-cpus = {cpus}"] * (cpus > 0)
     return "\n".join(
         [
             f'[tool."flwr".federations.{_NAME}]',
             f"options.num-supernodes = {clients}",
             f"options.backend.client-resources.num-cpus = {shares.num_cpus:g}",
             f"options.backend.client-resources.num-gpus = {shares.num_gpus or '0.0'}",
-            *told,
+            *cpu_line,
             'options.backend.init-args.logging-level = "error"',
             "options.backend.init-args.log-to-driver = false",
         ]
     )
 
 
-def _lines(found: Sequence[Finding], table: str) -> list[str]:
+def _lines(findings: Sequence[Finding], table: str) -> list[str]:
     """Findings as lines of text; a long name, e.g. of a folder, has its own line."""
     width = max(shutil.get_terminal_size().columns - 2, 60)
-    name_width = min(max(len(finding.name) for finding in found), _LONGEST_NAME)
+    name_width = min(max(len(finding.name) for finding in findings), _LONGEST_NAME)
     lines = []
-    for finding in found:
+    for finding in findings:
         text = wrap(finding.words, width - name_width - 4) or [""]
         own_line = [""] * (len(finding.name) > name_width)
         first, *rest = [*own_line, *text]
         lines.append(f"{_SIGNS[finding.state]} {finding.name:{name_width}}  {first}".rstrip())
-        lines += [f"{'':{name_width + 4}}{more}" for more in rest]
-    counts = {state: sum(finding.state == state for finding in found) for state in _SIGNS}
+        lines += [f"{'':{name_width + 4}}{line}" for line in rest]
+    counts = {state: sum(finding.state == state for finding in findings) for state in _SIGNS}
     lines += ["", f"{quantity(counts[BROKEN], 'error')} (✗), {quantity(counts[TRAP], 'note')} (!)"]
     if table:
         lines += [
@@ -211,11 +213,11 @@ def _lines(found: Sequence[Finding], table: str) -> list[str]:
 
 
 def _as_json(
-    found: Sequence[Finding], memory: ClientMemory | None, shares: Shares | None, table: str
+    findings: Sequence[Finding], memory: ClientMemory | None, shares: Shares | None, table: str
 ) -> dict[str, Any]:
     """Findings as JSON."""
     return {
-        "findings": [asdict(finding) for finding in found],
+        "findings": [asdict(finding) for finding in findings],
         "client": asdict(memory) if memory else None,
         "shares": asdict(shares) if shares else None,
         "machine": asdict(this_machine()),

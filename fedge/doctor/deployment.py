@@ -48,9 +48,9 @@ def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
 
 def of_versions() -> Finding:
     """Versions, which must agree on all machines; a newer Flower than the tested one is advised."""
-    there = versions()
+    installed = versions()
     words = ", ".join(
-        f"{name} {there[name]}" for name in ("fedge", "flwr", "torch", "numpy") if name in there
+        f"{name} {installed[name]}" for name in ("fedge", "flwr", "torch", "numpy") if name in installed
     )
     words += f", Python {sys.version.split()[0]}, cryptography {version('cryptography')}"
     if flower_version() <= _TESTED:
@@ -64,8 +64,10 @@ def of_clock() -> Finding:
     state = _clock_state()
     if state == _UNSYNCHRONISED:
         return Finding("clock", TRAP, f"{now}, not synchronised; check it, or start an NTP service")
-    told = "synchronised" if state is not None else "the system does not report whether it is synchronised"
-    return Finding("clock", WELL, f"{now}, {told}")
+    description = (
+        "synchronised" if state is not None else "the system does not report whether it is synchronised"
+    )
+    return Finding("clock", WELL, f"{now}, {description}")
 
 
 def _clock_state() -> int | None:
@@ -85,8 +87,10 @@ def of_certificates(folder: Path) -> Iterator[Finding]:
         )
         return
     for file in sorted(folder.glob("*.crt")):
-        yield _of_certificate(file, authority)
-    for key in sorted([*folder.glob("*.key"), *(one.with_suffix("") for one in folder.glob("node-*.pub"))]):
+        yield _check_certificate(file, authority)
+    for key in sorted(
+        [*folder.glob("*.key"), *(public_key.with_suffix("") for public_key in folder.glob("node-*.pub"))]
+    ):
         if key.name == f"{AUTHORITY}.key":
             words = "the authority's key is here; only the machine that creates certificates needs it"
             yield Finding(key.name, TRAP, words)
@@ -95,19 +99,19 @@ def of_certificates(folder: Path) -> Iterator[Finding]:
             yield Finding(key.name, BROKEN, words)
 
 
-def _of_certificate(file: Path, authority: Path) -> Finding:
+def _check_certificate(file: Path, authority: Path) -> Finding:
     """Validity of a certificate, and whether it fits its key, if present, and its authority."""
     try:
-        lasting = _lasting(read_certificate(file))
+        validity = _validity(read_certificate(file))
         key = file.with_suffix(".key")
-        if lasting[0] != BROKEN and file != authority and os.path.lexists(key):
+        if validity[0] != BROKEN and file != authority and os.path.lexists(key):
             refuse_unusable(file, key, authority, name_needed(file.stem))
     except ConfigError as error:
         return Finding(file.name, BROKEN, str(error))
-    return Finding(file.name, *lasting)
+    return Finding(file.name, *validity)
 
 
-def _lasting(certificate: x509.Certificate) -> tuple[str, str]:
+def _validity(certificate: x509.Certificate) -> tuple[str, str]:
     """State of a certificate's validity period, in words."""
     now, first, last = (
         datetime.now(timezone.utc),
@@ -131,20 +135,20 @@ def of_servers(options: argparse.Namespace) -> Iterator[Finding]:
         ("--cloud", options.cloud, CLOUD),
     ):
         if address is not None:
-            yield _reached(name, address, authority, known_as)
+            yield _check_server(name, address, authority, known_as)
     if options.control is not None:
-        found = is_there("--control", options.control)
-        words = "answers" if found else "does not answer; start fedge superlink on this machine"
-        yield Finding("--control", WELL if found else BROKEN, f"{options.control}: {words}")
+        is_up = is_there("--control", options.control)
+        words = "answers" if is_up else "does not answer; start fedge superlink on this machine"
+        yield Finding("--control", WELL if is_up else BROKEN, f"{options.control}: {words}")
 
 
-def _reached(name: str, address: str, authority: Path, known_as: str) -> Finding:
+def _check_server(name: str, address: str, authority: Path, known_as: str) -> Finding:
     """Whether a TLS server answers, with the right certificate."""
     try:
-        found = refuse_other_authority(name, address, authority, known_as)
+        is_up = refuse_other_authority(name, address, authority, known_as)
     except ConfigError as error:
         return Finding(name, BROKEN, str(error))
-    if not found:
+    if not is_up:
         words = "does not answer; check that it is started, its name, and the firewall"
         return Finding(name, BROKEN, f"{address}: {words}")
     return Finding(name, WELL, f"{address} answers, certified by {authority}")
@@ -161,11 +165,11 @@ def of_own_place(name: str, find: Callable[[], Path]) -> Iterator[Finding]:
 def of_places(places: tuple[Path, ...]) -> Iterator[Finding]:
     """Folders in which a server or node writes: permission and free space."""
     for place in places:
-        there = next(path for path in (place, *place.parents) if path.exists())
-        if not os.access(there, os.W_OK | os.X_OK):
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        if not os.access(existing, os.W_OK | os.X_OK):
             words = f"not writable by account {os.getuid()}; chown it, or mount it with that owner"
             yield Finding(str(place), BROKEN, words)
             continue
-        free = shutil.disk_usage(there).free / 2**20
+        free = shutil.disk_usage(existing).free / 2**20
         words = f"writable, {free:,.0f} MiB free"
         yield Finding(str(place), TRAP if free < _LITTLE_MIB else WELL, words)

@@ -47,43 +47,47 @@ class Finding:
 
 def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Finding]:
     """Cores, memory, disk, GPUs and their limits."""
-    limited = f", limited by a cgroup to {machine.cgroup}" if machine.cgroup else ""
-    cores = f"{machine.usable_cores:g} of {machine.cores} usable{limited}"
+    limit_note = f", limited by a cgroup to {machine.cgroup}" if machine.cgroup else ""
+    cores = f"{machine.usable_cores:g} of {machine.cores} usable{limit_note}"
     yield Finding("cores", WELL if machine.usable_cores >= 1 else TRAP, cores)
     free = machine.available_mib / machine.memory_mib
     words = f"{machine.available_mib:,.0f} of {machine.memory_mib:,.0f} MiB free"
     yield Finding("memory", WELL if free > 0.1 else TRAP, words)
     for number, gpu in enumerate(gpus):
         words = f"{gpu.name}, {gpu.free_mib:,.0f} of {gpu.memory_mib:,.0f} MiB free"
-        taken = "; in use by others" if gpu.free_mib < 0.9 * gpu.memory_mib else ""
-        yield Finding(f"GPU {number}", TRAP if taken else WELL, words + taken)
+        note = "; in use by others" if gpu.free_mib < 0.9 * gpu.memory_mib else ""
+        yield Finding(f"GPU {number}", TRAP if note else WELL, words + note)
     for words in unused_gpus():
         yield Finding("other GPU", TRAP, words)
     if not gpus:
         yield Finding("GPU", WELL, "no NVIDIA GPU found: clients train on the CPU")
     if machine.shm_mib is not None:
-        little = on_ray and machine.shm_mib < _LITTLE_SHM_MIB
-        hint = "; Ray spills the excess to disk: docker run --shm-size=1g" if little else ""
-        yield Finding("/dev/shm", TRAP if little else WELL, f"{machine.shm_mib:,.0f} MiB free{hint}")
+        is_small = on_ray and machine.shm_mib < _LITTLE_SHM_MIB
+        hint = "; Ray spills the excess to disk: docker run --shm-size=1g" if is_small else ""
+        yield Finding("/dev/shm", TRAP if is_small else WELL, f"{machine.shm_mib:,.0f} MiB free{hint}")
     if machine.open_files is not None:
-        few = machine.open_files < _FEW_FILES
-        hint = "; Ray needs more: ulimit -n 4096" if few else ""
-        yield Finding("open files", TRAP if few else WELL, f"{machine.open_files:,} per process{hint}")
+        is_low = machine.open_files < _FEW_FILES
+        hint = "; Ray needs more: ulimit -n 4096" if is_low else ""
+        yield Finding("open files", TRAP if is_low else WELL, f"{machine.open_files:,} per process{hint}")
 
 
 def of_installation(on_ray: bool) -> Iterator[Finding]:
     """Installed packages and versions, with their caveats."""
     yield Finding("Python", WELL, f"{sys.version.split()[0]}, {sys.executable}")
-    there = {name: _version(name) for name in _PACKAGES}
-    missing = [name for name, number in there.items() if number is None]
-    words = ", ".join(f"{name} {number or 'is missing'}" for name, number in there.items())
+    installed = {name: _version(name) for name in _PACKAGES}
+    missing = [name for name, number in installed.items() if number is None]
+    words = ", ".join(f"{name} {number or 'is missing'}" for name, number in installed.items())
     hint = f"; pip install {' '.join(missing)}" if missing else ""
     yield Finding("packages", BROKEN if missing else WELL, words + hint)
     yield _flower()
     yield _ray(on_ray)
     extras = {extra: importlib.util.find_spec(name) is not None for name, extra in _EXTRAS.items()}
-    absent = ", ".join(f"fedge[{extra}]" for extra, is_there in extras.items() if not is_there)
-    yield Finding("extras", WELL, "all are installed" if not absent else f"not installed: {absent}")
+    missing_extras = ", ".join(
+        f"fedge[{extra}]" for extra, is_installed in extras.items() if not is_installed
+    )
+    yield Finding(
+        "extras", WELL, "all are installed" if not missing_extras else f"not installed: {missing_extras}"
+    )
     try:
         open_library()
         yield Finding("native step", WELL, "built")
@@ -101,34 +105,34 @@ def _version(package: str) -> str | None:
 
 def _flower() -> Finding:
     """Finding on the installed Flower."""
-    here = version("flwr")
-    numbers = tuple(map(int, here.split(".")[:2]))
+    installed = version("flwr")
+    numbers = tuple(map(int, installed.split(".")[:2]))
     if numbers not in TESTED:
-        words = f"{here} is not tested; {', '.join(TESTED.values())} are (docs/flower-versions.md)"
+        words = f"{installed} is not tested; {', '.join(TESTED.values())} are (docs/flower-versions.md)"
         return Finding("Flower", BROKEN, words)
     if uses_superlink():
         words = "flwr run keeps a SuperLink in the background, with its first SEED; "
         words += "fedge run --engine flower does not"
-        return Finding("Flower", TRAP, f"{here}: {words}")
-    return Finding("Flower", WELL, f"{here}; flwr run always exits with 0, fedge run does not")
+        return Finding("Flower", TRAP, f"{installed}: {words}")
+    return Finding("Flower", WELL, f"{installed}; flwr run always exits with 0, fedge run does not")
 
 
 def _ray(on_ray: bool) -> Finding:
     """Finding on the installed Ray."""
     try:
-        here = version("ray")
+        installed = version("ray")
     except PackageNotFoundError:
         state = BROKEN if on_ray else WELL
         return Finding("Ray", state, "not installed; only flwr run needs it: pip install 'fedge[ray]'")
-    if tuple(map(int, here.split(".")[:2])) >= _RAY_BELOW:
+    if tuple(map(int, installed.split(".")[:2])) >= _RAY_BELOW:
         words = "listens on all interfaces and runs any code sent to it; pip install 'ray<2.54'"
-        return Finding("Ray", BROKEN if on_ray else TRAP, f"{here} {words}")
+        return Finding("Ray", BROKEN if on_ray else TRAP, f"{installed} {words}")
     if on_ray:
         try:
             refuse_ray_that_cannot_start()
         except ConfigError as error:
-            return Finding("Ray", BROKEN, f"{here}: {error}")
-    return Finding("Ray", WELL, f"{here}, on loopback only")
+            return Finding("Ray", BROKEN, f"{installed}: {error}")
+    return Finding("Ray", WELL, f"{installed}, on loopback only")
 
 
 def of_environment(
@@ -152,25 +156,25 @@ def _superlink(configured_seed: int, seed: int, variables: Mapping[str, str]) ->
     process = standing_superlink(variables)
     if process is None:
         with socket.socket() as probe:
-            taken = port.isdecimal() and probe.connect_ex(("127.0.0.1", int(port))) == 0
+            is_taken = port.isdecimal() and probe.connect_ex(("127.0.0.1", int(port))) == 0
         words = (
             f"port {port} is taken by another program: flwr run will not work; fedge run --engine flower will"
         )
-        fresh = f"none in the background; flwr run starts one on port {port} with SEED as it is now"
-        return Finding("SuperLink", TRAP if taken else WELL, words if taken else fresh)
-    there = configured_seed
+        advice = f"none in the background; flwr run starts one on port {port} with SEED as it is now"
+        return Finding("SuperLink", TRAP if is_taken else WELL, words if is_taken else advice)
+    running_seed = configured_seed
     with suppress(Exception):  # belongs to another user, or is gone
-        there = resolve_seed(configured_seed, process.environ())[0]
-    if there != seed:
-        words = f"process {process.pid} would run with seed {there}, not {seed}: kill {process.pid}"
+        running_seed = resolve_seed(configured_seed, process.environ())[0]
+    if running_seed != seed:
+        words = f"process {process.pid} would run with seed {running_seed}, not {seed}: kill {process.pid}"
         return Finding("SuperLink", TRAP, words)
     return Finding("SuperLink", WELL, f"process {process.pid} in the background, with seed {seed}")
 
 
 def of_folder(runs_dir: str) -> Finding:
     """Whether run folders can be written."""
-    place = Path(runs_dir)
-    there = next((path for path in (place, *place.absolute().parents) if path.exists()), Path("/"))
-    if not os.access(there, os.W_OK):
-        return Finding("runs-dir", BROKEN, f"{place.absolute()} is not writable; set runs-dir")
-    return Finding("runs-dir", WELL, f"{place.absolute()} is writable")
+    folder = Path(runs_dir)
+    existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+    if not os.access(existing, os.W_OK):
+        return Finding("runs-dir", BROKEN, f"{folder.absolute()} is not writable; set runs-dir")
+    return Finding("runs-dir", WELL, f"{folder.absolute()} is writable")

@@ -41,12 +41,13 @@ GOOD, BAD, SKIPPED = "ok", "failed", "skipped"
 _MODELS = ("linear", "cnn", "cnn-pool")
 _CHANNELS, _SAMPLES, _CLASSES, _BATCH, _BATCHES = 6, 128, 6, 32, 40
 _SETTINGS = LocalTraining(lr=0.05, momentum=0.9, batch_size=_BATCH, clip_norm=1.0)
-_CLOSE = 1e-2  # permitted distance between kinds of arithmetic after an epoch, relative to the largest weight
-_FAR = {TF32: 10 * _CLOSE, BF16: 50 * _CLOSE}
+# permitted distance between kinds of arithmetic after an epoch, relative to the largest weight
+_TOLERANCE = 1e-2
+_TOLERANCES = {TF32: 10 * _TOLERANCE, BF16: 50 * _TOLERANCE}
 _BATCHED = ("linear", "cnn", "cnn-pool", "gru")
-_AT_A_TIME = 4
+_THREADS = 4
 _MIB = 2**20
-_TOO_MUCH = 2**50  # bytes
+_IMPOSSIBLE_BYTES = 2**50
 
 
 ProjectNetwork = Callable[[], tuple[Subject, Mapping[str, Any]]]
@@ -82,18 +83,18 @@ def all_checks(device: str = "cuda", project: ProjectNetwork | None = None) -> I
         project: function that gives the project's network; None without a project.
     """
     settle_gpus(FLOAT32)
-    yield from (_checked(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
-    yield _checked("precision", _precision, device)
-    yield _checked(f"{_AT_A_TIME} clients at a time", _at_a_time, device)
-    yield _checked("memory of a client", _memory, device)
-    yield _checked("memory runs out", _runs_out, device)
-    yield _checked("several processes (NCCL)", _several, device)
-    yield _checked("whole runs", _whole_runs, device)
-    yield from (_checked(f"{name}: clients batched", _batched, name, device) for name in _BATCHED)
-    yield _checked("this project", _this_project, project, device)
+    yield from (_run_check(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
+    yield _run_check("precision", _precision, device)
+    yield _run_check(f"{_THREADS} clients at a time", _concurrent_clients, device)
+    yield _run_check("memory of a client", _memory, device)
+    yield _run_check("memory runs out", _out_of_memory, device)
+    yield _run_check("several processes (NCCL)", _two_processes, device)
+    yield _run_check("whole runs", _whole_runs, device)
+    yield from (_run_check(f"{name}: clients batched", _batched, name, device) for name in _BATCHED)
+    yield _run_check("this project", _this_project, project, device)
 
 
-def _checked(name: str, check: Callable[..., GpuCheck], *arguments: Any) -> GpuCheck:
+def _run_check(name: str, check: Callable[..., GpuCheck], *arguments: Any) -> GpuCheck:
     """Result of a check, even if it fails."""
     try:
         return replace(check(*arguments), name=name)
@@ -113,13 +114,13 @@ def _windows() -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _trained(name: str, device: str, **changes: Any) -> tuple[State, float]:
+def _train_epoch(name: str, device: str, **changes: Any) -> tuple[State, float]:
     """State after an epoch of a network from its initial weights, and ms per step."""
     model = build_model(name, (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1)).to(device)
     x, y = _windows()
-    began = time.perf_counter()
+    started = time.perf_counter()
     state = train(model, x, y, replace(_SETTINGS, **changes), torch.Generator().manual_seed(3)).state
-    return state, (time.perf_counter() - began) / _BATCHES * 1e3
+    return state, (time.perf_counter() - started) / _BATCHES * 1e3
 
 
 def same(one: State, other: State) -> bool:
@@ -135,51 +136,55 @@ def distance(one: State, other: State) -> float:
 
 def _bits_and_speeds(name: str, device: str) -> GpuCheck:
     """Bits of repeated training and of graph and plain steps; distance to a CPU core; ms per step."""
-    _trained(name, device)  # warm-up: libraries choose their kernels
-    graph, graph_ms = _trained(name, device)
-    again, again_ms = _trained(name, device)
-    plain, plain_ms = _trained(name, device, cuda_graph=False)
-    core, core_ms = _trained(name, "cpu", kernel=TORCH)
-    _, native_ms = _trained(name, "cpu", kernel=AUTO)
-    far = distance(core, graph)
-    ms = {"graph": min(graph_ms, again_ms), "plain": plain_ms, "core": core_ms, "native": native_ms}
-    equal = {"two trainings": same(graph, again), "graph and plain": same(graph, plain)}
-    fastest = min(ms, key=lambda way: ms[way])
-    words = ", ".join(f"{way} {found:.2f}" for way, found in ms.items())
-    unequal = [what for what, is_so in equal.items() if not is_so]
-    told = f"bits differ: {', '.join(unequal)}" if unequal else "same bits"
-    state = GOOD if not unequal and far < _CLOSE else BAD
-    words = f"{told}, {far:.1e} from a core; ms per step: {words}; fastest: {fastest}"
-    return GpuCheck("", state, words, {"ms": ms, "same": equal, "distance": far, "fastest": fastest})
+    _train_epoch(name, device)  # warm-up: libraries choose their kernels
+    graph, graph_ms = _train_epoch(name, device)
+    second, second_ms = _train_epoch(name, device)
+    plain, plain_ms = _train_epoch(name, device, cuda_graph=False)
+    core, core_ms = _train_epoch(name, "cpu", kernel=TORCH)
+    _, native_ms = _train_epoch(name, "cpu", kernel=AUTO)
+    core_distance = distance(core, graph)
+    ms = {"graph": min(graph_ms, second_ms), "plain": plain_ms, "core": core_ms, "native": native_ms}
+    equal = {"two trainings": same(graph, second), "graph and plain": same(graph, plain)}
+    fastest = min(ms, key=lambda kind: ms[kind])
+    words = ", ".join(f"{kind} {value:.2f}" for kind, value in ms.items())
+    unequal = [pair for pair, is_equal in equal.items() if not is_equal]
+    bits = f"bits differ: {', '.join(unequal)}" if unequal else "same bits"
+    state = GOOD if not unequal and core_distance < _TOLERANCE else BAD
+    words = f"{bits}, {core_distance:.1e} from a core; ms per step: {words}; fastest: {fastest}"
+    return GpuCheck(
+        "", state, words, {"ms": ms, "same": equal, "distance": core_distance, "fastest": fastest}
+    )
 
 
 def _precision(device: str) -> GpuCheck:
     """Distances of TF32 and bf16 from float32, their bits in two trainings, and their speeds."""
     if device == "cpu":
         raise Skipped("a CPU has no TF32")
-    exact, exact_ms = _trained("cnn-pool", device)
-    words, figures, good = [f"ms per step {exact_ms:.2f}"], {"float32": {"ms": exact_ms}}, True
+    exact, exact_ms = _train_epoch("cnn-pool", device)
+    words, figures, is_good = [f"ms per step {exact_ms:.2f}"], {"float32": {"ms": exact_ms}}, True
     for precision in (TF32, BF16):
         settle_gpus(precision)
         try:
-            rounded, _ = _trained("cnn-pool", device, precision=precision)
-            again, ms = _trained("cnn-pool", device, precision=precision)
-            plain, _ = _trained("cnn-pool", device, precision=precision, cuda_graph=False)
+            rounded, _ = _train_epoch("cnn-pool", device, precision=precision)
+            second, ms = _train_epoch("cnn-pool", device, precision=precision)
+            plain, _ = _train_epoch("cnn-pool", device, precision=precision, cuda_graph=False)
         finally:
             settle_gpus(FLOAT32)
-        far, is_same = distance(exact, rounded), same(rounded, again) and same(rounded, plain)
-        good = good and is_same and 0 < far < _FAR[precision]
-        words.append(f"{precision} {ms:.2f}, {far:.1e} from float32, {'same' if is_same else 'OTHER'} bits")
-        figures[precision] = {"ms": ms, "distance": far, "same": is_same}
-    return GpuCheck("", GOOD if good else BAD, "; ".join(words), figures)
+        error, is_same = distance(exact, rounded), same(rounded, second) and same(rounded, plain)
+        is_good = is_good and is_same and 0 < error < _TOLERANCES[precision]
+        words.append(f"{precision} {ms:.2f}, {error:.1e} from float32, {'same' if is_same else 'OTHER'} bits")
+        figures[precision] = {"ms": ms, "distance": error, "same": is_same}
+    return GpuCheck("", GOOD if is_good else BAD, "; ".join(words), figures)
 
 
-def _at_a_time(device: str) -> GpuCheck:
+def _concurrent_clients(device: str) -> GpuCheck:
     """Bits of clients that share a GPU as threads, without graphs, against a client alone."""
-    alone, _ = _trained("cnn-pool", device, cuda_graph=False)
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        work = [pool.submit(_trained, "cnn-pool", device, cuda_graph=False) for _ in range(2 * _AT_A_TIME)]
-        equal = [same(alone, one.result()[0]) for one in work]
+    alone, _ = _train_epoch("cnn-pool", device, cuda_graph=False)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        futures = [
+            pool.submit(_train_epoch, "cnn-pool", device, cuda_graph=False) for _ in range(2 * _THREADS)
+        ]
+        equal = [same(alone, future.result()[0]) for future in futures]
     words = f"{sum(equal)} of {len(equal)} have the same bits as a client alone"
     return GpuCheck("", GOOD if all(equal) else BAD, words)
 
@@ -190,25 +195,27 @@ def _memory(device: str) -> GpuCheck:
         raise Skipped("fedge doctor measures it on a CPU")
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    _trained("cnn", device)
-    took, held = (most() / _MIB for most in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved))
+    _train_epoch("cnn", device)
+    allocated, reserved = (
+        peak() / _MIB for peak in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)
+    )
     free, total = (number / _MIB for number in torch.cuda.mem_get_info())
-    figures = {"allocated_mib": took, "reserved_mib": held, "free_mib": free, "total_mib": total}
-    words = f"tensors {took:,.0f} MiB, PyTorch {held:,.0f} MiB; {free:,.0f} of {total:,.0f} MiB free"
+    figures = {"allocated_mib": allocated, "reserved_mib": reserved, "free_mib": free, "total_mib": total}
+    words = f"tensors {allocated:,.0f} MiB, PyTorch {reserved:,.0f} MiB; {free:,.0f} of {total:,.0f} MiB free"
     return GpuCheck("", GOOD, words, figures)
 
 
-def _runs_out(device: str) -> GpuCheck:
+def _out_of_memory(device: str) -> GpuCheck:
     """Whether an out-of-memory error is recognised, and the GPU works afterwards."""
     if device == "cpu":
         raise Skipped("not tried on a CPU")
-    before, _ = _trained("linear", device)
+    before, _ = _train_epoch("linear", device)
     try:
-        torch.empty(_TOO_MUCH, dtype=torch.uint8, device=device)
+        torch.empty(_IMPOSSIBLE_BYTES, dtype=torch.uint8, device=device)
     except RuntimeError as error:
-        known = is_out_of_gpu_memory(f"{type(error).__name__}: {error}")
-        after, _ = _trained("linear", device)
-        state = GOOD if known and same(before, after) else BAD
+        is_recognised = is_out_of_gpu_memory(f"{type(error).__name__}: {error}")
+        after, _ = _train_epoch("linear", device)
+        state = GOOD if is_recognised and same(before, after) else BAD
         return GpuCheck(
             "",
             state,
@@ -217,12 +224,12 @@ def _runs_out(device: str) -> GpuCheck:
     return GpuCheck("", BAD, "an impossible allocation succeeded")
 
 
-def _several(device: str) -> GpuCheck:
+def _two_processes(device: str) -> GpuCheck:
     """Training of one client by two processes, against one."""
-    there = torch.cuda.device_count() if device == "cuda" else 2
-    if there < 2:
+    count = torch.cuda.device_count() if device == "cuda" else 2
+    if count < 2:
         raise Skipped("needs two GPUs")
-    one, _ = _trained("cnn-pool", device)
+    one, _ = _train_epoch("cnn-pool", device)
     model = build_model("cnn-pool", (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1))
     x, y = _windows()
     team = Team(2)
@@ -232,8 +239,10 @@ def _several(device: str) -> GpuCheck:
         two = team.train(kind, get_state(model), (x.numpy(), y.numpy()), _SETTINGS, order).state
     finally:
         team.close()
-    far = distance(one, two)
-    return GpuCheck("", GOOD if far < _CLOSE else BAD, f"{far:.1e} from one process", {"distance": far})
+    error = distance(one, two)
+    return GpuCheck(
+        "", GOOD if error < _TOLERANCE else BAD, f"{error:.1e} from one process", {"distance": error}
+    )
 
 
 def _whole_runs(device: str) -> GpuCheck:
@@ -247,10 +256,10 @@ def _whole_runs(device: str) -> GpuCheck:
                 "data.path": "synthetic", "train.model": "cnn-pool", "train.device": device, "report": False,
                 "num-server-rounds": 2, "runs-dir": folder, "run-name": name, "seed": 1,
             }  # fmt: skip
-            found = simulate(config, terminal=io.StringIO())
-            if found.status != "completed":
-                return GpuCheck("", BAD, f"a run ended as {found.status}: {found.reason}"[:500])
-            sums.append((found.folder / "checkpoints" / "final.safetensors").read_bytes())
+            result = simulate(config, terminal=io.StringIO())
+            if result.status != "completed":
+                return GpuCheck("", BAD, f"a run ended as {result.status}: {result.reason}"[:500])
+            sums.append((result.folder / "checkpoints" / "final.safetensors").read_bytes())
     equal = sums[0] == sums[1]
     return GpuCheck("", GOOD if equal else BAD, "same models" if equal else "models of equal runs differ")
 
@@ -283,16 +292,17 @@ def _batched(name: str, device: str) -> GpuCheck:
     """Speed of several clients' steps in one, against one recorded step after another."""
     x, y = _windows()
     try:
-        found = batched_speeds(Subject(lambda: _network(name), x, y, _SETTINGS), device)
+        speeds = batched_speeds(Subject(lambda: _network(name), x, y, _SETTINGS), device)
     except RuntimeError as error:
         raise Skipped(f"cannot be batched: {' '.join(str(error).split())[:200]}") from None
-    fastest = max(found.batched, found.recorded)
+    fastest = max(speeds.batched, speeds.recorded)
     words = (
-        f"{CLIENTS} clients, steps per second: in turn {found.in_turn:,.0f}, batched {found.batched:,.0f}, "
-        f"recorded {found.recorded:,.0f}: {fastest / found.in_turn:.2f} × in turn; {found.distance:.1e} apart"
+        f"{CLIENTS} clients, steps per second: in turn {speeds.in_turn:,.0f}, batched {speeds.batched:,.0f}, "
+        f"recorded {speeds.recorded:,.0f}: {fastest / speeds.in_turn:.2f} × in turn; "
+        f"{speeds.distance:.1e} apart"
     )
-    good = found.is_same and found.distance < _CLOSE
-    return GpuCheck("", GOOD if good else BAD, words, {"clients": CLIENTS, **asdict(found)})
+    is_good = speeds.is_same and speeds.distance < _TOLERANCE
+    return GpuCheck("", GOOD if is_good else BAD, words, {"clients": CLIENTS, **asdict(speeds)})
 
 
 def _this_project(project: ProjectNetwork | None, device: str) -> GpuCheck:
@@ -300,21 +310,21 @@ def _this_project(project: ProjectNetwork | None, device: str) -> GpuCheck:
     if project is None:
         raise Skipped("needs a project with data; call it in the folder of one")
     try:
-        subject, about = project()
+        subject, conditions = project()
     except ConfigError as error:
         raise Skipped(f"the project's run cannot work: {error}") from None
     settle_gpus(subject.settings.precision)
     try:
-        found = speeds_of(subject, device)
+        speeds = speeds_of(subject, device)
     finally:
         settle_gpus(FLOAT32)
-    keep_speeds(about, found)
-    taken = "the GPU" if found.gpu > found.cores else "cores"
+    keep_speeds(conditions, speeds)
+    faster = "the GPU" if speeds.gpu > speeds.cores else "cores"
     words = (
-        f"steps per second: {available_cores()} cores {found.cores:,.0f}, GPU plain {found.plain:,.0f}, "
-        f"graph {found.graph:,.0f}; train.device auto takes {taken} from now on"
+        f"steps per second: {available_cores()} cores {speeds.cores:,.0f}, GPU plain {speeds.plain:,.0f}, "
+        f"graph {speeds.graph:,.0f}; train.device auto takes {faster} from now on"
     )
-    return GpuCheck("", GOOD, words, asdict(found))
+    return GpuCheck("", GOOD, words, asdict(speeds))
 
 
 def can_check() -> bool:
@@ -327,18 +337,18 @@ def check_gpus(device: str = "cuda", file: Path = FILE, project: ProjectNetwork 
 
     `project` gives the network of the project, if any.
     """
-    found = []
-    for one in all_checks(device, project):
-        found.append(one)
-        print(f"{one.state:8} {one.name}: {one.words}", flush=True)
-    told = {
+    checks = []
+    for check in all_checks(device, project):
+        checks.append(check)
+        print(f"{check.state:8} {check.name}: {check.words}", flush=True)
+    report = {
         "versions": versions(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "gpus": [asdict(gpu) for gpu in gpus()],
         "seen": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
         "system": sys.platform,
-        "checks": [asdict(one) for one in found],
+        "checks": [asdict(check) for check in checks],
     }
-    write_output(file, (json.dumps(told, indent=2) + "\n").encode())
-    return sum(one.state == BAD for one in found)
+    write_output(file, (json.dumps(report, indent=2) + "\n").encode())
+    return sum(check.state == BAD for check in checks)

@@ -22,7 +22,7 @@ from fedge.training.sgd import GRAPH_FROM, Sgd
 
 CLIENTS = 8  # batched on a GPU
 _SECONDS = 0.5  # approximate duration of a measurement
-_FEWEST, _MOST = 2, 200  # steps of a measurement
+_LEAST_STEPS, _MOST_STEPS = 2, 200  # steps of a measurement
 _TRIES = 3
 
 Make = Callable[[], nn.Module]
@@ -62,47 +62,47 @@ def speeds_of(subject: Subject, device: str = "cuda") -> StepSpeeds:
 def cores_speed(subject: Subject) -> float:
     """Steps per second of all cores, a client on each, by the kernel of the settings."""
     cores = available_cores()
-    steps = _steps(lambda count: _trained(subject, subject.make(), count))
+    steps = _calibrated_steps(lambda count: _train(subject, subject.make(), count))
     models = [subject.make() for _ in range(cores)]
     with ThreadPoolExecutor(cores) as pool:
 
-        def all_of_them() -> None:
-            list(pool.map(lambda model: _trained(subject, model, steps), models))
+        def train_all() -> None:
+            list(pool.map(lambda model: _train(subject, model, steps), models))
 
-        return cores * steps / _best(all_of_them)
+        return cores * steps / _fastest_s(train_all)
 
 
 def device_speed(subject: Subject, device: str, is_recorded: bool) -> float:
     """Steps per second of one client at a time on a device."""
-    way = replace(subject, settings=replace(subject.settings, cuda_graph=is_recorded))
-    model = way.make().to(device)
-    steps = max(_steps(lambda count: _trained(way, model, count)), GRAPH_FROM)
-    return steps / _best(lambda: _trained(way, model, steps))
+    configured = replace(subject, settings=replace(subject.settings, cuda_graph=is_recorded))
+    model = configured.make().to(device)
+    steps = max(_calibrated_steps(lambda count: _train(configured, model, count)), GRAPH_FROM)
+    return steps / _fastest_s(lambda: _train(configured, model, steps))
 
 
-def _trained(subject: Subject, model: nn.Module, steps: int) -> None:
+def _train(subject: Subject, model: nn.Module, steps: int) -> None:
     """Train a model for some steps; copies its weights to the host, so that all work is done."""
     x, y = subject.epoch_of(steps)
     settings = replace(subject.settings, epochs=1, steps=0)
     train(model, x, y, settings, torch.Generator().manual_seed(0))
 
 
-def _steps(work: Callable[[int], object]) -> int:
+def _calibrated_steps(work: Callable[[int], object]) -> int:
     """Number of steps that takes about as long as a measurement should."""
     work(1)
-    began = time.perf_counter()
-    work(_FEWEST)
-    each_s = (time.perf_counter() - began) / _FEWEST
-    return int(min(max(_SECONDS / max(each_s, 1e-6), _FEWEST), _MOST))
+    started = time.perf_counter()
+    work(_LEAST_STEPS)
+    step_s = (time.perf_counter() - started) / _LEAST_STEPS
+    return int(min(max(_SECONDS / max(step_s, 1e-6), _LEAST_STEPS), _MOST_STEPS))
 
 
-def _best(work: Callable[[], object]) -> float:
+def _fastest_s(work: Callable[[], object]) -> float:
     """Seconds of the fastest of several tries."""
     seconds = []
     for _ in range(_TRIES):
-        began = time.perf_counter()
+        started = time.perf_counter()
         work()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - started)
     return min(seconds)
 
 
@@ -137,32 +137,32 @@ def batched_speeds(subject: Subject, device: str = "cuda", clients: int = CLIENT
     """
     x, y = (part.to(device) for part in subject.epoch_of(clients))
     xs, ys = (part.view(clients, subject.settings.batch_size, *part.shape[1:]) for part in (x, y))
-    alone = [_alone(subject, device, xs[k], ys[k]) for k in range(clients)]
-    start = BatchedStep(_models(subject, device, clients), subject.settings)
-    again = BatchedStep(_models(subject, device, clients), subject.settings)
-    for one in (start, again):
-        one(xs, ys)
+    single_steps = [_single_step(subject, device, xs[k], ys[k]) for k in range(clients)]
+    batched = BatchedStep(_models(subject, device, clients), subject.settings)
+    repeated = BatchedStep(_models(subject, device, clients), subject.settings)
+    for batched_step in (batched, repeated):
+        batched_step(xs, ys)
     differences, is_same = [], True
     for k in range(clients):
         sgd = Sgd(subject.make().to(device), subject.settings, None)
         sgd.step(xs[k], ys[k])
-        ours, theirs = start.weights_of(k), again.weights_of(k)
+        first, second = batched.weights_of(k), repeated.weights_of(k)
         for name, weight in zip(sgd.names, sgd.weights, strict=True):
             scale = max(float(weight.abs().max()), 1e-3)
-            differences.append(float((weight - ours[name]).abs().max()) / scale)
-            is_same = is_same and torch.equal(ours[name], theirs[name])
+            differences.append(float((weight - first[name]).abs().max()) / scale)
+            is_same = is_same and torch.equal(first[name], second[name])
 
     def in_turn() -> None:
-        for k, step in enumerate(alone):
+        for k, step in enumerate(single_steps):
             step(xs[k], ys[k])
 
     recorded = 0.0
     if device == "cuda":
-        graph = GraphedStep(again, again.state, xs, ys)
+        graph = GraphedStep(repeated, repeated.state, xs, ys)
         recorded = clients * _rate(lambda: graph(xs, ys), device)
     return BatchedSpeeds(
         clients * _rate(in_turn, device),
-        clients * _rate(lambda: start(xs, ys), device),
+        clients * _rate(lambda: batched(xs, ys), device),
         recorded,
         max(differences),
         is_same,
@@ -174,7 +174,7 @@ def _models(subject: Subject, device: str, clients: int) -> list[nn.Module]:
     return [subject.make().to(device).train() for _ in range(clients)]
 
 
-def _alone(subject: Subject, device: str, x: Tensor, y: Tensor) -> Step:
+def _single_step(subject: Subject, device: str, x: Tensor, y: Tensor) -> Step:
     """One client's step: recorded on a GPU."""
     sgd = Sgd(subject.make().to(device).train(), subject.settings, None)
     if device != "cuda":
@@ -185,11 +185,11 @@ def _alone(subject: Subject, device: str, x: Tensor, y: Tensor) -> Step:
 def _rate(work: Callable[[], object], device: str) -> float:
     """Calls per second, including the device's work."""
 
-    def some(count: int) -> None:
+    def repeat(count: int) -> None:
         for _ in range(count):
             work()
         if device == "cuda":
             torch.cuda.synchronize()
 
-    count = _steps(some)
-    return count / _best(lambda: some(count))
+    count = _calibrated_steps(repeat)
+    return count / _fastest_s(lambda: repeat(count))

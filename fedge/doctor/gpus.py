@@ -12,8 +12,8 @@ from pathlib import Path
 
 _QUERY = "--query-gpu=index,uuid,name,memory.total,memory.free"
 _HIDDEN = ("", "-1", "NoDevFiles")
-_WHOLE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
-_SLICE = re.compile(r"\s+MIG (\S*?(\d+)gb\S*)\s.*\(UUID: (MIG-[^)]+)\)")
+_GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
+_SLICE_LINE = re.compile(r"\s+MIG (\S*?(\d+)gb\S*)\s.*\(UUID: (MIG-[^)]+)\)")
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    listing = _said([tool, _QUERY, "--format=csv,noheader,nounits"])
+    listing = _command_output([tool, _QUERY, "--format=csv,noheader,nounits"])
     visible = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
-    return visible_gpus(listing, visible, _said([tool, "-L"]))
+    return visible_gpus(listing, visible, _command_output([tool, "-L"]))
 
 
-def _said(words: Sequence[str]) -> str:
+def _command_output(command: Sequence[str]) -> str:
     """Output of a command; empty on failure."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return result.stdout if result.returncode == 0 else ""
 
 
 def visible_gpus(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
@@ -64,8 +64,8 @@ def visible_gpus(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
     >>> visible_gpus("0, GPU-a, H100, 81559, 80000\\n1, GPU-b, H100, 81559, 81000\\n", "1")
     [Gpu(name='H100', memory_mib=81559.0, free_mib=81000.0)]
     """
-    cut = _slices_of(slices)
-    whole: list[Gpu] = []
+    slices_by_uuid = _slices_of(slices)
+    full_gpus: list[Gpu] = []
     by_name: dict[str, Gpu] = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
@@ -73,27 +73,29 @@ def visible_gpus(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
             continue
         index, uuid = fields[:2]
         gpu = Gpu(fields[2], float(fields[3]), float(fields[4]))
-        parts = {name: Gpu(f"{gpu.name} MIG {kind}", mib, mib) for name, kind, mib in cut.get(uuid, ())}
+        parts = {
+            name: Gpu(f"{gpu.name} MIG {kind}", mib, mib) for name, kind, mib in slices_by_uuid.get(uuid, ())
+        }
         if parts:
             first = next(iter(parts.values()))
             by_name.update({index: first, uuid: first, f"MIG-{uuid}": first, **parts})
         else:
-            whole.append(gpu)
+            full_gpus.append(gpu)
             by_name.update({index: gpu, uuid: gpu})
     if visible is None:
-        return whole or list(by_name.values())[:1]
+        return full_gpus or list(by_name.values())[:1]
     if visible in _HIDDEN:
         return []
-    shown = []
+    selected = []
     for name in visible.split(","):  # CUDA ignores all from the first unknown name on
-        gpu_there = _named(name.strip(), by_name)
-        if gpu_there is None:
+        match = _find_gpu(name.strip(), by_name)
+        if match is None:
             break
-        shown.append(gpu_there)
-    return shown
+        selected.append(match)
+    return selected
 
 
-def _named(name: str, by_name: Mapping[str, Gpu]) -> Gpu | None:
+def _find_gpu(name: str, by_name: Mapping[str, Gpu]) -> Gpu | None:
     """GPU of an index or a possibly abbreviated UUID; None if there is none, or several.
 
     Older drivers name a slice by its GPU and two numbers, e.g. MIG-GPU-UUID/1/0.
@@ -101,20 +103,20 @@ def _named(name: str, by_name: Mapping[str, Gpu]) -> Gpu | None:
     name = name.partition("/")[0]
     if name in by_name or not name.startswith(("GPU-", "MIG-")):
         return by_name.get(name)
-    found = [gpu for known, gpu in by_name.items() if known.startswith(name)]
-    return found[0] if len(found) == 1 else None
+    matches = [gpu for candidate, gpu in by_name.items() if candidate.startswith(name)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _slices_of(text: str) -> dict[str, list[tuple[str, str, float]]]:
     """UUID of a GPU in MIG mode → UUID, profile (e.g. 3g.20gb) and MiB of each slice."""
-    found: dict[str, list[tuple[str, str, float]]] = {}
+    slices: dict[str, list[tuple[str, str, float]]] = {}
     gpu = ""
     for line in text.splitlines():
-        if whole := _WHOLE.match(line):
-            gpu = whole[1]
-        elif part := _SLICE.match(line):
-            found.setdefault(gpu, []).append((part[3], part[1], 1024 * float(part[2])))
-    return found
+        if header := _GPU_LINE.match(line):
+            gpu = header[1]
+        elif entry := _SLICE_LINE.match(line):
+            slices.setdefault(gpu, []).append((entry[3], entry[1], 1024 * float(entry[2])))
+    return slices
 
 
 def _is_number(text: str) -> bool:
@@ -127,12 +129,12 @@ def _is_number(text: str) -> bool:
 
 def unused_gpus(kfd: Path = Path("/dev/kfd")) -> list[str]:
     """GPUs that Fedge does not use, each with the reason."""
-    found = []
+    unused = []
     if kfd.exists():
-        found.append(
+        unused.append(
             "an AMD GPU (ROCm): untested; federations count NVIDIA GPUs, so num-gpus above 0 is refused, but "
             "fedge run with a ROCm build of PyTorch uses it as train.device = cuda"
         )
     if sys.platform == "darwin" and platform.machine() == "arm64":
-        found.append("Apple's GPU (MPS): not used, clients compute on the CPU")
-    return found
+        unused.append("Apple's GPU (MPS): not used, clients compute on the CPU")
+    return unused

@@ -65,13 +65,13 @@ def shares_of(
     per_gpu = math.ceil(at_a_time / len(gpus_mib)) if gpus_mib else 0
     return Shares(
         at_a_time,
-        min(_down(cores / at_a_time), cores),
-        _down(1 / per_gpu) if per_gpu else 0.0,
+        min(_rounded_down(cores / at_a_time), cores),
+        _rounded_down(1 / per_gpu) if per_gpu else 0.0,
         per_gpu,
         limit,
     )
 
 
-def _down(value: float) -> float:
+def _rounded_down(value: float) -> float:
     """A share rounded down to four digits, so that shares never add up to more than the whole."""
     return math.floor(value * _PARTS + 1e-9) / _PARTS

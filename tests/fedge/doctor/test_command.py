@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedge.cli import main
-from fedge.doctor.command import _told, federation_table, resolved
+from fedge.doctor.command import _print_findings, federation_table, resolved
 from fedge.doctor.findings import BROKEN, WELL, Finding
 from fedge.doctor.shares import Shares
 from fedge.launch.projects.project import Project
@@ -57,7 +57,7 @@ def test_long_names_leave_room_for_words(monkeypatch, capsys):
     """Of 60 columns and more; the folder of a project may be as long as a line."""
     monkeypatch.setenv("COLUMNS", "60")
     found = [Finding("clock", WELL, "right"), Finding("/home/" + "x" * 50, BROKEN, "not writable " * 8)]
-    assert _told(found, as_json=False) == 4
+    assert _print_findings(found, as_json=False) == 4
     clock, place, *words, _, _ = capsys.readouterr().out.splitlines()
     assert clock == f"  clock{' ' * 17}right"
     assert place == "✗ /home/" + "x" * 50

@@ -84,7 +84,7 @@ def test_a_project_whose_run_cannot_work_is_skipped_with_the_reason():
     def broken():
         raise ConfigError("data.path must exist")
 
-    found = gpu_check._checked("", gpu_check._this_project, broken, "cpu")
+    found = gpu_check._run_check("", gpu_check._this_project, broken, "cpu")
     assert (found.state, found.words) == (SKIPPED, "the project's run cannot work: data.path must exist")
 
 

@@ -28,9 +28,9 @@ def test_batches_are_full_of_the_subjects_windows(subject):
 def test_all_cores_take_steps_and_all_of_them_count(subject, monkeypatch):
     trained = []
     monkeypatch.setattr(gpu_speeds, "available_cores", lambda: 3)
-    monkeypatch.setattr(gpu_speeds, "_trained", lambda subject, model, steps: trained.append(steps))
-    monkeypatch.setattr(gpu_speeds, "_steps", lambda work: 10)
-    monkeypatch.setattr(gpu_speeds, "_best", lambda work: work() or 2.0)
+    monkeypatch.setattr(gpu_speeds, "_train", lambda subject, model, steps: trained.append(steps))
+    monkeypatch.setattr(gpu_speeds, "_calibrated_steps", lambda work: 10)
+    monkeypatch.setattr(gpu_speeds, "_fastest_s", lambda work: work() or 2.0)
     assert cores_speed(subject) == 3 * 10 / 2.0
     assert trained == [10, 10, 10]
 
@@ -39,10 +39,10 @@ def test_all_cores_take_steps_and_all_of_them_count(subject, monkeypatch):
 def test_a_device_takes_enough_steps_for_a_graph(subject, monkeypatch, is_recorded):
     seen = []
     monkeypatch.setattr(
-        gpu_speeds, "_trained", lambda way, model, steps: seen.append((steps, way.settings.cuda_graph))
+        gpu_speeds, "_train", lambda way, model, steps: seen.append((steps, way.settings.cuda_graph))
     )
-    monkeypatch.setattr(gpu_speeds, "_steps", lambda work: 2)
-    monkeypatch.setattr(gpu_speeds, "_best", lambda work: work() or 0.5)
+    monkeypatch.setattr(gpu_speeds, "_calibrated_steps", lambda work: 2)
+    monkeypatch.setattr(gpu_speeds, "_fastest_s", lambda work: work() or 0.5)
     assert device_speed(subject, "cpu", is_recorded) == 30 / 0.5
     assert seen == [(30, is_recorded)]
 
