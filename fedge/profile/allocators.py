@@ -13,7 +13,7 @@ from pathlib import Path
 _MIB = 2**20
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/([^/.]+)")
 _STANDARD = re.compile(r".*/lib/python\d\.\d+/([^/.]+)")
-_OURS = ("fedge", "hhar")
+_OWN_PACKAGES = ("fedge", "hhar")
 _TOP = 40
 _RAY_STORE = "connect in ray/_private/worker.py"
 _CLIENT_THREAD = "client"  # name of clients' threads, from `fedge.engine.workers`
@@ -94,16 +94,16 @@ def read_capture(path: Path) -> Capture:
             entry = sums.setdefault((record.thread_name == _CLIENT_THREAD, what, via), [0.0, 0.0, 0])
             entry[record.allocator == memray.AllocatorType.MMAP] += record.size / _MIB
             entry[2] += record.n_allocations
-    found = [Allocator(*key, heap, mapped, int(count)) for key, (heap, mapped, count) in sums.items()]
-    found.sort(key=lambda a: (-a.mib, a.what, a.via, a.by_client))
+    allocators = [Allocator(*key, heap, mapped, int(count)) for key, (heap, mapped, count) in sums.items()]
+    allocators.sort(key=lambda a: (-a.mib, a.what, a.via, a.by_client))
     return Capture(
         role=role,
         pid=int(pid),
-        heap_mib=sum(a.heap_mib for a in found),
-        mapped_mib=sum(a.mapped_mib for a in found),
-        client_mib=sum(a.mib for a in found if a.by_client),
+        heap_mib=sum(a.heap_mib for a in allocators),
+        mapped_mib=sum(a.mapped_mib for a in allocators),
+        client_mib=sum(a.mib for a in allocators if a.by_client),
         store_mib=store,
-        top=found[:_TOP],
+        top=allocators[:_TOP],
     )
 
 
@@ -111,15 +111,15 @@ def allocator_place(stack: Sequence[Frame]) -> tuple[str, str]:
     """(what, via) of `Allocator` for a stack, innermost frame first."""
     if not stack:
         return "outside Python", ""
-    via = next((_words(frame) for frame in stack if _package(frame[1]) in _OURS), "")
+    via = next((_frame_text(frame) for frame in stack if _package(frame[1]) in _OWN_PACKAGES), "")
     if any(file.startswith("<frozen importlib") for _, file, _ in stack):
         importer = next((file for _, file, _ in stack if not file.startswith("<frozen importlib")), "")
         return f"import, by {_package(importer) or 'the program'}", ""
-    what = _words(stack[0])
+    what = _frame_text(stack[0])
     return what, "" if via == what else via
 
 
-def _words(frame: Frame) -> str:
+def _frame_text(frame: Frame) -> str:
     """A frame as "train in fedge/training/local.py", without its line, which edits change."""
     function, file, _ = frame
     return f"{function} in {_short(file)}"
@@ -130,15 +130,15 @@ def _package(file: str) -> str:
 
     A checkout may have our package's name, and contain an environment with all others.
     """
-    found = _PACKAGE.match(file) or _STANDARD.match(file)
-    if found:
-        return found.group(1)
-    at, ours = max((file.rfind(f"/{ours}/"), ours) for ours in _OURS)
-    return ours if at >= 0 else ""
+    match = _PACKAGE.match(file) or _STANDARD.match(file)
+    if match:
+        return match.group(1)
+    position, package = max((file.rfind(f"/{package}/"), package) for package in _OWN_PACKAGES)
+    return package if position >= 0 else ""
 
 
 def _short(file: str) -> str:
     """Path of a file from its package on."""
     package = _package(file)
-    at = file.rfind(f"/{package}/") if package else -1
-    return file[at + 1 :] if at >= 0 else Path(file).name
+    position = file.rfind(f"/{package}/") if package else -1
+    return file[position + 1 :] if position >= 0 else Path(file).name

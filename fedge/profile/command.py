@@ -60,12 +60,12 @@ def profile(options: argparse.Namespace) -> int:
     config, federation = prepared.config, replace(federation, num_supernodes=prepared.num_clients)
     del prepared  # and the data with it
     folder = _new_folder(options)
-    found = _measured(options, run_config, config, federation, folder)
-    write_profile(folder, found)
-    _draw_flames(folder, found.captures)
+    result = _measure(options, run_config, config, federation, folder)
+    write_profile(folder, result)
+    _draw_flames(folder, result.captures)
     for name in (_WATCHED, _CAPTURED):
         shutil.rmtree(folder / name, ignore_errors=True)
-    _show(found, folder)
+    _show(result, folder)
     return exits.COMPLETED
 
 
@@ -91,7 +91,7 @@ def _new_folder(options: argparse.Namespace) -> Path:
 # --- the two runs -------------------------------------------------------------------------------------
 
 
-def _measured(
+def _measure(
     options: argparse.Namespace,
     run_config: Mapping[str, Scalar],
     config: Config,
@@ -109,7 +109,7 @@ def _measured(
         "engine": options.engine,
         "rounds": rounds,
         "clients": federation.num_supernodes,
-        "changed": _changed(run_config),
+        "changed": _changed_options(run_config),
         "versions": versions(),
         "when": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "seconds": seconds,
@@ -118,7 +118,7 @@ def _measured(
     return Profile(folder.resolve().name, facts, samples, captures)
 
 
-def _changed(run_config: Mapping[str, Scalar]) -> dict[str, Any]:
+def _changed_options(run_config: Mapping[str, Scalar]) -> dict[str, Any]:
     """Options that differ from their defaults, except those that only say where things go."""
     defaults = {key: default for key, (default, _) in options().items()}
     places = ("runs-dir", "run-name", "report", "resume")
@@ -133,44 +133,46 @@ def _run(
     Raises:
         ConfigError: it did not complete.
     """
-    place = folder / name
-    place.mkdir()
-    settings = {**run_config, "runs-dir": str(place.resolve()), "run-name": "run"}
+    run_folder = folder / name
+    run_folder.mkdir()
+    settings = {**run_config, "runs-dir": str(run_folder.resolve()), "run-name": "run"}
     environment = dict(os.environ)
     if name == _CAPTURED:
-        environment[FOLDER] = str(place.resolve())
-    began = time.monotonic()
+        environment[FOLDER] = str(run_folder.resolve())
+    started = time.monotonic()
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
         overrides.write(toml_of(settings))
         overrides.flush()
-        with (place / _OUTPUT).open("w", encoding="utf-8") as output:
-            words = _words(options, overrides.name)
-            code, samples = run_watched(words, env=environment, stdout=output, stderr=output)
+        with (run_folder / _OUTPUT).open("w", encoding="utf-8") as output:
+            command = _run_command(options, overrides.name)
+            code, samples = run_watched(command, env=environment, stdout=output, stderr=output)
     if code not in (exits.COMPLETED, exits.PARTIAL):
-        raise ConfigError(f"the run must complete, but {_how_it_ended(place, code)}; see {short(place)}")
-    return samples, time.monotonic() - began
+        raise ConfigError(
+            f"the run must complete, but {_failure_reason(run_folder, code)}; see {short(run_folder)}"
+        )
+    return samples, time.monotonic() - started
 
 
-def _words(options: argparse.Namespace, overrides: str) -> list[str]:
+def _run_command(options: argparse.Namespace, overrides: str) -> list[str]:
     """Command of a run."""
-    words = [sys.executable, "-m", "fedge.cli", "run", options.app]
-    words += [options.federation] if options.federation else []
-    words += ["--engine", options.engine, "-c", overrides]
-    return words + (["--workers", str(options.workers)] if options.workers else [])
+    command = [sys.executable, "-m", "fedge.cli", "run", options.app]
+    command += [options.federation] if options.federation else []
+    command += ["--engine", options.engine, "-c", overrides]
+    return command + (["--workers", str(options.workers)] if options.workers else [])
 
 
-def _how_it_ended(place: Path, code: int) -> str:
+def _failure_reason(run_folder: Path, code: int) -> str:
     """Reason why a run did not complete."""
     try:
-        return f"it is {(manifest := read_manifest(place / 'run'))['status']}: {manifest.get('reason')}"
+        return f"it is {(manifest := read_manifest(run_folder / 'run'))['status']}: {manifest.get('reason')}"
     except ConfigError:
         return f"it ended with code {code} before it began"
 
 
-def _read_captures(place: Path) -> list[Capture]:
+def _read_captures(run_folder: Path) -> list[Capture]:
     """Captures of all processes: the server's, then the workers', largest first."""
-    found = [capture for path in place.glob("*.bin") if (capture := _read_capture(path)) is not None]
-    return sorted(found, key=lambda capture: (capture.role, -capture.mib, capture.pid))
+    captures = [capture for path in run_folder.glob("*.bin") if (capture := _read_capture(path)) is not None]
+    return sorted(captures, key=lambda capture: (capture.role, -capture.mib, capture.pid))
 
 
 def _read_capture(path: Path) -> Capture | None:
@@ -186,21 +188,21 @@ def _draw_flames(folder: Path, captures: Sequence[Capture]) -> None:
     """Write memray's flame graph of the server and of the largest worker."""
     for capture in largest(captures):
         source = folder / _CAPTURED / f"{capture.role}-{capture.pid}.bin"
-        words = ["flamegraph", "--no-web", "--split-threads", "-f", "-o", str(folder / flame_file(capture))]
+        flags = ["flamegraph", "--no-web", "--split-threads", "-f", "-o", str(folder / flame_file(capture))]
         subprocess.run(
-            [sys.executable, "-m", "memray", *words, str(source)], check=True, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "memray", *flags, str(source)], check=True, stdout=subprocess.DEVNULL
         )
 
 
 # --- tables shown ------------------------------------------------------------------------------------
 
 
-def _show(found: Profile, folder: Path) -> None:
+def _show(result: Profile, folder: Path) -> None:
     """Write the page and print the largest numbers."""
     from fedge.profile.page import profile_lines, write_profile_page  # Matplotlib
 
-    write_profile_page(found, folder / PAGE)
-    print(*profile_lines(found), sep="\n")
+    write_profile_page(result, folder / PAGE)
+    print(*profile_lines(result), sep="\n")
     print(short(folder / PAGE))
 
 

@@ -136,9 +136,9 @@ def allocator_changes(before: Profile, after: Profile) -> list[Growth]:
 
 def _places(profile: Profile) -> dict[str, float]:
     """Memory in MiB by "role: what"."""
-    found: dict[str, float] = {}
+    mib: dict[str, float] = {}
     for capture in largest(profile.captures):
         for top in capture.top:
             name = f"{capture.role}: {top.what}" + (f", from {top.via}" if top.via else "")
-            found[name] = found.get(name, 0.0) + top.mib
-    return found
+            mib[name] = mib.get(name, 0.0) + top.mib
+    return mib

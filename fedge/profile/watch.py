@@ -44,17 +44,17 @@ class Sample:
     largest_rss_mib: float
 
 
-def run_watched(words: Sequence[str], **how: Any) -> tuple[int, list[Sample]]:
+def run_watched(command: Sequence[str], **options: Any) -> tuple[int, list[Sample]]:
     """Carry out a command, and sample the memory of its processes; returns its exit code and the samples.
 
     Args:
-        words: the command.
-        how: passed to `subprocess.Popen`.
+        command: the command.
+        options: passed to `subprocess.Popen`.
     """
     samples: list[Sample] = []
-    process = subprocess.Popen(words, **how)
-    over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(process.pid, samples, over), name="watch", daemon=True)
+    process = subprocess.Popen(command, **options)
+    stop = threading.Event()
+    thread = threading.Thread(target=_watch, args=(process.pid, samples, stop), name="watch", daemon=True)
     thread.start()
     try:
         code = process.wait()
@@ -63,18 +63,18 @@ def run_watched(words: Sequence[str], **how: Any) -> tuple[int, list[Sample]]:
         process.wait()
         raise
     finally:
-        over.set()
+        stop.set()
         thread.join()
     return code, samples
 
 
-def _watch(pid: int, samples: list[Sample], over: threading.Event) -> None:
+def _watch(pid: int, samples: list[Sample], stop: threading.Event) -> None:
     """Take samples until the process has ended."""
-    began = time.monotonic()
+    started = time.monotonic()
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
-        while not over.wait(_SAMPLE_S):
-            samples += sample([root, *root.children(recursive=True)], pid, time.monotonic() - began)
+        while not stop.wait(_SAMPLE_S):
+            samples += sample([root, *root.children(recursive=True)], pid, time.monotonic() - started)
 
 
 def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> list[Sample]:
@@ -86,20 +86,22 @@ def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> li
             role = process_role(process.name(), process.cmdline(), process.pid == root)
             sizes.setdefault(role, []).append((full.rss / _MIB, full.uss / _MIB))
     return [
-        Sample(seconds, role, len(found), sum(r for r, _ in found), sum(u for _, u in found), max(found)[0])
-        for role, found in sorted(sizes.items(), key=lambda item: ROLES.index(item[0]))
+        Sample(
+            seconds, role, len(memory), sum(r for r, _ in memory), sum(u for _, u in memory), max(memory)[0]
+        )
+        for role, memory in sorted(sizes.items(), key=lambda item: ROLES.index(item[0]))
     ]
 
 
-def process_role(name: str, words: Sequence[str], is_root: bool) -> str:
+def process_role(name: str, command: Sequence[str], is_root: bool) -> str:
     """Role of a process in a run.
 
     Args:
         name: name of the process.
-        words: command line.
+        command: command line.
         is_root: whether it is the process that was started.
     """
-    line = " ".join(words)
+    line = " ".join(command)
     if TRAINER in line:
         return "trainer"
     if "ClientAppActor" in line:
@@ -108,16 +110,16 @@ def process_role(name: str, words: Sequence[str], is_root: bool) -> str:
         return "server"
     if name in ("raylet", "gcs_server") or "ray::" in line or "/ray/" in line:
         return "ray"
-    named = named_in(words)
-    return "launcher" if not is_root or (named is not None and named.on_ray) else "server"
+    engine = named_in(command)
+    return "launcher" if not is_root or (engine is not None and engine.on_ray) else "server"
 
 
 def peaks(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
     """Role → largest number of each kind, each at its own moment."""
-    found: dict[str, dict[str, float]] = {}
-    for taken in samples:
-        numbers = asdict(taken)
-        peak = found.setdefault(numbers.pop("role"), {})
+    by_role: dict[str, dict[str, float]] = {}
+    for each in samples:
+        numbers = asdict(each)
+        peak = by_role.setdefault(numbers.pop("role"), {})
         for name in ("processes", "rss_mib", "uss_mib", "largest_rss_mib"):
             peak[name] = max(peak.get(name, 0.0), numbers[name])
-    return found
+    return by_role
