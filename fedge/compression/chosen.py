@@ -21,7 +21,7 @@ from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 
-_TRIED = (1, 2, 100)  # entries of arrays
+_TRIAL_SIZES = (1, 2, 100)  # entries of arrays
 
 
 def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
@@ -64,34 +64,34 @@ def upload_sizes(
 
 
 def _uplink(
-    register: Register, config: UplinkConfig, whose: str, purpose: Purpose, names: Collection[str]
+    register: Register, config: UplinkConfig, part: str, purpose: Purpose, names: Collection[str]
 ) -> Uplink | None:
-    name: str = getattr(config, whose)
+    name: str = getattr(config, part)
     if name == UNCOMPRESSED:
         return None
-    return Uplink(_made(register, name, config.arguments(whose)), purpose, names)
+    return Uplink(_build_compressor(register, name, config.arguments(part)), purpose, names)
 
 
-def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compressor:
+def _build_compressor(register: Register, name: str, arguments: dict[str, Any]) -> Compressor:
     """The code of a name.
 
     Raises:
         ConfigError: the object is not a code, or refuses its arguments.
     """
-    what, code = f"{register.option} {name}", register.load(name)
+    label, code = f"{register.option} {name}", register.load(name)
     if not (inspect.isclass(code) and issubclass(code, Compressor)):
         raise ConfigError(
-            f"{what} must be a class derived from fedge.compression.Compressor, but is {shown(code)}; see "
+            f"{label} must be a class derived from fedge.compression.Compressor, but is {shown(code)}; see "
             f"docs/extend.md"
         )
-    refuse_misfit(code, what, f"{register.option}-args", arguments, ())
+    refuse_misfit(code, label, f"{register.option}-args", arguments, ())
     try:
         return code(**arguments)
     except ConfigError:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"{what} cannot be made: {own_error(error)}; change {register.option}-args"
+            f"{label} cannot be made: {own_error(error)}; change {register.option}-args"
         ) from error
 
 
@@ -108,7 +108,7 @@ def refuse_compressors(config: Config) -> None:
         (SERVER_UPLINKS, config.uplink.servers, "servers"),
     ):
         if name != UNCOMPRESSED:
-            _try(register, name, _made(register, name, config.uplink.arguments(part)))
+            _try_compressor(register, name, _build_compressor(register, name, config.uplink.arguments(part)))
     if (
         config.scaffold.enabled
         and config.uplink.clients != UNCOMPRESSED
@@ -117,23 +117,23 @@ def refuse_compressors(config: Config) -> None:
         raise without_feedback(config.uplink.clients)
 
 
-def _try(register: Register, name: str, compressor: Compressor) -> None:
+def _try_compressor(register: Register, name: str, compressor: Compressor) -> None:
     """Raise ConfigError if a code fails on made-up arrays, or its result is no such array or number."""
 
-    def answered(count: int) -> tuple[Any, Any]:
+    def trial(count: int) -> tuple[Any, Any]:
         rng = numpy_stream(0, Purpose.CLIENT_UPLINK, count)
-        given = rng.standard_normal(count)
-        given.flags.writeable = False  # as in a run, where the remainder follows from it
-        return compressor.sent(given, rng), compressor.bits(count)
+        update = rng.standard_normal(count)
+        update.flags.writeable = False  # as in a run, where the remainder follows from it
+        return compressor.sent(update, rng), compressor.bits(count)
 
-    for count in _TRIED:
+    for count in _TRIAL_SIZES:
         with register.carried_out(name):
-            found, bits = asked_twice(register, name, partial(answered, count), FROM_RNG, True)
-        fits = isinstance(found, np.ndarray) and found.shape == (count,) and np.isfinite(found).all()
+            decoded, bits = asked_twice(register, name, partial(trial, count), FROM_RNG, True)
+        fits = isinstance(decoded, np.ndarray) and decoded.shape == (count,) and np.isfinite(decoded).all()
         if not fits:
             raise ConfigError(
                 f"{register.option} {name} must send {count} finite numbers for as many, but sent "
-                f"{shown(found)}; fix it"
+                f"{shown(decoded)}; fix it"
             )
         if type(bits) is not int or bits < 0:
             raise ConfigError(

@@ -58,5 +58,5 @@ class Int8(Compressor):
 
 def _float32_above(size: float) -> float:
     """The smallest float32 not below, so that no entry is clipped."""
-    near = np.float32(size)
-    return float(near if float(near) >= size else np.nextafter(near, np.float32(np.inf)))
+    nearest = np.float32(size)
+    return float(nearest if float(nearest) >= size else np.nextafter(nearest, np.float32(np.inf)))

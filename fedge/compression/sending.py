@@ -15,34 +15,34 @@ class Sending:
         sent_bytes: bytes of a compressed model.
     """
 
-    def __init__(self, uplink: Uplink, seed: int, path: tuple[int, ...], given: State) -> None:
+    def __init__(self, uplink: Uplink, seed: int, path: tuple[int, ...], base: State) -> None:
         """Start with the model known to the server above.
 
         Args:
             uplink: uplink of the tier.
             seed: root of the random streams.
             path: path of the server.
-            given: first model.
+            base: first model.
         """
         self._uplink, self._seed, self._path = uplink, seed, path
-        self._given, self._memory, self._sent = given, dict[str, Any](), 0
-        self.sent_bytes = uplink.sent_bytes(given)
+        self._base, self._memory, self._sent = base, dict[str, Any](), 0
+        self.sent_bytes = uplink.sent_bytes(base)
 
     def send(self, model: State) -> State:
         """The model as decoded by the server above; updates the memory."""
         self._sent += 1
-        where = (len(self._path), *self._path, self._sent)
-        found = self._uplink.upload(self._given, model, self._memory, self._seed, *where)
-        self._memory = dict(found.memory)
-        return found.state
+        stream = (len(self._path), *self._path, self._sent)
+        upload = self._uplink.upload(self._base, model, self._memory, self._seed, *stream)
+        self._memory = dict(upload.memory)
+        return upload.state
 
     def took(self, model: State) -> None:
         """Store the model of the server above, the base of the next update."""
-        self._given = model
+        self._base = model
 
     def states(self) -> dict[str, State]:
         """States kept from round to round."""
-        return {"sending.given": self._given, **({"sending.memory": self._memory} if self._memory else {})}
+        return {"sending.given": self._base, **({"sending.memory": self._memory} if self._memory else {})}
 
     def facts(self) -> dict[str, Any]:
         """Further state as JSON."""
@@ -54,6 +54,6 @@ class Sending:
         Raises:
             ValueError: they do not belong to this server.
         """
-        self._given = state(states["sending.given"], self._given, "the model given to a server")
+        self._base = state(states["sending.given"], self._base, "the model given to a server")
         self._memory = dict(finite(states.get("sending.memory", {}), "the memory of a server's way up"))
         self._sent = whole(facts["sent"], "the number of models that a server has sent")

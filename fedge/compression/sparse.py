@@ -28,17 +28,17 @@ class TopK(Compressor):
 
     def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The largest entries as float32, others 0, (n,) float64; of equals the first ones go."""
-        sizes, count = np.abs(update), self._kept(len(update))
-        least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-        chosen = sizes > least
-        equals = np.flatnonzero(sizes == least)[: count - int(chosen.sum())]
-        chosen[equals] = True
-        return np.where(chosen, update.astype(np.float32).astype(np.float64), 0.0)
+        sizes, count = np.abs(update), self._sent_count(len(update))
+        threshold = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+        is_sent = sizes > threshold
+        ties = np.flatnonzero(sizes == threshold)[: count - int(is_sent.sum())]
+        is_sent[ties] = True
+        return np.where(is_sent, update.astype(np.float32).astype(np.float64), 0.0)
 
     def bits(self, count: int) -> int:
         """A float32 and an index for each sent entry."""
-        return self._kept(count) * (FLOAT_BITS + math.ceil(math.log2(count)))
+        return self._sent_count(count) * (FLOAT_BITS + math.ceil(math.log2(count)))
 
-    def _kept(self, count: int) -> int:
+    def _sent_count(self, count: int) -> int:
         """Number of sent entries of `count`."""
         return max(1, round(self._share * count))

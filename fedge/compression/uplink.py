@@ -48,33 +48,33 @@ class Uplink:
         self.keeps_feedback = compressor.keeps_feedback
 
     def upload(
-        self, given: State, made: State, memory: State, seed: int, *where: int, remembers: bool = True
+        self, base: State, model: State, memory: State, seed: int, *stream: int, remembers: bool = True
     ) -> Upload:
         """The sender's model as decoded by the receiver.
 
         Args:
-            given: model received by the sender, known to the receiver.
-            made: model to be sent; its entries are among those of `given`.
+            base: model received by the sender, known to the receiver.
+            model: model to be sent; its entries are among those of `base`.
             memory: memory of the sender; empty for none yet.
             seed: root of the random streams.
-            where: key of sender and round in these streams.
+            stream: key of sender and round in these streams.
             remembers: whether the memory is added and updated; comparison lines leave it unchanged.
         """
         keeps = self.keeps_feedback and remembers
-        state, rest = {}, {}
-        for name, array in made.items():
+        state, errors = {}, {}
+        for name, array in model.items():
             if not self._is_compressed(name, array):
                 state[name] = array
                 continue
-            update = array.astype(np.float64) - given[name]
+            update = array.astype(np.float64) - base[name]
             if keeps and name in memory:
                 update += memory[name]
-            rng = numpy_stream(seed, self._purpose, *where, zlib.crc32(name.encode()))
-            arrives = self._compressor.sent(_lent(update), rng).reshape(array.shape)
-            state[name] = (given[name] + arrives).astype(array.dtype)
+            rng = numpy_stream(seed, self._purpose, *stream, zlib.crc32(name.encode()))
+            decoded = self._compressor.sent(_read_only(update), rng).reshape(array.shape)
+            state[name] = (base[name] + decoded).astype(array.dtype)
             if keeps:
-                rest[name] = (update - (state[name].astype(np.float64) - given[name])).astype(array.dtype)
-        return Upload(state, rest)
+                errors[name] = (update - (state[name].astype(np.float64) - base[name])).astype(array.dtype)
+        return Upload(state, errors)
 
     def sent_bytes(self, state: State) -> int:
         """Bytes of a compressed model of this form, independent of its values."""
@@ -90,7 +90,7 @@ class Uplink:
         return name in self._names and array.size > 0 and np.issubdtype(array.dtype, np.floating)
 
 
-def _lent(update: np.ndarray) -> np.ndarray:
+def _read_only(update: np.ndarray) -> np.ndarray:
     """An update as one axis, not to be written to: the remainder would follow from what was written."""
     flat = update.reshape(-1).view()
     flat.flags.writeable = False

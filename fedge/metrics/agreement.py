@@ -93,6 +93,6 @@ def _information(counts: np.ndarray) -> float:
     """The mutual information in nats of both sides of a contingency table, 0 for rounding errors."""
     joint = counts / counts.sum()
     independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
-    held = joint > 0
-    information = float((joint[held] * np.log(joint[held] / independent[held])).sum())
+    occurs = joint > 0
+    information = float((joint[occurs] * np.log(joint[occurs] / independent[occurs])).sum())
     return information if information > np.finfo(np.float64).eps else 0.0

@@ -37,8 +37,8 @@ class Account:
         """
         self._delta = config.delta
         self._multiplier = noise_multiplier(config)
-        is_drawn = config.kind != "local" and all(asked < known for asked, known in drawn)
-        self._drawn = sorted(set(drawn)) if is_drawn else []
+        is_sampled = config.kind != "local" and all(asked < known for asked, known in drawn)
+        self._sampling = sorted(set(drawn)) if is_sampled else []
 
     @property
     def library(self) -> str | None:
@@ -62,13 +62,13 @@ class Account:
         if releases == 0:
             return 0.0
         plain = float(library.get_epsilon_gaussian(self._multiplier / releases**0.5, self._delta))
-        return min(plain, max((self._of_drawn(pair, releases) for pair in self._drawn), default=plain))
+        return min(plain, max((self._epsilon_of(pair, releases) for pair in self._sampling), default=plain))
 
-    def _of_drawn(self, drawn: tuple[int, int], releases: int) -> float:
+    def _epsilon_of(self, sampling: tuple[int, int], releases: int) -> float:
         """ε for drawn clients, as (drawn per leaf round, of how many)."""
         from dp_accounting import rdp
 
-        per_release = _renyi_of_drawn(drawn, self._multiplier)
+        per_release = _sampled_renyi(sampling, self._multiplier)
         total = [releases * divergence for divergence in per_release]
         epsilon, _ = rdp.compute_epsilon(_ORDERS, total, self._delta)
         return float(epsilon)
@@ -84,7 +84,7 @@ def noise_multiplier(config: PrivacyConfig) -> float:
 
 
 @lru_cache(maxsize=64)
-def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, ...]:
+def _sampled_renyi(sampling: tuple[int, int], multiplier: float) -> tuple[float, ...]:
     """The Rényi divergences of one leaf round, by order, for replaced clients.
 
     The library takes a multiplier as noise over sensitivity, for any neighbours.
@@ -92,7 +92,7 @@ def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, .
     import dp_accounting
     from dp_accounting import rdp
 
-    asked, known = drawn
+    asked, known = sampling
     accountant = rdp.RdpAccountant(_ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
     noise = dp_accounting.GaussianDpEvent(multiplier / 2)
     accountant.compose(dp_accounting.SampledWithoutReplacementDpEvent(known, asked, noise))

@@ -162,38 +162,45 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
         leaves: quantities leaving its clients.
     """
     kind, option = config.privacy.kind, _grouping_option(config)
-    acting = [one for one in DECISIONS if one.by.mark(kind) is Mark.PLAIN and one.applies(config)]
-    found = [f"{' '.join(filter(None, (one.by.words, one.what)))} ({one.option})" for one in acting]
+    acting = [
+        decision
+        for decision in DECISIONS
+        if decision.by.mark(kind) is Mark.PLAIN and decision.applies(config)
+    ]
+    uncovered = [
+        f"{' '.join(filter(None, (decision.by.words, decision.what)))} ({decision.option})"
+        for decision in acting
+    ]
     if _has_cloud(config):
-        found += [
-            f"{what}, by which leaves are grouped ({option})"
-            for what, quantity in leaves.grouping.items()
+        uncovered += [
+            f"{purpose}, by which leaves are grouped ({option})"
+            for purpose, quantity in leaves.grouping.items()
             if quantity.mark(kind) is Mark.PLAIN
         ]
-    named = {one.by.words for one in acting}
+    mentioned = {decision.by.words for decision in acting}
     plain = [
         q.words
         for q in leaves.quantities
-        if q.mark(kind) is Mark.PLAIN and not q.refused and q.words not in named
+        if q.mark(kind) is Mark.PLAIN and not q.refused and q.words not in mentioned
     ]
-    return [*found, f"all else that clients tell: {', '.join(plain)}"]
+    return [*uncovered, f"all else that clients tell: {', '.join(plain)}"]
 
 
-def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
+def refuse(config: Config, part: str, sent: Mapping[str, Quantity]) -> None:
     """Raise ConfigError for a decision by a plain quantity not allowed with privacy.
 
     Args:
         config: configuration of the run.
-        what: the part, by the name of its option: "train.algorithm mine:Method".
+        part: the part, by the name of its option: "train.algorithm mine:Method".
         sent: entry → description.
     """
     kind = config.privacy.kind
     if kind == "off":
         return
-    for entry, sort in sent.items():
-        if sort.refused and sort.mark(kind) is Mark.PLAIN:
-            why = sort.refused.format(what=what, entry=entry)
-            raise ConfigError(f"privacy.kind {kind} {why}; use another method")
+    for entry, leaving in sent.items():
+        if leaving.refused and leaving.mark(kind) is Mark.PLAIN:
+            reason = leaving.refused.format(what=part, entry=entry)
+            raise ConfigError(f"privacy.kind {kind} {reason}; use another method")
 
 
 def _grouping_option(config: Config) -> str:
@@ -210,24 +217,24 @@ def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
         library: library that adds up the cost; None without one.
         leaves: as for `not_covered`.
     """
-    words = _covered(config, leaves)
+    words = _coverage_text(config, leaves)
     if library is None and noise_multiplier(config.privacy):
         return f"{words}; epsilon will not be added up, because {_NOT_INSTALLED}"
     return words
 
 
-def _repeats(config: Config) -> str:
+def _source_note(config: Config) -> str:
     """Words on the source of noise."""
     if config.privacy.noise_source == SYSTEM:
         return "noise is of the system's cryptographic generator, so no other run has these bits; "
     return ""
 
 
-def _covered(config: Config, leaves: Leaves) -> str:
+def _coverage_text(config: Config, leaves: Leaves) -> str:
     if not noise_multiplier(config.privacy):
         return "privacy: privacy.noise-multiplier is 0: updates are clipped, nothing is promised"
-    said = "; ".join(not_covered(config, leaves))
-    return f"privacy is {promise(config.privacy.kind)}; {_repeats(config)}not covered: {said}"
+    uncovered = "; ".join(not_covered(config, leaves))
+    return f"privacy is {promise(config.privacy.kind)}; {_source_note(config)}not covered: {uncovered}"
 
 
 def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves) -> str:
@@ -241,12 +248,12 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
         leaves: as for `not_covered`.
     """
     if not noise_multiplier(config.privacy):
-        return _covered(config, leaves)
-    counted = f"{quantity(releases, 'leaf round')}"
+        return _coverage_text(config, leaves)
+    releases_text = f"{quantity(releases, 'leaf round')}"
     if config.asynchrony.is_on:
-        counted = f"what counts as {quantity(releases, 'update')} of the device with the most"
+        releases_text = f"what counts as {quantity(releases, 'update')} of the device with the most"
     if epsilon is None:
-        spent = f"epsilon of {counted} was not added up, because {_NOT_INSTALLED}"
+        spent = f"epsilon of {releases_text} was not added up, because {_NOT_INSTALLED}"
     else:
-        spent = f"epsilon {epsilon:.4g} at delta {config.privacy.delta:g} was spent in {counted}"
-    return f"privacy: {spent}; {_covered(config, leaves)}"
+        spent = f"epsilon {epsilon:.4g} at delta {config.privacy.delta:g} was spent in {releases_text}"
+    return f"privacy: {spent}; {_coverage_text(config, leaves)}"

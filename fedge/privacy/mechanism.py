@@ -36,7 +36,7 @@ from fedge.states.norms import update_norm
 _COUNT_NOISE = (
     1 / 20
 )  # std of the count's noise, as a share of the clients asked: Andrew et al. 2021, sec. 3.1
-_NEAR = 1e-9  # of limits that are gone to by a logarithm
+_TOLERANCE = 1e-9  # of limits that are gone to by a logarithm
 _NORM_LIMITS = (1e-30, 1e30)  # between them a norm can be squared and divided by
 
 
@@ -94,10 +94,10 @@ def released_mean(
         for state, scale in zip(states, scales, strict=True):
             for name, part in part_of(state, batch).items():
                 total[name] += scale * (part - first[name])
-        for name, at in batch.items():
+        for name, rows in batch.items():
             if noise_std and (sent is None or name in sent):
                 total[name] += noise_std * rng.standard_normal(len(total[name]))
-            released[name].reshape(-1)[at] = total[name]
+            released[name].reshape(-1)[rows] = total[name]
     return released, norms
 
 
@@ -155,7 +155,7 @@ def is_clip_norm(norm: Any) -> bool:
     [True, True, False, False, False, False]
     """
     low, high = _NORM_LIMITS
-    return bool(low * (1 - _NEAR) <= norm <= high * (1 + _NEAR))
+    return bool(low * (1 - _TOLERANCE) <= norm <= high * (1 + _TOLERANCE))
 
 
 def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
@@ -190,8 +190,8 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
         high *= 2
     while gaussian_log_delta(epsilon, low) <= log_delta:
         low /= 2
-    found = brentq(lambda z: gaussian_log_delta(epsilon, z) - log_delta, low, high, xtol=1e-12 * low)
-    return float(found) * (1 + 1e-9)  # rounding must not weaken the promise
+    root = brentq(lambda z: gaussian_log_delta(epsilon, z) - log_delta, low, high, xtol=1e-12 * low)
+    return float(root) * (1 + 1e-9)  # rounding must not weaken the promise
 
 
 def _is_floating(array: np.ndarray) -> bool:

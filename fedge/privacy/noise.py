@@ -71,21 +71,21 @@ def _uniform(random: bytes) -> np.ndarray:
     return words.astype(np.float64) * 2.0**-_BITS
 
 
-def normals(config: PrivacyConfig, seed: int, *where: int) -> Normals:
+def normals(config: PrivacyConfig, seed: int, *keys: int) -> Normals:
     """Source of the noise of one release.
 
     Args:
         config: configuration of the run.
         seed: root of the run's streams.
-        where: leaf round, leaf or client and so on, from which seeded noise follows.
+        keys: leaf round, leaf or client and so on, from which seeded noise follows.
     """
     if config.noise_source == SYSTEM:
         return SystemNormals()
-    return numpy_stream(seed, Purpose.NOISE, *where)
+    return numpy_stream(seed, Purpose.NOISE, *keys)
 
 
 def client_normals(
-    config: PrivacyConfig, key: bytes, update: Mapping[str, np.ndarray], seed: int, *where: int
+    config: PrivacyConfig, key: bytes, update: Mapping[str, np.ndarray], seed: int, *keys: int
 ) -> Normals:
     """Source of the noise of one client's releases: the same noise for the same release.
 
@@ -94,18 +94,18 @@ def client_normals(
         key: secret key of the client; unused if noise follows from the seed.
         update: update to be released; names, dtypes, shapes and numbers count.
         seed: root of the run's streams.
-        where: leaf round, client and so on.
+        keys: leaf round, client and so on.
     """
     if config.noise_source != SYSTEM:
-        return numpy_stream(seed, Purpose.NOISE, *where)
-    head = hashlib.sha256(struct.pack(f">{1 + len(where)}Q", seed, *where))
+        return numpy_stream(seed, Purpose.NOISE, *keys)
+    head = hashlib.sha256(struct.pack(f">{1 + len(keys)}Q", seed, *keys))
     for name, array in update.items():
         head.update(repr((name, array.dtype.str, array.shape)).encode())
         head.update(np.ascontiguousarray(array).data)
-    return SystemNormals(_Sealed(key, head.digest()))
+    return SystemNormals(_DerivedBytes(key, head.digest()))
 
 
-class _Sealed:
+class _DerivedBytes:
     """Bytes derived from a key and a head, different in every call."""
 
     def __init__(self, key: bytes, head: bytes) -> None:

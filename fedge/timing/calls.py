@@ -54,17 +54,17 @@ class WorkClock:
     def finish(self) -> list[float]:
         """Charge the rest to "serialise" and return the call as numbers."""
         self.lap(SERIALISE)
-        return [*_me.ids, self._began, *self._seconds, *cuda_mib()]
+        return [*_this_thread.ids, self._began, *self._seconds, *cuda_mib()]
 
 
-class _Me(threading.local):
+class _ThreadIds(threading.local):
     """Ids of this thread, looked up once."""
 
     def __init__(self) -> None:
         self.ids = (float(lasting_process()), float(threading.get_native_id()))
 
 
-_me = _Me()
+_this_thread = _ThreadIds()
 
 
 def cuda_mib() -> tuple[float, float]:
@@ -75,9 +75,9 @@ def cuda_mib() -> tuple[float, float]:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0.0, 0.0
-    most = torch.cuda.max_memory_allocated() / _MIB, torch.cuda.max_memory_reserved() / _MIB
+    peak = torch.cuda.max_memory_allocated() / _MIB, torch.cuda.max_memory_reserved() / _MIB
     torch.cuda.reset_peak_memory_stats()
-    return most
+    return peak
 
 
 def is_work(numbers: Sequence[object]) -> bool:

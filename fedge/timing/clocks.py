@@ -45,8 +45,8 @@ def ahead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None
     >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
     100.0
     """
-    known = clock or MachineClock()
-    least, most = max(float(low.max()), known.low), min(float(high.min()), known.high)
+    bounds = clock or MachineClock()
+    least, most = max(float(low.max()), bounds.low), min(float(high.min()), bounds.high)
     if least > most + _TOLERANCE_S or not (np.isfinite(least) and np.isfinite(most)):
         return np.nan
     if least <= _TOLERANCE_S and most >= -_TOLERANCE_S:

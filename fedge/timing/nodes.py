@@ -16,7 +16,7 @@ class NodeBook:
 
     def __init__(self, server: int) -> None:
         """Start; `server` is the process number of the server, whose machine has no name."""
-        self._here = machine_number(server)
+        self._server_machine = machine_number(server)
         self._names: dict[int, str] = {}
 
     @property
@@ -29,11 +29,13 @@ class NodeBook:
         newest: dict[int, Sequence[ProcessMemory]] = {}
         for exchange in exchanges:
             newest.update(exchange.held)
-        return [self._placed(client, one) for client in sorted(newest) for one in newest[client]]
+        return [
+            self._with_machine(client, process) for client in sorted(newest) for process in newest[client]
+        ]
 
-    def _placed(self, client: int, process: ProcessMemory) -> ProcessMemory:
+    def _with_machine(self, client: int, process: ProcessMemory) -> ProcessMemory:
         """A process with the name of its machine; on the server's machine, with a plain process id."""
         machine = machine_number(process.number)
-        if machine == self._here:
+        if machine == self._server_machine:
             return replace(process, number=pid_of(process.number))
         return replace(process, machine=self._names.setdefault(machine, f"client {client}"))

@@ -163,10 +163,10 @@ def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
     earlier, later = turns(edges[:, 0], worker)
     if (edges[later, 0] >= edges[earlier, -1]).all():
         return edges
-    moved = edges.copy()
-    for before, call in zip(earlier, later, strict=True):  # in the order of calls on a worker
-        moved[call] = np.maximum(moved[call], moved[before, -1])
-    return moved
+    shifted = edges.copy()
+    for previous, call in zip(earlier, later, strict=True):  # in the order of calls on a worker
+        shifted[call] = np.maximum(shifted[call], shifted[previous, -1])
+    return shifted
 
 
 def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
@@ -212,11 +212,11 @@ def percentiles(legs: np.ndarray) -> dict[str, float]:
     Equals `np.percentile`, which takes several times as long for few messages.
     """
     ordered, last = np.sort(legs, axis=0), len(legs) - 1
-    place = np.array(list(PERCENTILES.values()))[:, None] / 100 * last
-    below = place.astype(np.int64)[:, 0]
-    low, high = ordered[below], ordered[np.minimum(below + 1, last)]
-    found = low + (high - low) * (place % 1)
-    return dict(zip(LEG_COLUMNS, found.T.ravel().tolist(), strict=True))
+    position = np.array(list(PERCENTILES.values()))[:, None] / 100 * last
+    lower = position.astype(np.int64)[:, 0]
+    low, high = ordered[lower], ordered[np.minimum(lower + 1, last)]
+    values = low + (high - low) * (position % 1)
+    return dict(zip(LEG_COLUMNS, values.T.ravel().tolist(), strict=True))
 
 
 def is_in_order(messages: MessageTimes) -> bool:
@@ -244,7 +244,7 @@ class TimelineBook:
         self._server = server
         self._numbers: dict[int, int] = {}
         self._names: dict[int, str] = {}  # of machines
-        self._said = False
+        self._has_logged = False
 
     def round(
         self,
@@ -270,46 +270,46 @@ class TimelineBook:
         self._set_clocks(rows, clocks)
         messages = _messages(rows, began, exchanges)
         if not (np.isfinite(rows).all() and is_in_order(messages)):
-            self._say_apart()
+            self._log_misfit()
             return None
         process, thread = rows[:, _WORK + PROCESS].astype(np.int64), rows[:, _WORK + THREAD]
         rows[:, _WORK + PROCESS] = number_here(process, self._server)
         ids = np.where(process == self._server, thread, rows[:, _WORK + PROCESS]).astype(np.int64)
-        there, worker = np.unique(np.concatenate([ids, np.array(present, np.int64)]), return_inverse=True)
+        seen_ids, worker = np.unique(np.concatenate([ids, np.array(present, np.int64)]), return_inverse=True)
         messages = replace(messages, worker=worker[: len(ids)])
-        numbers = self._number(present, there.tolist())
+        numbers = self._number(present, seen_ids.tolist())
         waits = [[(b - began, e - began) for b, e in exchange.waits] for exchange in exchanges]
-        timelines = [self._named(one) for one in _timelines(messages, there, numbers, waits)]
+        timelines = [self._with_machine(one) for one in _timelines(messages, seen_ids, numbers, waits)]
         messages = replace(messages, worker=numbers[messages.worker])
         return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
 
     def _set_clocks(self, rows: np.ndarray, clocks: Mapping[int, MachineClock]) -> None:
         """Shift the starts of calls on other machines to the server's clock; `rows` as in `ExchangeTimes`."""
         machine = np.nan_to_num(rows[:, _WORK + PROCESS]).astype(np.int64) >> PID_BITS
-        for one in np.unique(machine[machine != machine_number(self._server)]).tolist():
-            there = machine == one
-            work = rows[there, _WORK:]
+        for number in np.unique(machine[machine != machine_number(self._server)]).tolist():
+            is_there = machine == number
+            work = rows[is_there, _WORK:]
             ended = work[:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]].sum(axis=1)
-            bounds = ended - rows[there, _RECEIVED], work[:, BEGAN] - rows[there, _PUSHED]
-            rows[there, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(one))
+            bounds = ended - rows[is_there, _RECEIVED], work[:, BEGAN] - rows[is_there, _PUSHED]
+            rows[is_there, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(number))
 
-    def _named(self, timeline: Timeline) -> Timeline:
+    def _with_machine(self, timeline: Timeline) -> Timeline:
         """A timeline with the process id and machine of its worker."""
         machine = machine_number(timeline.pid)
         if not machine:  # a process or thread of the server's machine
             return timeline
         return replace(timeline, pid=pid_of(timeline.pid), machine=self._names.get(machine, f"{machine:08x}"))
 
-    def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
+    def _number(self, present: Sequence[int], seen_ids: Sequence[int]) -> np.ndarray:
         """Numbers of the present workers; new ones are added."""
-        for one in (*present, *there):
-            self._numbers.setdefault(one, len(self._numbers))
-        return np.array([self._numbers[one] for one in there])
+        for worker in (*present, *seen_ids):
+            self._numbers.setdefault(worker, len(self._numbers))
+        return np.array([self._numbers[worker] for worker in seen_ids])
 
-    def _say_apart(self) -> None:
+    def _log_misfit(self) -> None:
         """Log, once, why there are no timelines."""
-        if not self._said:
-            self._said = True
+        if not self._has_logged:
+            self._has_logged = True
             logger.info("no worker times: the clocks of server and clients differ, and not by the same time")
 
 
@@ -333,14 +333,14 @@ def _timelines(
     """One timeline per worker, by number; `messages.worker` are indices into `ids`."""
     edges, worker = in_turn(messages.edges, messages.worker), messages.worker
     seconds = np.zeros((len(ids), len(TIMELINE_PARTS)))
-    at_end = np.zeros(len(ids))
+    idle = np.zeros(len(ids))
     for number, windows in enumerate(waits, start=1):
-        mine = messages.exchange == number
-        seconds += cut_timelines(edges[mine], worker[mine], len(ids), windows)
-        at_end += idle_at_end(edges[mine], worker[mine], len(ids), windows)
+        in_exchange = messages.exchange == number
+        seconds += cut_timelines(edges[in_exchange], worker[in_exchange], len(ids), windows)
+        idle += idle_at_end(edges[in_exchange], worker[in_exchange], len(ids), windows)
     counts = np.bincount(worker, minlength=len(ids))
     return [
-        Timeline(int(numbers[k]), int(ids[k]), int(counts[k]), tuple(seconds[k].tolist()), float(at_end[k]))
+        Timeline(int(numbers[k]), int(ids[k]), int(counts[k]), tuple(seconds[k].tolist()), float(idle[k]))
         for k in np.argsort(numbers)
     ]
 
@@ -348,10 +348,10 @@ def _timelines(
 def _cuda(rows: np.ndarray) -> dict[int, tuple[float, float]]:
     """Process → peak MiB allocated and reserved, for processes with a GPU."""
     process, memory = rows[:, _WORK + PROCESS], rows[:, _WORK + CUDA :]
-    found: dict[int, tuple[float, float]] = {}
+    peaks: dict[int, tuple[float, float]] = {}
     if not memory.any():
-        return found
-    for one in np.unique(process[memory[:, 1] > 0]):
-        allocated, reserved = memory[process == one].max(axis=0).tolist()
-        found[int(one)] = (allocated, reserved)
-    return found
+        return peaks
+    for number in np.unique(process[memory[:, 1] > 0]):
+        allocated, reserved = memory[process == number].max(axis=0).tolist()
+        peaks[int(number)] = (allocated, reserved)
+    return peaks
