@@ -91,12 +91,12 @@ def compiler() -> list[str]:
     Raises:
         BuildError: there is no compiler.
     """
-    named = shlex.split(os.environ.get("CXX", ""))
-    for words in [named] if named else [["g++"], ["clang++"], ["c++"]]:
-        if shutil.which(words[0]):
-            return words
+    cxx = shlex.split(os.environ.get("CXX", ""))
+    for command in [cxx] if cxx else [["g++"], ["clang++"], ["c++"]]:
+        if shutil.which(command[0]):
+            return command
     raise BuildError(
-        f"there is no C++ compiler {named[0]} (CXX)" if named else "there is no C++ compiler (g++ or clang++)"
+        f"there is no C++ compiler {cxx[0]} (CXX)" if cxx else "there is no C++ compiler (g++ or clang++)"
     )
 
 
@@ -125,7 +125,7 @@ def build(
     Raises:
         BuildError: there is no compiler, or it fails.
     """
-    call = list(words) or compiler()
+    command = list(words) or compiler()
     kernels = KERNELS.get(family or machine(), {"plain": ()})
     with tempfile.TemporaryDirectory() as folder:
         jobs: list[tuple[Path, Path, Sequence[str]]] = [
@@ -143,46 +143,46 @@ def build(
             for name, options in kernels.items()
         ]
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda job: _compile(call, job[0], job[1], [*job[2], *flags]), jobs))
+            list(pool.map(lambda job: _compile(command, job[0], job[1], [*job[2], *flags]), jobs))
         linked = Path(folder) / "linked.so"
         kind = ["-shared"] if main is None else ["-std=c++17", "-O2", str(main)]
-        _call([*call, *kind, *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
-        _put(linked, library)
+        _run_compiler([*command, *kind, *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
+        _replace_file(linked, library)
         if main is None:
             digest = Path(folder) / "digest"
             digest.write_text(f"{library_digest(linked.read_bytes())}  {library.name}\n", encoding="ascii")
-            _put(digest, digest_file(library))
+            _replace_file(digest, digest_file(library))
     return library
 
 
-def _put(made: Path, place: Path) -> None:
+def _replace_file(source: Path, target: Path) -> None:
     """Replace a file atomically by one that only its owner can write to."""
-    partial = place.with_name(f"{place.name}.{os.getpid()}")
-    shutil.copy(made, partial)
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copy(source, partial)
     partial.chmod(partial.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
-    os.replace(partial, place)
+    os.replace(partial, target)
 
 
-def _compile(call: Sequence[str], compiled: Path, source: Path, options: Sequence[str]) -> None:
+def _compile(command: Sequence[str], compiled: Path, source: Path, options: Sequence[str]) -> None:
     """Compile one source; AMX's without its instructions, and hence empty, if the compiler lacks them."""
-    words = [*call, *FLAGS, *options, "-c", str(source), "-o", str(compiled)]
+    arguments = [*command, *FLAGS, *options, "-c", str(source), "-o", str(compiled)]
     try:
-        _call(words)
+        _run_compiler(arguments)
     except BuildError:
         if not set(AMX) <= set(options):
             raise
-        _call([word for word in words if word not in AMX])
+        _run_compiler([argument for argument in arguments if argument not in AMX])
 
 
-def _call(words: Sequence[str]) -> None:
+def _run_compiler(command: Sequence[str]) -> None:
     """Run the compiler."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise BuildError(f"{words[0]} cannot be started: {error}") from error
-    if done.returncode:
-        wrong = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-        raise BuildError(f"{words[0]} failed: {wrong[0] if wrong else f'exit code {done.returncode}'}")
+        raise BuildError(f"{command[0]} cannot be started: {error}") from error
+    if run.returncode:
+        errors = [line for line in run.stderr.splitlines() if "error" in line] or run.stderr.splitlines()
+        raise BuildError(f"{command[0]} failed: {errors[0] if errors else f'exit code {run.returncode}'}")
 
 
 def main() -> int:

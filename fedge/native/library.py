@@ -35,7 +35,7 @@ KERNEL = "FEDGE_KERNEL"
 PYTORCH = "torch"  # value that selects PyTorch for all steps
 BF16 = "_bf16"  # suffix of kernels with rounded factors
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_ROOM = 256
+_MESSAGE_BYTES = 256
 
 
 class UnavailableError(RuntimeError):
@@ -77,7 +77,7 @@ def open_library() -> Library:
 def library_at(path: Path) -> Library:
     """A library at another path, e.g. one built with sanitizers; see `open_library`."""
     if not path.is_file():
-        raise UnavailableError(f"it is not built; {_to_build_it()}")
+        raise UnavailableError(f"it is not built; {_build_hint()}")
     _refuse_untrusted_library(path)
     try:
         calls = ctypes.CDLL(str(path))
@@ -91,7 +91,7 @@ def library_at(path: Path) -> Library:
     return Library(calls, tuple(name for name in _kernels(calls) if not name.endswith(BF16)))
 
 
-def _to_build_it() -> str:
+def _build_hint() -> str:
     """The next step towards a library on this machine."""
     try:
         compiler()
@@ -106,14 +106,14 @@ def _refuse_untrusted_library(path: Path) -> None:
     Loading the file executes it: a truncated one crashes Python, and another account's may do anything.
     """
     try:
-        about, content = path.stat(), path.read_bytes()
+        status, content = path.stat(), path.read_bytes()
     except OSError as error:
         raise UnavailableError(
             f"its library cannot be read ({error.strerror or error}); run python -m fedge.native.build"
         ) from error
-    if about.st_uid not in (0, os.geteuid(), os.stat(__file__).st_uid):
+    if status.st_uid not in (0, os.geteuid(), os.stat(__file__).st_uid):
         raise UnavailableError("its library belongs to another account; run python -m fedge.native.build")
-    if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and not _is_of_one(about)):
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status)):
         raise UnavailableError(f"other accounts can write to its library; run chmod go-w {path}")
     if not written_digest(path):
         raise UnavailableError("its library has no digest file; run python -m fedge.native.build")
@@ -121,10 +121,10 @@ def _refuse_untrusted_library(path: Path) -> None:
         raise UnavailableError("its library has changed since it was built; run python -m fedge.native.build")
 
 
-def _is_of_one(about: os.stat_result) -> bool:
+def _is_private_group(status: os.stat_result) -> bool:
     """Whether a file's group is its owner's private group, as with umask 002 on many systems."""
     try:
-        return grp.getgrgid(about.st_gid).gr_name == pwd.getpwuid(about.st_uid).pw_name
+        return grp.getgrgid(status.st_gid).gr_name == pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
         return False
 
@@ -142,9 +142,9 @@ def _declare(calls: ctypes.CDLL) -> None:
         "fedge_end": (None, [_POINTER] * 3),
         "fedge_multiply_add": (ctypes.c_double, [_INT, _LONG]),
     }
-    for name, (gives, takes) in declared.items():
+    for name, (result, arguments) in declared.items():
         function = getattr(calls, name)
-        function.restype, function.argtypes = gives, takes
+        function.restype, function.argtypes = result, arguments
 
 
 def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
@@ -161,36 +161,36 @@ def best_kernel() -> str:
     Raises:
         UnavailableError: there is none, or `FEDGE_KERNEL` is "torch".
     """
-    named = os.environ.get(KERNEL, "")
-    if named == PYTORCH:
+    requested = os.environ.get(KERNEL, "")
+    if requested == PYTORCH:
         raise UnavailableError(f"{KERNEL} names {PYTORCH}")
     library = open_library()
-    if not named:
+    if not requested:
         return library.kernels[0]
-    if named not in library.kernels:
+    if requested not in library.kernels:
         raise UnavailableError(
-            f"{KERNEL} names an unknown kernel: it has no kernel {named!r} here; use one of "
+            f"{KERNEL} names an unknown kernel: it has no kernel {requested!r} here; use one of "
             f"{', '.join(library.kernels)}"
         )
-    return named
+    return requested
 
 
 def usable_kernels() -> tuple[str, ...]:
     """Kernels that this process may use, best first: that of `FEDGE_KERNEL`, or all; empty if unavailable."""
     try:
-        return _usable(os.environ.get(KERNEL, ""), LIBRARY.stat().st_mtime_ns)
+        return _cached_kernels(os.environ.get(KERNEL, ""), LIBRARY.stat().st_mtime_ns)
     except OSError:
         return ()
 
 
 @functools.cache
-def _usable(named: str, _: int) -> tuple[str, ...]:
+def _cached_kernels(requested: str, _: int) -> tuple[str, ...]:
     """Same as `usable_kernels`; cached per library, because thousands of clients call it."""
     try:
         best = best_kernel()
     except UnavailableError:
         return ()
-    return (best,) if named else open_library().kernels
+    return (best,) if requested else open_library().kernels
 
 
 def peak_gflops(library: Library, trials: int = 20) -> float:
@@ -201,9 +201,9 @@ def peak_gflops(library: Library, trials: int = 20) -> float:
     """
     best = 0.0
     for _ in range(trials):
-        before = time.thread_time()
-        done = library.calls.fedge_multiply_add(0, 1_000_000)
-        best = max(best, done / (time.thread_time() - before) / 1e9)
+        start = time.thread_time()
+        operations = library.calls.fedge_multiply_add(0, 1_000_000)
+        best = max(best, operations / (time.thread_time() - start) / 1e9)
     return best
 
 
@@ -224,9 +224,9 @@ class Session:
         """
         self._library = library or open_library()
         self._calls = self._library.calls
-        message = ctypes.create_string_buffer(_ROOM)
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         self._session = self._calls.fedge_open(
-            _address(words), len(words), self._library.number(kernel), batch, message, _ROOM
+            _address(words), len(words), self._library.number(kernel), batch, message, _MESSAGE_BYTES
         )
         if not self._session:
             raise ValueError(f"native step: {message.value.decode()}")
@@ -242,7 +242,7 @@ class Session:
         self, weights: np.ndarray, buffers: np.ndarray, correction: np.ndarray | None, settings: np.ndarray
     ) -> None:
         """Set float32 weights, buffers and SCAFFOLD's correction, and the six float64 settings."""
-        self._done(
+        self._raise_on_error(
             self._calls.fedge_begin(
                 self._session, _address(weights), _address(buffers),
                 None if correction is None else _address(correction), _address(settings),
@@ -254,7 +254,7 @@ class Session:
     ) -> np.ndarray:
         """Take one step per batch of `order` (int64); returns each batch's mean loss, (batches,) float64."""
         losses = np.empty(batches, np.float64)
-        self._done(
+        self._raise_on_error(
             self._calls.fedge_train(
                 self._session, _address(x), _address(y), _address(order), len(order),
                 None if masks is None else _address(masks), _address(losses),
@@ -265,7 +265,7 @@ class Session:
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Loss (float64) and most likely class (int64) of each window."""
         losses, predictions = np.empty(len(y), np.float64), np.empty(len(y), np.int64)
-        self._done(
+        self._raise_on_error(
             self._calls.fedge_evaluate(
                 self._session, _address(x), _address(y), len(y), _address(losses), _address(predictions)
             )
@@ -276,7 +276,7 @@ class Session:
         """Write weights and buffers into float32 arrays."""
         self._calls.fedge_end(self._session, _address(weights), _address(buffers))
 
-    def _done(self, code: int) -> None:
+    def _raise_on_error(self, code: int) -> None:
         if code:
             raise MemoryError("native step: out of memory")
 

@@ -37,14 +37,14 @@ _MEAN_POOL = {
 _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
 
-def _over_time(value: Any, what: str, across: int) -> int:
+def _over_time(value: Any, label: str, across: int) -> int:
     """Argument along time, given for one or two axes; along the other axis it must be `across`."""
     if isinstance(value, (tuple, list)):
         if len(value) == 2 and value[0] != across:
-            raise UnknownError(f"{what} {value}")
+            raise UnknownError(f"{label} {value}")
         value = value[-1]
     if not isinstance(value, int):
-        raise UnknownError(f"{what} {value}")
+        raise UnknownError(f"{label} {value}")
     return value
 
 
@@ -100,9 +100,9 @@ def _linear(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str
         recorder.nodes.append(Node("linear", (value,), recorder.new_value(out), *names, size=int(rows)))
         return
     require((axes[0] == "N" and axes[-1] == "C") or axes == ("T", "N", "C"), "a linear layer over time")
-    made = recorder.add_value(out.shape[-1], recorder.values[value][1])
-    recorder.bind(out, made, axes)
-    recorder.nodes.append(Node("conv", (value,), made, *names, size=1))
+    output = recorder.add_value(out.shape[-1], recorder.values[value][1])
+    recorder.bind(out, output, axes)
+    recorder.nodes.append(Node("conv", (value,), output, *names, size=1))
 
 
 def _norm(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
@@ -119,7 +119,7 @@ def _norm(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, 
     recorder.nodes.append(Node(kind, (value,), output, *names, buffers=running, numbers=numbers))
 
 
-def _same_size(kind: str) -> Handler:
+def _elementwise(kind: str) -> Handler:
     """Handler of an elementwise operation."""
 
     def handler(
@@ -129,14 +129,14 @@ def _same_size(kind: str) -> Handler:
         if kind == "gelu":
             approximate = kwargs.get("approximate", args[1] if len(args) > 1 else "none")
             flag = approximate == "tanh"
-        given = args[0] if args else kwargs["input"]
-        value = recorder.number_of_any(given)
-        recorder.nodes.append(Node(kind, (value,), recorder.same_axes(out, given), flag=flag))
+        tensor = args[0] if args else kwargs["input"]
+        value = recorder.number_of_any(tensor)
+        recorder.nodes.append(Node(kind, (value,), recorder.same_axes(out, tensor), flag=flag))
 
     return handler
 
 
-def _drawn_in(tensor: Tensor, axes: tuple[str, ...]) -> str:
+def _draw_order(tensor: Tensor, axes: tuple[str, ...]) -> str:
     """Axes in the order in which PyTorch draws a tensor's dropout, i.e. in memory order."""
     strides = tensor.stride()
     order = sorted(range(len(axes)), key=lambda axis: -strides[axis])
@@ -160,7 +160,7 @@ def _drop(whole_channels: bool) -> Handler:
             not whole_channels or (is_usual and a["input"].dim() > 2),
             "dropout of channels where there are none",
         )
-        order = "NCT" if is_usual else _drawn_in(a["input"], axes)
+        order = "NCT" if is_usual else _draw_order(a["input"], axes)
         output = recorder.same_axes(out, a["input"])
         flat = float(axes == ("N", "CT"))
         recorder.nodes.append(
@@ -222,9 +222,9 @@ def _image_pool(
     recorder: OperationRecorder, kind: str, value: int, image: Tensor, taps: Taps, out: Tensor
 ) -> None:
     """Record pooling over lines and steps."""
-    taken = math.prod(taps.size)
-    require(taken < 255, "a pool of 255 pixels or more")
-    numbers = (1.0 / taken,) if kind == "mean_pool" else ()
+    pixels = math.prod(taps.size)
+    require(pixels < 255, "a pool of 255 pixels or more")
+    numbers = (1.0 / pixels,) if kind == "mean_pool" else ()
     fields = taps.over_lines(image)
     recorder.nodes.append(Node(f"image_{kind}", (value,), recorder.new_value(out), numbers=numbers, **fields))
 
@@ -232,29 +232,29 @@ def _image_pool(
 def _adaptive_mean(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    given = args[0] if args else kwargs["input"]
-    _adaptive(recorder, "mean_pool", _series(recorder, given), given, out)
+    tensor = args[0] if args else kwargs["input"]
+    _adaptive(recorder, "mean_pool", _series(recorder, tensor), tensor, out)
 
 
 def _adaptive_max(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
 ) -> None:
     require(isinstance(out, Tensor), "pooling with indices")
-    given = args[0] if args else kwargs["input"]
-    _adaptive(recorder, "max_pool", _series(recorder, given), given, out)
+    tensor = args[0] if args else kwargs["input"]
+    _adaptive(recorder, "max_pool", _series(recorder, tensor), tensor, out)
 
 
-def _adaptive(recorder: OperationRecorder, kind: str, value: int, given: Tensor, out: Tensor) -> None:
+def _adaptive(recorder: OperationRecorder, kind: str, value: int, tensor: Tensor, out: Tensor) -> None:
     """Record pooling to a number of steps, or of pixels each way, that divides the input's."""
-    steps, left = recorder.values[value][1], out.shape[-1]
+    steps, pooled_steps = recorder.values[value][1], out.shape[-1]
     if kind == "mean_pool" and out.shape[2:].numel() == 1:
         recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(1.0 / steps,)))
         return
-    if given.dim() == 4 and given.shape[2] > 1:
-        _image_pool(recorder, kind, value, given, _adaptive_taps(given, out), out)
+    if tensor.dim() == 4 and tensor.shape[2] > 1:
+        _image_pool(recorder, kind, value, tensor, _adaptive_taps(tensor, out), out)
         return
-    require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
-    size = steps // left
+    require(steps % pooled_steps == 0, f"adaptive pooling of {steps} steps to {pooled_steps}")
+    size = steps // pooled_steps
     require(size < 255, "a pool of 255 steps or more")
     numbers = (1.0 / size,) if kind == "mean_pool" else ()
     recorder.nodes.append(
@@ -262,14 +262,14 @@ def _adaptive(recorder: OperationRecorder, kind: str, value: int, given: Tensor,
     )
 
 
-def _adaptive_taps(given: Tensor, out: Tensor) -> Taps:
+def _adaptive_taps(tensor: Tensor, out: Tensor) -> Taps:
     """Adjacent taps that reduce one image size to another."""
-    (height, width), (down, along) = given.shape[2:], out.shape[2:]
+    (height, width), (out_height, out_width) = tensor.shape[2:], out.shape[2:]
     require(
-        height % down == 0 and width % along == 0,
-        f"adaptive pooling of {height} × {width} pixels to {down} × {along}",
+        height % out_height == 0 and width % out_width == 0,
+        f"adaptive pooling of {height} × {width} pixels to {out_height} × {out_width}",
     )
-    size = (height // down, width // along)
+    size = (height // out_height, width // out_width)
     return Taps(size, size, (0, 0))
 
 
@@ -281,8 +281,8 @@ def _reduce(mean: bool) -> Handler:
     ) -> None:
         a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
         if isinstance(a["input"], Tensor) and a["input"].dim() == 3:
-            over = time_axis(recorder, a["input"], a["dim"])
-            if over is not None:
+            time_dim = time_axis(recorder, a["input"], a["dim"])
+            if time_dim is not None:
                 value = recorder.number_of_any(a["input"])
                 require(out.dim() == 2, "a sum that keeps its axis")
                 scale = 1.0 / recorder.values[value][1] if mean else 1.0
@@ -290,9 +290,9 @@ def _reduce(mean: bool) -> Handler:
                 return
         value = _series(recorder, a["input"])
         rank = a["input"].dim()
-        given = a["dim"] if isinstance(a["dim"], (tuple, list)) else (a["dim"],)
-        require(all(isinstance(axis, int) for axis in given), "a sum over all axes")
-        axes = {axis % rank for axis in given}
+        reduced = a["dim"] if isinstance(a["dim"], (tuple, list)) else (a["dim"],)
+        require(all(isinstance(axis, int) for axis in reduced), "a sum over all axes")
+        axes = {axis % rank for axis in reduced}
         require(rank - 1 in axes and axes <= {2, 3}, f"a sum over axes {sorted(axes)}")
         require(out.numel() == out.shape[0] * out.shape[1], f"a sum over axes {sorted(axes)}")
         scale = 1.0 / recorder.values[value][1] if mean else 1.0
@@ -338,7 +338,7 @@ def _add(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, A
     recorder.nodes.append(Node("add", (first, second), recorder.same_axes(out, args[0])))
 
 
-def _shape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _reshape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record a reshape without reordering: series, with an axis of one, or features."""
     tensor = args[0] if args else kwargs["input"]
     if moved_shape(recorder, tensor, out):
@@ -357,7 +357,9 @@ def _shape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str,
     return recorder.alias(out, tensor)
 
 
-def _same(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _unchanged(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     """Record an operation that changes no values: a copy, or another memory order."""
     require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
     recorder.alias(out, args[0])
@@ -369,11 +371,11 @@ HANDLERS: dict[str, Handler] = {
     "conv2d": _conv,
     "linear": _linear,
     "batch_norm": _norm,
-    "relu": _same_size("relu"),
-    "gelu": _same_size("gelu"),
-    "sigmoid": _same_size("sigmoid"),
-    "tanh": _same_size("tanh"),
-    "silu": _same_size("silu"),
+    "relu": _elementwise("relu"),
+    "gelu": _elementwise("gelu"),
+    "sigmoid": _elementwise("sigmoid"),
+    "tanh": _elementwise("tanh"),
+    "silu": _elementwise("silu"),
     "dropout": _drop(whole_channels=False),
     "dropout1d": _drop(whole_channels=True),
     "dropout2d": _drop(whole_channels=True),
@@ -393,6 +395,6 @@ HANDLERS: dict[str, Handler] = {
     "true_divide": _divide,
     "add": _add,
     "iadd": _add,
-    **dict.fromkeys(("flatten", "view", "reshape", "unsqueeze", "squeeze", "unflatten"), _shape),
-    **dict.fromkeys(("contiguous", "clone", "float", "to", "long"), _same),
+    **dict.fromkeys(("flatten", "view", "reshape", "unsqueeze", "squeeze", "unflatten"), _reshape),
+    **dict.fromkeys(("contiguous", "clone", "float", "to", "long"), _unchanged),
 }

@@ -22,7 +22,7 @@ from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
 from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, answer_with, trace_operations
 
 _CHECK_WINDOWS = 5
-_PART = 2**18  # numbers handled at a time
+_CHUNK = 2**18  # numbers handled at a time
 _TOLERANCE = 0.02  # share of a gradient's norm: rounding may move an activation across the kink of a ReLU
 
 
@@ -85,14 +85,14 @@ def plan_of(
         kernel = kernel or best_kernel()
     except UnavailableError as error:
         return f"the native step is unavailable: {error}"
-    known = _plans.setdefault(model, {})
+    plans = _plans.setdefault(model, {})
     key = (tuple(input_shape), kernel, tokens)
-    if key not in known:
+    if key not in plans:
         try:
-            known[key] = make_plan(model, key[0], kernel, tokens=tokens)
+            plans[key] = make_plan(model, key[0], kernel, tokens=tokens)
         except UnknownError as unknown:
-            known[key] = f"the native step does not support {unknown}"
-    return known[key]
+            plans[key] = f"the native step does not support {unknown}"
+    return plans[key]
 
 
 def make_plan(
@@ -107,14 +107,14 @@ def make_plan(
     Raises:
         UnknownError: the model has operations that the native step does not support.
     """
-    _refuse_other_numbers(model)
+    _refuse_other_parameters(model)
     learning = trace_operations(model, input_shape, True, HANDLERS, tokens)
     serving = trace_operations(model, input_shape, False, HANDLERS, tokens)
-    named = dict(model.named_parameters())
-    shapes = {name: tuple(p.shape) for name, p in named.items()}
+    parameters = dict(model.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     weights = entries_of(
-        {name: shape for name, shape in shapes.items() if named[name].requires_grad},
-        {name: shape for name, shape in shapes.items() if not named[name].requires_grad},
+        {name: shape for name, shape in shapes.items() if parameters[name].requires_grad},
+        {name: shape for name, shape in shapes.items() if not parameters[name].requires_grad},
     )
     buffers = _buffers(model, learning, serving)
     plan = Plan(
@@ -124,7 +124,7 @@ def make_plan(
         serving.values[serving.logits][0], _smallest_batch(learning),
         _unrounded(learning), _tokens(learning, shapes) if tokens else 0,
     )  # fmt: skip
-    _compare(plan, model, library)
+    _verify(plan, model, library)
     return plan
 
 
@@ -142,7 +142,7 @@ def _tokens(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
     return min(rows)
 
 
-def _refuse_other_numbers(model: nn.Module) -> None:
+def _refuse_other_parameters(model: nn.Module) -> None:
     """Raise UnknownError for parameters that are not contiguous float32 on the CPU."""
     for name, entry in model.named_parameters():
         if entry.dtype != torch.float32 or entry.device.type != "cpu" or not entry.is_contiguous():
@@ -151,7 +151,7 @@ def _refuse_other_numbers(model: nn.Module) -> None:
 
 def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
     """Running means and variances, each mean followed by its variance."""
-    here = dict(model.named_buffers())
+    entries = dict(model.named_buffers())
     pairs = dict.fromkeys(
         node.buffers for network in (learning, serving) for node in network.nodes if node.buffers
     )
@@ -162,7 +162,7 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
         raise UnknownError(f"buffer {names[0]} (it has two uses)")
-    return entries_of({}, {name: tuple(here[name].shape) for name in names})
+    return entries_of({}, {name: tuple(entries[name].shape) for name in names})
 
 
 def _smallest_batch(network: Network) -> int:
@@ -191,25 +191,25 @@ class _KeepAll(TorchFunctionMode):
             training = args[2] if len(args) > 2 else kwargs.get("training", True)
             return args[0] / (1.0 - rate) if training else args[0]
         if getattr(func, "__name__", "") in RECURRENT and args[DROPPED] and args[6]:
-            return _kept_between(func, args)
+            return _without_dropping(func, args)
         return func(*args, **kwargs)  # type: ignore[operator]
 
 
-def _kept_between(func: object, args: tuple) -> object:
+def _without_dropping(func: object, args: tuple) -> object:
     """Recurrent layers called one by one, with dropout between them that keeps all, scaled as usual."""
-    x, start, weights, biased, layers, rate, training, both, batch_first = args
-    of_one, states = len(weights) // layers, 2 if both else 1
+    x, start, weights, bias, layers, rate, training, two_way, batch_first = args
+    per_layer, states = len(weights) // layers, 2 if two_way else 1
     for layer in range(layers):
         part = slice(layer * states, (layer + 1) * states)
-        begin = tuple(one[part] for one in start) if isinstance(start, (list, tuple)) else start[part]
-        own = weights[layer * of_one : (layer + 1) * of_one]
+        begin = tuple(state[part] for state in start) if isinstance(start, (list, tuple)) else start[part]
+        params = weights[layer * per_layer : (layer + 1) * per_layer]
         x = x / (1.0 - rate) if layer else x
-        out = func(x, begin, own, biased, 1, 0.0, training, both, batch_first)  # type: ignore[operator]
+        out = func(x, begin, params, bias, 1, 0.0, training, two_way, batch_first)  # type: ignore[operator]
         x = out[0]
     return out
 
 
-def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
+def _verify(plan: Plan, model: nn.Module, library: Library | None) -> None:
     """Raise UnknownError unless one step and one evaluation agree with PyTorch's."""
     was_training = model.training
     try:
@@ -217,7 +217,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
             generator = torch.Generator().manual_seed(0)
             numbers = _random_entries(model, generator)
             x = _generated_windows(plan, generator)
-            classes, gradients, running = _stepped_by_pytorch(model, numbers, x, plan.buffers)
+            classes, gradients, running = _step_by_pytorch(model, numbers, x, plan.buffers)
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
         with torch.no_grad():
@@ -230,16 +230,16 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
         session.begin(weights, buffers, None, np.zeros(6))
         _require_close("its evaluation", session.evaluate(x.float().numpy(), y.numpy())[0], losses)
     masks = np.ones(_CHECK_WINDOWS * plan.mask_bytes, np.uint8) if plan.drops else None
-    after = weights.copy()
+    stepped = weights.copy()
     with Session(plan.training, _CHECK_WINDOWS, plan.kernel, library) as session:
         session.begin(weights, buffers, None, np.array([1.0, 0, 0, 0, 0, 0]))
         session.train(x.float().numpy(), y.numpy(), np.arange(_CHECK_WINDOWS), masks, 1)
-        session.end(after, buffers)
+        session.end(stepped, buffers)
     scale = sum(_length(g.reshape(-1)) ** 2 for g in gradients.values()) ** 0.5
-    np.subtract(weights, after, out=after)
+    np.subtract(weights, stepped, out=stepped)
     for name, gradient in gradients.items():
         part = slice(plan.weights.offsets[name], plan.weights.offsets[name] + gradient.size)
-        _require_close(f"the gradient of {name}", after[part], gradient.reshape(-1), 1e-4 * scale)
+        _require_close(f"the gradient of {name}", stepped[part], gradient.reshape(-1), 1e-4 * scale)
     for name, entry in running.items():
         part = slice(plan.buffers.offsets[name], plan.buffers.offsets[name] + entry.size)
         _require_close(f"buffer {name}", buffers[part], entry)
@@ -266,7 +266,7 @@ def _random_entries(model: nn.Module, generator: torch.Generator) -> dict[str, T
     return numbers
 
 
-def _stepped_by_pytorch(
+def _step_by_pytorch(
     model: nn.Module, numbers: Mapping[str, Tensor], x: Tensor, statistics: Entries
 ) -> tuple[int, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Number of classes, gradients of the mean loss, and statistics after one training step in PyTorch.
@@ -275,36 +275,36 @@ def _stepped_by_pytorch(
         UnknownError: the step changes a buffer that is not among the statistics.
     """
     model.train()
-    own = {name: entry.clone() for name, entry in numbers.items()}
-    trained = [name for name, p in model.named_parameters() if p.requires_grad]
-    for name in trained:
-        own[name].requires_grad_()
+    entries = {name: entry.clone() for name, entry in numbers.items()}
+    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
+    for name in trainable:
+        entries[name].requires_grad_()
     with _KeepAll():
-        logits = answer_with(model, own, x)
+        logits = answer_with(model, entries, x)
     loss = F.cross_entropy(logits, torch.arange(len(x)) % logits.shape[1])
-    found = torch.autograd.grad(loss, [own[name] for name in trained], materialize_grads=True)
+    gradients = torch.autograd.grad(loss, [entries[name] for name in trainable], materialize_grads=True)
     for name, _ in model.named_buffers():  # other buffers do not concern the native step
-        others = numbers[name].is_floating_point() and name not in statistics.offsets
-        if others and not torch.equal(own[name], numbers[name]):
+        is_other = numbers[name].is_floating_point() and name not in statistics.offsets
+        if is_other and not torch.equal(entries[name], numbers[name]):
             raise UnknownError(f"buffer {name} (training changes it)")
-    buffers = {name: own[name].detach().numpy() for name in statistics.offsets}
-    return logits.shape[1], {n: g.numpy() for n, g in zip(trained, found, strict=True)}, buffers
+    buffers = {name: entries[name].detach().numpy() for name in statistics.offsets}
+    return logits.shape[1], {n: g.numpy() for n, g in zip(trainable, gradients, strict=True)}, buffers
 
 
-def _require_close(what: str, got: np.ndarray, expected: np.ndarray, slack: float = 1e-6) -> None:
+def _require_close(label: str, actual: np.ndarray, expected: np.ndarray, slack: float = 1e-6) -> None:
     """Raise UnknownError unless two arrays agree up to rounding."""
-    got, expected = got.reshape(-1), expected.reshape(-1)
-    if not _length(got, expected) <= _TOLERANCE * _length(expected) + slack:
-        raise UnknownError(f"this network ({what} is not what PyTorch computes)")
+    actual, expected = actual.reshape(-1), expected.reshape(-1)
+    if not _length(actual, expected) <= _TOLERANCE * _length(expected) + slack:
+        raise UnknownError(f"this network ({label} is not what PyTorch computes)")
 
 
 def _length(flat: np.ndarray, start: np.ndarray | None = None) -> float:
     """Euclidean length of a flat array, or of its difference from another, in float64, computed in parts."""
     total = 0.0
-    for at in range(0, len(flat), _PART):
-        part = flat[at : at + _PART].astype(np.float64)
+    for first in range(0, len(flat), _CHUNK):
+        part = flat[first : first + _CHUNK].astype(np.float64)
         if start is not None:
-            part -= start[at : at + _PART]
+            part -= start[first : first + _CHUNK]
         total += float(np.dot(part, part))
     return total**0.5
 

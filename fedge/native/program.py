@@ -75,14 +75,14 @@ class Entries:
     floats: int
 
 
-def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> Entries:
+def entries_of(trained: Mapping[str, tuple[int, ...]], frozen: Mapping[str, tuple[int, ...]]) -> Entries:
     """Layout of entries, given as name → shape."""
-    offsets, at = {}, 0
-    sizes = {name: int(np.prod(shape, dtype=np.int64)) for name, shape in {**trained, **others}.items()}
+    offsets, offset = {}, 0
+    sizes = {name: int(np.prod(shape, dtype=np.int64)) for name, shape in {**trained, **frozen}.items()}
     for name, size in sizes.items():
-        offsets[name] = at
-        at += size
-    return Entries({**trained, **others}, sum(sizes[name] for name in trained), offsets, at)
+        offsets[name] = offset
+        offset += size
+    return Entries({**trained, **frozen}, sum(sizes[name] for name in trained), offsets, offset)
 
 
 def fuse_relus(network: Network) -> list[Node]:
@@ -95,12 +95,12 @@ def fuse_relus(network: Network) -> list[Node]:
     for i, node in enumerate(nodes):
         if node.kind != "relu":
             continue
-        before, after = makers.get(node.inputs[0]), users.get(node.output)
-        if uses[node.output] == 1 and after is not None and nodes[after].kind in _TAKE_RELU_FIRST:
-            nodes[after] = replace(nodes[after], inputs=node.inputs, flag=True)
-        elif before is not None and uses[node.inputs[0]] == 1 and nodes[before].kind in _TAKE_RELU:
-            nodes[before] = replace(nodes[before], output=node.output, flag=True)
-            makers[node.output] = before
+        maker, user = makers.get(node.inputs[0]), users.get(node.output)
+        if uses[node.output] == 1 and user is not None and nodes[user].kind in _TAKE_RELU_FIRST:
+            nodes[user] = replace(nodes[user], inputs=node.inputs, flag=True)
+        elif maker is not None and uses[node.inputs[0]] == 1 and nodes[maker].kind in _TAKE_RELU:
+            nodes[maker] = replace(nodes[maker], output=node.output, flag=True)
+            makers[node.output] = maker
         else:
             continue
         nodes[i] = replace(node, kind="joined")

@@ -38,10 +38,10 @@ def bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return {**names, **dict(zip(names, args, strict=False)), **kwargs}
 
 
-def require(holds: bool, what: str) -> None:
-    """Raise UnknownError with the unsupported feature `what`, unless `holds`."""
-    if not holds:
-        raise UnknownError(what)
+def require(condition: bool, feature: str) -> None:
+    """Raise UnknownError with the unsupported feature, unless `condition` holds."""
+    if not condition:
+        raise UnknownError(feature)
 
 
 # --- recurrent layers -------------------------------------------------------------------------------------
@@ -52,28 +52,28 @@ def _recurrent(kind: str) -> Handler:
 
     def handler(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         require(len(args) == 9 and not kwargs and isinstance(args[2], (list, tuple)), "packed sequences")
-        given, start, weights, biased, layers, rate, training, both, batch_first = args
+        x, start, weights, has_bias, layers, rate, training, is_bidirectional, batch_first = args
         for state in start if isinstance(start, (list, tuple)) else (start,):
             require(recorder.is_zeros(state), "an initial state other than zero")
         axes = _STEPS if batch_first else _STEPS_FIRST
-        value = recorder.number_of_any(given)
-        require(recorder.axes(given) == axes, f"axes {', '.join(recorder.axes(given))}")
-        of_one = 4 if biased else 2
-        directions = 2 if both else 1
-        require(len(weights) == of_one * layers * directions, "a projection of its state")
+        value = recorder.number_of_any(x)
+        require(recorder.axes(x) == axes, f"axes {', '.join(recorder.axes(x))}")
+        per_direction = 4 if has_bias else 2
+        directions = 2 if is_bidirectional else 1
+        require(len(weights) == per_direction * layers * directions, "a projection of its state")
         states: list[tuple[int, int] | None] = []
         for layer in range(layers):
             if layer and training and rate:
-                value = _dropped_between(recorder, value, float(rate))
-            made = []
+                value = _drop_between(recorder, value, float(rate))
+            outputs = []
             for direction in range(directions):
-                first = (layer * directions + direction) * of_one
-                names = [recorder.name(weight) for weight in weights[first : first + of_one]]
+                first = (layer * directions + direction) * per_direction
+                names = [recorder.name(weight) for weight in weights[first : first + per_direction]]
                 hidden = weights[first + 1].shape[1]
-                made.append(_direction(recorder, kind, value, hidden, names, backwards=direction == 1))
+                outputs.append(_direction(recorder, kind, value, hidden, names, backwards=direction == 1))
                 steps = recorder.values[value][1]
-                states.append((made[-1], 0 if direction else steps - 1))
-            value = made[0] if len(made) == 1 else _joined(recorder, *made)
+                states.append((outputs[-1], 0 if direction else steps - 1))
+            value = outputs[0] if len(outputs) == 1 else _join(recorder, *outputs)
         recorder.bind(out[0], value, axes)
         recorder.bind_states(out[1], states)
         if kind == "lstm":
@@ -86,28 +86,28 @@ def _direction(
     recorder: OperationRecorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
 ) -> int:
     """Value of one direction of one layer; `names` are the weights of input and state, then their biases."""
-    weight, of_state, bias, state_bias = [*names, "", ""][:4]
-    made = recorder.add_value(hidden, recorder.values[value][1])
+    weight, state_weight, bias, state_bias = [*names, "", ""][:4]
+    output = recorder.add_value(hidden, recorder.values[value][1])
     recorder.nodes.append(
-        Node(kind, (value,), made, weight, bias, flag=backwards, state=(of_state, state_bias))
+        Node(kind, (value,), output, weight, bias, flag=backwards, state=(state_weight, state_bias))
     )
-    return made
+    return output
 
 
-def _dropped_between(recorder: OperationRecorder, value: int, rate: float) -> int:
+def _drop_between(recorder: OperationRecorder, value: int, rate: float) -> int:
     """Dropout between two layers, which PyTorch draws step by step."""
     require(rate < 1, "dropout of everything")
-    made = recorder.add_value(*recorder.values[value])
-    recorder.nodes.append(Node("drop", (value,), made, numbers=(rate, 0.0), order="TNC"))
-    return made
+    output = recorder.add_value(*recorder.values[value])
+    recorder.nodes.append(Node("drop", (value,), output, numbers=(rate, 0.0), order="TNC"))
+    return output
 
 
-def _joined(recorder: OperationRecorder, first: int, second: int) -> int:
+def _join(recorder: OperationRecorder, first: int, second: int) -> int:
     """Concatenated channels of two values."""
-    (one, steps), (other, _) = recorder.values[first], recorder.values[second]
-    made = recorder.add_value(one + other, steps)
-    recorder.nodes.append(Node("join", (first, second), made))
-    return made
+    (channels, steps), (more_channels, _) = recorder.values[first], recorder.values[second]
+    output = recorder.add_value(channels + more_channels, steps)
+    recorder.nodes.append(Node("join", (first, second), output))
+    return output
 
 
 def _zeros(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
@@ -126,8 +126,8 @@ def _layer_norm(
     channels, steps = recorder.values[value]
     length = math.prod(a["normalized_shape"])
     by_step = axes[-1] == "C" and len(a["normalized_shape"]) == 1
-    whole = axes[0] == "N" and axes[-1] != "C" and axes[-1] != "TC" and length == channels * steps
-    require(by_step or whole, f"a LayerNorm over some of the axes {', '.join(axes)}")
+    by_window = axes[0] == "N" and axes[-1] != "C" and axes[-1] != "TC" and length == channels * steps
+    require(by_step or by_window, f"a LayerNorm over some of the axes {', '.join(axes)}")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     output = recorder.same_axes(out, a["input"])
     recorder.nodes.append(Node("row_norm", (value,), output, *names, size=length, numbers=(float(a["eps"]),)))
@@ -137,7 +137,7 @@ def _group_norm(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
     a = bound(_GROUP_NORM, args, kwargs)
-    _grouped(recorder, a, int(a["num_groups"]), out)
+    _record_group_norm(recorder, a, int(a["num_groups"]), out)
 
 
 def _instance_norm(
@@ -146,10 +146,10 @@ def _instance_norm(
     """Record an instance norm as a GroupNorm with one channel per group."""
     a = bound(_INSTANCE_NORM, args, kwargs)
     require(a["running_mean"] is None and bool(a["use_input_stats"]), "running statistics of a window")
-    _grouped(recorder, a, a["input"].shape[1], out)
+    _record_group_norm(recorder, a, a["input"].shape[1], out)
 
 
-def _grouped(recorder: OperationRecorder, a: dict[str, Any], groups: int, out: Tensor) -> None:
+def _record_group_norm(recorder: OperationRecorder, a: dict[str, Any], groups: int, out: Tensor) -> None:
     value = recorder.number(a["input"])
     require(not recorder.is_flat(a["input"]), "a GroupNorm of features that were series")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
@@ -168,16 +168,16 @@ def _embedding(
     require(a["max_norm"] is None and not a["scale_grad_by_freq"], "rows that are scaled")
     require(not a["sparse"], "sparse gradients")
     weight = recorder.name(a["weight"])
-    made = recorder.add_value(out.shape[-1], recorder.values[value][1])
-    recorder.bind(out, made, _STEPS)
-    kept = -1 if a["padding_idx"] is None else int(a["padding_idx"])
-    recorder.nodes.append(Node("embed", (value,), made, weight, padding=kept))
+    output = recorder.add_value(out.shape[-1], recorder.values[value][1])
+    recorder.bind(out, output, _STEPS)
+    padding_row = -1 if a["padding_idx"] is None else int(a["padding_idx"])
+    recorder.nodes.append(Node("embed", (value,), output, weight, padding=padding_row))
 
 
 # --- parts and axes ---------------------------------------------------------------------------------------
 
 
-def _picked(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _getitem(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record the selection of steps and channels by numbers and ranges."""
     tensor, index = args
     states = recorder.states(tensor)
@@ -187,38 +187,38 @@ def _picked(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str
     require(id(tensor) not in recorder.names, "getitem of weights")
     value, axes = recorder.number_of_any(tensor), recorder.axes(tensor)
     parts = _ranges(index, tensor)
-    left = tuple(name for name, (_, _, kept) in zip(axes, parts, strict=True) if kept)
-    require("N" in left, "windows picked from a batch")
+    kept_axes = tuple(name for name, (_, _, is_kept) in zip(axes, parts, strict=True) if is_kept)
+    require("N" in kept_axes, "windows picked from a batch")
     channels, steps = recorder.values[value]
     first = {"C": 0, "T": 0}
     count = {"C": channels, "T": steps}
-    for name, size, (begin, taken, kept) in zip(axes, tensor.shape, parts, strict=True):
-        if (begin, taken) != (0, size) or not kept:
-            require(name == "T" or (name == "C" and kept), f"a part of axis {name}")
-            first[name], count[name] = begin, taken
-    made = recorder.add_value(count["C"], count["T"])
-    recorder.bind(out, made, left)
-    recorder.nodes.append(Node("pick", (value,), made, size=first["T"], stride=first["C"]))
+    for name, size, (begin, length, is_kept) in zip(axes, tensor.shape, parts, strict=True):
+        if (begin, length) != (0, size) or not is_kept:
+            require(name == "T" or (name == "C" and is_kept), f"a part of axis {name}")
+            first[name], count[name] = begin, length
+    output = recorder.add_value(count["C"], count["T"])
+    recorder.bind(out, output, kept_axes)
+    recorder.nodes.append(Node("pick", (value,), output, size=first["T"], stride=first["C"]))
     return None
 
 
 def _ranges(index: Any, tensor: Tensor) -> list[tuple[int, int, bool]]:
     """For each axis: first index, number of indices, and whether the axis is kept."""
-    given = list(index) if isinstance(index, tuple) else [index]
-    if any(one is Ellipsis for one in given):
-        (at,) = (i for i, one in enumerate(given) if one is Ellipsis)
-        given[at : at + 1] = [slice(None)] * (tensor.dim() - len(given) + 1)
-    given += [slice(None)] * (tensor.dim() - len(given))
-    found = []
-    for one, size in zip(given, tensor.shape, strict=True):
-        if isinstance(one, slice):
-            begin, end, step = one.indices(size)
+    items = list(index) if isinstance(index, tuple) else [index]
+    if any(item is Ellipsis for item in items):
+        (position,) = (i for i, item in enumerate(items) if item is Ellipsis)
+        items[position : position + 1] = [slice(None)] * (tensor.dim() - len(items) + 1)
+    items += [slice(None)] * (tensor.dim() - len(items))
+    ranges = []
+    for item, size in zip(items, tensor.shape, strict=True):
+        if isinstance(item, slice):
+            begin, end, step = item.indices(size)
             require(step == 1 and end > begin, "a part in steps")
-            found.append((begin, end - begin, True))
+            ranges.append((begin, end - begin, True))
         else:
-            require(isinstance(one, int) and not isinstance(one, bool), "a part by numbers of a tensor")
-            found.append((one % size, 1, False))
-    return found
+            require(isinstance(item, int) and not isinstance(item, bool), "a part by numbers of a tensor")
+            ranges.append((item % size, 1, False))
+    return ranges
 
 
 def _state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tensor) -> None:
@@ -226,9 +226,9 @@ def _state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tens
     if state is None:
         raise UnknownError("the cell's last state")
     value, step = state
-    made = recorder.add_value(recorder.values[value][0], 1)
-    recorder.bind(out, made, ("N", "C"))
-    recorder.nodes.append(Node("pick", (value,), made, size=step, stride=0))
+    output = recorder.add_value(recorder.values[value][0], 1)
+    recorder.bind(out, output, ("N", "C"))
+    recorder.nodes.append(Node("pick", (value,), output, size=step, stride=0))
 
 
 def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
@@ -241,13 +241,13 @@ def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, A
     require(names[a["dim"]] == "C", f"values side by side along {names[a['dim']]}")
     numbers = [recorder.number_of_any(tensor) for tensor in tensors]
     require(len(set(numbers)) == len(numbers), "a value beside itself")
-    made = numbers[0]
+    joined = numbers[0]
     for number in numbers[1:]:
-        made = _joined(recorder, made, number)
-    recorder.bind(out, made, names)
+        joined = _join(recorder, joined, number)
+    recorder.bind(out, joined, names)
 
 
-def _moved(two: bool) -> Handler:
+def _permutation(is_swap: bool) -> Handler:
     """Handler of permuted axes, two or all of them: the same value with other axis names."""
 
     def handler(
@@ -259,10 +259,10 @@ def _moved(two: bool) -> Handler:
             places = list(places[0])
         value, axes = recorder.number_of_any(tensor), recorder.axes(tensor)
         require("CT" not in axes and "TC" not in axes, "features that were series, in another order")
-        if two:
+        if is_swap:
             names = list(axes)
-            one, other = places
-            names[one], names[other] = names[other], names[one]
+            first, second = places
+            names[first], names[second] = names[second], names[first]
         else:
             names = [axes[place] for place in places]
         recorder.bind(out, value, tuple(names))
@@ -293,18 +293,18 @@ def moved_shape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
     return True
 
 
-def time_axis(recorder: OperationRecorder, tensor: Tensor, over: Any) -> int | None:
-    """Axis of steps in values (N, T, F) or (T, N, F), if `over` is exactly that axis; else None."""
+def time_axis(recorder: OperationRecorder, tensor: Tensor, dim: Any) -> int | None:
+    """Axis of steps in values (N, T, F) or (T, N, F), if `dim` is exactly that axis; else None."""
     axes = recorder.axes(tensor) if recorder.number_of_any(tensor) >= 0 else ()
-    given = over if isinstance(over, (tuple, list)) else (over,)
-    if axes in (_STEPS, _STEPS_FIRST) and len(given) == 1 and isinstance(given[0], int):
-        axis = given[0] % len(axes)
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if axes in (_STEPS, _STEPS_FIRST) and len(dims) == 1 and isinstance(dims[0], int):
+        axis = dims[0] % len(axes)
         require(axes[axis] == "T", f"a sum over axis {axes[axis]}")
         return axis
     return None
 
 
-def _greatest(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+def _maximum(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Record the maximum over all steps."""
     a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
     tensor = a["input"]
@@ -316,9 +316,9 @@ def _greatest(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[s
     require(not a["keepdim"], "a maximum that keeps its axis")
     channels, steps = recorder.values[value]
     require(steps < 255, "a pool of 255 steps or more")
-    made = recorder.add_value(channels, 1)
-    recorder.bind(out if isinstance(out, Tensor) else out[0], made, ("N", "C"))
-    recorder.nodes.append(Node("max_pool", (value,), made, size=steps, stride=steps))
+    output = recorder.add_value(channels, 1)
+    recorder.bind(out if isinstance(out, Tensor) else out[0], output, ("N", "C"))
+    recorder.nodes.append(Node("max_pool", (value,), output, size=steps, stride=steps))
 
 
 SEQUENCES: dict[str, Handler] = {
@@ -328,12 +328,12 @@ SEQUENCES: dict[str, Handler] = {
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "embedding": _embedding,
-    "getitem": _picked,
+    "getitem": _getitem,
     "cat": _cat,
     "concat": _cat,
     "concatenate": _cat,
-    "max": _greatest,
-    "permute": _moved(two=False),
-    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _moved(two=True)),
+    "max": _maximum,
+    "permute": _permutation(is_swap=False),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _permutation(is_swap=True)),
     **dict.fromkeys(("zeros", "new_zeros", "zeros_like"), _zeros),
 }

@@ -27,18 +27,18 @@ class Taps:
 
     def need_lines(self, image: Tensor) -> bool:
         """Whether taps reach beyond the one line of a series, (N, C, 1, T)."""
-        alone = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
-        return image.shape[2] > 1 or not alone
+        is_single_line = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
+        return image.shape[2] > 1 or not is_single_line
 
 
-def pair_of(value: Any, what: str) -> tuple[int, int]:
+def pair_of(value: Any, label: str) -> tuple[int, int]:
     """Argument over lines and over steps; a single number stands for both.
 
     Raises:
         UnknownError: `value` is neither one nor two whole numbers.
     """
     pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    require(len(pair) in (1, 2) and all(isinstance(number, int) for number in pair), f"{what} {value}")
+    require(len(pair) in (1, 2) and all(isinstance(number, int) for number in pair), f"{label} {value}")
     return pair[0], pair[-1]
 
 

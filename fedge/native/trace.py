@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 _BATCHES = (2, 3)
-_FACTS = frozenset(  # properties of a tensor, independent of its values
+_PROPERTIES = frozenset(  # properties of a tensor, independent of its values
     {
         "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "stride", "len", "names", "dtype",
         "device", "layout", "requires_grad", "is_contiguous", "is_floating_point", "is_complex", "is_cuda",
@@ -34,7 +34,7 @@ _FACTS = frozenset(  # properties of a tensor, independent of its values
 _DRAWING = ("dropout", "dropout1d", "dropout2d")
 RECURRENT = ("gru", "lstm")
 DROPPED = 5  # index of a recurrent layer's argument for dropout between its layers
-_USUAL = {2: ("N", "C"), 3: ("N", "C", "T"), 4: ("N", "C", "H", "W")}  # axes of a tensor, by rank
+_AXES = {2: ("N", "C"), 3: ("N", "C", "T"), 4: ("N", "C", "H", "W")}  # axes of a tensor, by rank
 
 
 class UnknownError(Exception):
@@ -97,7 +97,7 @@ class OperationRecorder:
     nodes: list[Node] = field(default_factory=list)
     counters: list[str] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # id of a tensor → its value
-    _kept: list[Tensor] = field(default_factory=list)  # keeps ids unique
+    _references: list[Tensor] = field(default_factory=list)  # keeps ids unique
     _axes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # axes of tensors in another order
     _zeros: set[int] = field(default_factory=set)  # ids of zero tensors
     _states: dict[int, list[tuple[int, int] | None]] = field(default_factory=dict)
@@ -123,18 +123,18 @@ class OperationRecorder:
         """Names of a tensor's axes, e.g. ("N", "C", "T") for (N, C, T)."""
         if id(tensor) in self._axes:
             return self._axes[id(tensor)]
-        return ("N", "CT") if self.is_flat(tensor) else _USUAL[tensor.dim()]
+        return ("N", "CT") if self.is_flat(tensor) else _AXES[tensor.dim()]
 
     def bind(self, tensor: Tensor, value: int, axes: tuple[str, ...]) -> None:
         """Record a tensor as a value, with named axes, e.g. ("N", "C") for (N, C)."""
-        self._kept.append(tensor)
+        self._references.append(tensor)
         self._numbers[id(tensor)] = value
-        if axes != _USUAL.get(tensor.dim()) and axes != ("N", "CT"):
+        if axes != _AXES.get(tensor.dim()) and axes != ("N", "CT"):
             self._axes[id(tensor)] = axes
 
     def bind_zeros(self, tensor: Tensor) -> None:
         """Record a tensor of zeros, float32 (N, …)."""
-        self._kept.append(tensor)
+        self._references.append(tensor)
         self._zeros.add(id(tensor))
 
     def is_zeros(self, tensor: Any) -> bool:
@@ -143,7 +143,7 @@ class OperationRecorder:
 
     def bind_states(self, tensor: Tensor, states: list[tuple[int, int] | None]) -> None:
         """Record a tensor (states, N, C) whose rows are each a step of a value; None for unknown rows."""
-        self._kept.append(tensor)
+        self._references.append(tensor)
         self._states[id(tensor)] = states
 
     def states(self, tensor: Any) -> list[tuple[int, int] | None] | None:
@@ -164,7 +164,7 @@ class OperationRecorder:
 
     def alias(self, tensor: Tensor, same_as: Tensor) -> None:
         """Record a tensor as another one in a different shape, (N, …)."""
-        self._kept.append(tensor)
+        self._references.append(tensor)
         if id(same_as) in self.names:
             self.names[id(tensor)] = self.names[id(same_as)]
         elif id(same_as) in self._zeros:
@@ -181,7 +181,7 @@ class OperationRecorder:
         shape = tuple(tensor.shape)
         if len(shape) not in (2, 3, 4) or shape[0] != self.batch:
             raise UnknownError(f"it makes a tensor of shape {shape}")
-        self._kept.append(tensor)
+        self._references.append(tensor)
         self._numbers[id(tensor)] = self.add_value(shape[1], math.prod(shape[2:]))
         return len(self.values) - 1
 
@@ -192,7 +192,7 @@ class OperationRecorder:
 
     def same_value(self, tensor: Tensor, like: int) -> int:
         """Number of a new value with the size of another; the tensor may have any shape."""
-        self._kept.append(tensor)
+        self._references.append(tensor)
         self._numbers[id(tensor)] = self.add_value(*self.values[like])
         return len(self.values) - 1
 
@@ -226,15 +226,15 @@ class _Watch(TorchFunctionMode):
         if name == "__get__":
             name = getattr(getattr(func, "__self__", None), "__name__", name)
         name = name.strip("_") if name.startswith("__") else name.rstrip("_")
-        if name in _FACTS:
+        if name in _PROPERTIES:
             return func(*args, **kwargs)
         handler = self._handlers.get(name)
         if handler is None:
             raise UnknownError(name)
-        called = args
+        call_args = args
         if name in RECURRENT and len(args) > DROPPED:
-            called = (*args[:DROPPED], 0.0, *args[DROPPED + 1 :])
-        out = args[0].clone() if name in _DRAWING else func(*called, **kwargs)
+            call_args = (*args[:DROPPED], 0.0, *args[DROPPED + 1 :])
+        out = args[0].clone() if name in _DRAWING else func(*call_args, **kwargs)
         handler(self._recorder, args, kwargs, out)
         return out
 
@@ -283,7 +283,7 @@ def _trace_batch(
         recorder.bind(x, recorder.add_value(1, *input_shape), ("N", "T"))
     else:
         recorder.new_value(x)
-    with _layers_of(model) as where:
+    with _layers_of(model) as layers:
         try:
             with torch.no_grad(), _Watch(recorder, handlers):
                 logits = answer_with(model, entries, x)
@@ -291,10 +291,10 @@ def _trace_batch(
             if recorder.axes(logits) != ("N", "C"):
                 raise UnknownError(f"it returns a tensor of shape {tuple(logits.shape)}")
         except UnknownError as unknown:
-            raise UnknownError(_place(where, model, str(unknown))) from None
+            raise UnknownError(_location(layers, model, str(unknown))) from None
         except (Exception, SystemExit) as error:  # from the user's forward
-            what = f"{type(error).__name__} while it is watched"
-            raise UnknownError(_place(where, model, what)) from error
+            problem = f"{type(error).__name__} while it is watched"
+            raise UnknownError(_location(layers, model, problem)) from error
     return Network(tuple(recorder.values), tuple(recorder.nodes), number, tuple(recorder.counters))
 
 
@@ -309,44 +309,46 @@ def answer_with(model: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tens
         entries: entries by their first names; those that the call replaces are replaced here, too.
         x: inputs of the model.
     """
-    own = dict(chain(model.named_parameters(), model.named_buffers()))
-    others = {id(own[name]): entry for name, entry in entries.items()}
-    tables: list[dict[str, Any]] = [t for one in model.modules() for t in (one._parameters, one._buffers)]
-    before = [dict(table) for table in tables]
+    tensors = dict(chain(model.named_parameters(), model.named_buffers()))
+    replacements = {id(tensors[name]): entry for name, entry in entries.items()}
+    tables: list[dict[str, Any]] = [
+        t for layer in model.modules() for t in (layer._parameters, layer._buffers)
+    ]
+    saved = [dict(table) for table in tables]
     for table in tables:
-        table.update({key: others.get(id(entry), entry) for key, entry in table.items()})
+        table.update({key: replacements.get(id(entry), entry) for key, entry in table.items()})
     try:
         answer: Tensor = model(x)
-        now = dict(chain(model.named_parameters(), model.named_buffers()))
-        entries.update({name: now[name] for name in entries if name in now})
+        current = dict(chain(model.named_parameters(), model.named_buffers()))
+        entries.update({name: current[name] for name in entries if name in current})
     finally:
-        for table, restored in zip(tables, before, strict=True):
+        for table, restored in zip(tables, saved, strict=True):
             table.update(restored)
     return answer
 
 
-def _place(where: list[str], model: nn.Module, what: str) -> str:
+def _location(layers: list[str], model: nn.Module, problem: str) -> str:
     """The layer in which a call failed, and its operation, in words."""
-    name = where[-1] if where else ""
+    name = layers[-1] if layers else ""
     kind = type(model.get_submodule(name)).__name__
-    return f"layer {name} ({kind}: {what})" if name else f"the network itself ({kind}: {what})"
+    return f"layer {name} ({kind}: {problem})" if name else f"the network itself ({kind}: {problem})"
 
 
-def _leave(where: list[str]) -> None:
+def _leave(layers: list[str]) -> None:
     """Record the end of a layer's call."""
-    where.pop()
+    layers.pop()
 
 
 @contextlib.contextmanager
 def _layers_of(model: nn.Module) -> Iterator[list[str]]:
     """Context with the names of the layers being called, innermost last."""
-    where: list[str] = []
+    layers: list[str] = []
     hooks = []
     for name, layer in model.named_modules():
-        hooks.append(layer.register_forward_pre_hook(lambda *_, name=name: where.append(name)))
-        hooks.append(layer.register_forward_hook(lambda *_: _leave(where)))
+        hooks.append(layer.register_forward_pre_hook(lambda *_, name=name: layers.append(name)))
+        hooks.append(layer.register_forward_hook(lambda *_: _leave(layers)))
     try:
-        yield where
+        yield layers
     finally:
         for hook in hooks:
             hook.remove()

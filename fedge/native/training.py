@@ -84,12 +84,12 @@ class Epochs:
         for first in range(0, windows, self._batch_size):
             count = min(self._batch_size, windows - first)
             rows.append(
-                np.concatenate([_kept(drop, count, self._draws) for drop in self._plan.drops], axis=1)
+                np.concatenate([_draw_mask(drop, count, self._draws) for drop in self._plan.drops], axis=1)
             )
         return np.ascontiguousarray(np.concatenate(rows))
 
 
-def _kept(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
+def _draw_mask(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
     """One dropout's mask, drawn as in PyTorch, with channels side by side."""
     steps = 1 if drop.whole_channels else drop.steps
     sizes = {"N": windows, "C": drop.channels, "T": steps}
@@ -126,17 +126,17 @@ def training(
     _refuse_tokens(plan, x)
     entries = _entries(model)
     weights, buffers = flat_array(plan.weights, entries), flat_array(plan.buffers, entries)
-    added = None if correction is None else flat_array(plan.weights, correction)
+    flat_correction = None if correction is None else flat_array(plan.weights, correction)
     with Session(plan.training, min(descent.batch_size, len(y)), plan.kernel) as session:
-        session.begin(weights, buffers, added, descent.numbers())
+        session.begin(weights, buffers, flat_correction, descent.numbers())
         epochs = Epochs(plan, session, windows_of(x), _numbers(y), descent.batch_size, draws)
         try:
             yield epochs
         finally:
             session.end(weights, buffers)
             with torch.no_grad():
-                _put_back(plan.weights, weights, entries)
-                _put_back(plan.buffers, buffers, entries)
+                _write_back(plan.weights, weights, entries)
+                _write_back(plan.buffers, buffers, entries)
                 for name in plan.counters:
                     entries[name].add_(epochs.steps)
 
@@ -184,7 +184,7 @@ def _refuse_labels(plan: Plan, y: Tensor) -> None:
         raise IndexError(f"Target {low if low < 0 else high} is out of bounds.")
 
 
-def _put_back(entries: Entries, flat: np.ndarray, tensors: Mapping[str, Tensor]) -> None:
+def _write_back(entries: Entries, flat: np.ndarray, tensors: Mapping[str, Tensor]) -> None:
     """Copy a flat array back into the tensors of its entries."""
     numbers = torch.from_numpy(flat)
     for name, first in entries.offsets.items():

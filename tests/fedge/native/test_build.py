@@ -14,8 +14,8 @@ from fedge.native.build import (
     LIBRARY,
     SOURCES,
     BuildError,
-    _call,
     _compile,
+    _run_compiler,
     build,
     compiler,
     is_built,
@@ -51,7 +51,7 @@ def test_what_the_compiler_says_is_told(tmp_path):
     wrong = tmp_path / "wrong.cpp"
     wrong.write_text("int f( {}")
     with pytest.raises(BuildError, match=r"failed: .*error"):
-        _call([*compiler(), "-c", str(wrong), "-o", str(tmp_path / "wrong.o")])
+        _run_compiler([*compiler(), "-c", str(wrong), "-o", str(tmp_path / "wrong.o")])
 
 
 @needs_compiler
@@ -68,7 +68,7 @@ def test_a_compiler_that_knows_no_amx_leaves_it_out(tmp_path):
     _compile([str(old)], compiled, SOURCES / "amx.cpp", AMX)
     assert compiled.stat().st_size > 0
     with pytest.raises(BuildError, match="-mamx-tile"):
-        _call([str(old), *AMX, "-c", str(SOURCES / "amx.cpp"), "-o", str(compiled)])
+        _run_compiler([str(old), *AMX, "-c", str(SOURCES / "amx.cpp"), "-o", str(compiled)])
 
 
 @pytest.mark.slow
