@@ -34,12 +34,12 @@ def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | 
     Raises:
         ConfigError: the code cannot be made.
     """
-    return _uplink(CLIENT_UPLINKS, config, "clients", Purpose.CLIENT_UPLINK, names)
+    return _build_uplink(CLIENT_UPLINKS, config, "clients", Purpose.CLIENT_UPLINK, names)
 
 
 def uplink_of_servers(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
     """Uplink from every server to the one above it; see `uplink_of_clients`."""
-    return _uplink(SERVER_UPLINKS, config, "servers", Purpose.SERVER_UPLINK, names)
+    return _build_uplink(SERVER_UPLINKS, config, "servers", Purpose.SERVER_UPLINK, names)
 
 
 def upload_sizes(
@@ -63,7 +63,7 @@ def upload_sizes(
     }
 
 
-def _uplink(
+def _build_uplink(
     register: Register, config: UplinkConfig, part: str, purpose: Purpose, names: Collection[str]
 ) -> Uplink | None:
     name: str = getattr(config, part)

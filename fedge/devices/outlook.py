@@ -58,7 +58,7 @@ def jobs_expected(
         job_s = np.minimum(job_s, config.asynchrony.timeout_s)
     run_s = config.num_server_rounds * config.asynchrony.evaluate_every_s
     places = places_per_leaf(config.asynchrony.concurrency, population.leaves)
-    sampled = [_sample(devices) for devices in population.devices_by_leaf()]
+    sampled = [_sample_devices(devices) for devices in population.devices_by_leaf()]
     rate = 0.0
     for moment in range(_MOMENTS):
         now_us = int((moment + 0.5) * run_s / _MOMENTS * SECOND_US)
@@ -69,11 +69,11 @@ def jobs_expected(
             ]
             stays_s = np.array(stays_us, np.float64) / SECOND_US
             durations = np.minimum(job_s[devices], stays_s)[stays_s > 0]
-            rate += min(link_limit, represented * _per_second(durations, count / represented))
+            rate += min(link_limit, represented * _jobs_per_second(durations, count / represented))
     return round(rate * run_s / _MOMENTS)
 
 
-def _sample(devices: Sequence[int]) -> tuple[list[int], float]:
+def _sample_devices(devices: Sequence[int]) -> tuple[list[int], float]:
     """At most `_SAMPLE` devices of a leaf, evenly spaced, and the number that each stands for."""
     count = min(len(devices), _SAMPLE)
     return [devices[number * len(devices) // count] for number in range(count)], len(devices) / max(1, count)
@@ -88,7 +88,7 @@ def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
         )
 
 
-def _per_second(job_s: np.ndarray, places: float) -> float:
+def _jobs_per_second(job_s: np.ndarray, places: float) -> float:
     """Jobs that end per second with `places` places, for devices whose jobs take `job_s` (N,) float64 s."""
     if len(job_s) <= places:
         return float((1 / job_s).sum())

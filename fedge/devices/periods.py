@@ -70,10 +70,10 @@ def _compare(state: ClockState) -> CloudStep | None:
     evaluation, ledger = state.evaluated, state.ledger
     if groups is None or above is None or not groups.is_due(evaluation):
         return None
-    who = world.who.under(above.branch_of, len(above.branches))
+    population = world.who.under(above.branch_of, len(above.branches))
     if groups.asks_updates:
         assert world.probing is not None
-        probed = world.probing.updates(who, evaluation)
+        probed = world.probing.updates(population, evaluation)
         ledger.moved["down"] += probed.downlink_bytes
         ledger.moved["up"] += probed.uplink_bytes
         for device, failure in probed.failures.items():
@@ -84,7 +84,7 @@ def _compare(state: ClockState) -> CloudStep | None:
         )
     answers, models = None, [server.version for server in above.branches]
     if groups.asks_losses:
-        answers, failures = world.evaluating.cross_losses(models, who, evaluation)
+        answers, failures = world.evaluating.cross_losses(models, population, evaluation)
         for client, failure in failures.items():
             ledger.failures.setdefault(client, failure)
         world.clock.lap("wait")
@@ -135,12 +135,12 @@ def moment(state: ClockState) -> VersionRow:
         wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
         gini=gini(updates),
         events=state.clock.events,
-        server_busy=_share(sum(line.done_us(now_us) for line in state.lines), len(state.lines) * now_us),
+        server_busy=_ratio(sum(line.done_us(now_us) for line in state.lines), len(state.lines) * now_us),
         in_line=sum(len(line.waiting) for line in state.lines),
         at_work=sum(state.at_work),
         leaf_versions=ledger.leaf_versions,
         cloud_staleness=ledger.mean_cloud_staleness,
-        cloud_busy=0.0 if above is None else _share(above.done_us(now_us), now_us),
+        cloud_busy=0.0 if above is None else _ratio(above.done_us(now_us), now_us),
         cloud_in_line=0 if above is None else above.in_line,
         joules=ledger.joules,
         places=sum(state.places),
@@ -162,6 +162,6 @@ def releases(state: ClockState) -> int:
     return releases_of([server.memory for server in state.servers])
 
 
-def _share(part_us: float, whole_us: int) -> float:
+def _ratio(part_us: float, whole_us: int) -> float:
     """Ratio of one time to another; 0 at the beginning."""
     return part_us / whole_us if whole_us else 0.0

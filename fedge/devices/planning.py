@@ -158,7 +158,7 @@ class Planning:
         busy_us, fate = self._outcome(full_us, start.until_us - now_us, draw)
         steps = all_steps = 0
         if self._partial and fate in ("away", "late"):
-            all_steps = self._steps(device)
+            all_steps = self._job_steps(device)
             steps, until_trained_us = cut_short(there_us, trained_us, full_us, busy_us, all_steps)
             if steps:
                 fate, busy_us = "trains", until_trained_us + full_us - trained_us
@@ -206,7 +206,7 @@ class Planning:
         if self._duration is None:
             return draw, times
         work = Work(
-            device, attempt, start.leaf, windows, self._steps(device), self._model_bytes,
+            device, attempt, start.leaf, windows, self._job_steps(device), self._model_bytes,
             start.now_us / SECOND_US, times.train_s, self._history, self._seed,
         )  # fmt: skip
         return draw, times._replace(train_s=checked_seconds(self._duration, work))
@@ -222,7 +222,7 @@ class Planning:
             busy_us, fate = self._limit_us, "late"
         return busy_us, cast(Fate, fate)
 
-    def _steps(self, device: int) -> int:
+    def _job_steps(self, device: int) -> int:
         """Optimiser steps in a job of a device."""
         train, windows = self._train, int(self._history.windows[device])
         assert isinstance(train.local_steps, int), "a number by now, see `windows_of_jobs`"

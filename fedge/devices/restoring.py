@@ -49,15 +49,15 @@ def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
     leaves, devices = len(procedure.servers), procedure.world.who.devices_by_leaf()
     parents = [] if procedure.above is None else procedure.above.parents
     nodes = sum(len(parent.nodes) for parent in parents)
-    begun = whole(facts["begun"], "jobs begun")
+    jobs_begun = whole(facts["begun"], "jobs begun")
     whole(facts["evaluated"], "evaluations")
     wording(facts["ending"], "the reason of an end")
-    jobs = [_checked_job(job, devices, begun) for job, _ in listed(facts["jobs"], "jobs", width=2)]
+    jobs = [_checked_job(job, devices, jobs_begun) for job, _ in listed(facts["jobs"], "jobs", width=2)]
     _refuse_other_events(procedure, facts, jobs, (leaves, nodes, len(parents)))
     for line in listed(facts["lines"], "lines", leaves, 3):
         _refuse_impossible_line(line)
         for job, _ in listed(line[0], "jobs in a line", width=2):
-            _checked_job(job, devices, begun)
+            _checked_job(job, devices, jobs_begun)
     _refuse_other_rosters(facts["choosing"], devices, [job[1] for job in jobs])
     wholes(facts["wakes"], "looks of leaves for devices", leaves, -1, _LATEST_US)
     _refuse_other_transfers(procedure, facts, {job[0] for job in jobs})
@@ -68,11 +68,11 @@ def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
     for name in procedure.moved_before:
         whole(facts["moved_before"][name], f"bytes {name}")
     _require_pairs(facts["between_before"], "bytes between servers", nodes)
-    _refuse_other_books(facts["ledger"], {device for group in devices for device in group}, nodes)
+    _refuse_other_ledgers(facts["ledger"], {device for group in devices for device in group}, nodes)
 
 
 def _checked_job(
-    facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int
+    facts: Sequence[Any], devices: Sequence[Sequence[int]], jobs_begun: int
 ) -> tuple[int, int, int, int]:
     """Number, device, leaf and end of a job."""
     names = ("number", "device", "leaf", "attempt", "period", "version", "begin", "end", "way", "training")
@@ -82,7 +82,7 @@ def _checked_job(
         limit = _LATEST_US if name in names[_TIMES] else MOST
         whole(value, f"the {name} of a job", below=limit)
     count, device, leaf, _, _, _, began, end = facts[:8]
-    whole(count, "the number of a job", 1, begun + 1)
+    whole(count, "the number of a job", 1, jobs_begun + 1)
     whole(leaf, "the leaf of a job", 0, len(devices))
     if device not in devices[leaf] or end < began:
         raise ValueError(
@@ -210,7 +210,7 @@ def _require_pairs(facts: Any, label: str, count: int) -> None:
         wholes(pair, label)
 
 
-def _refuse_other_books(facts: Mapping[str, Any], devices: set[int], nodes: int) -> None:
+def _refuse_other_ledgers(facts: Mapping[str, Any], devices: set[int], nodes: int) -> None:
     """Refuse ledgers with negative numbers, or with devices of another run."""
     for name in ("staleness", "cloud_staleness"):
         _require_pairs(facts[name], name, len(listed(facts[name], name)))

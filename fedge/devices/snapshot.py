@@ -145,7 +145,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         facts["waiting"] = [
             [
                 [
-                    *_arrival_facts(reply.arrival, saved, whole=True),
+                    *_arrival_facts(reply.arrival, saved, with_counters=True),
                     _add_numbered(groups[_EXTRA], reply.extra),
                 ]
                 for reply in waiting
@@ -345,13 +345,13 @@ def _server_facts(server: DeviceServer, saved: _SavedArrays) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _arrival_facts(arrival: Arrival, saved: _SavedArrays, whole: bool = False) -> list[Any]:
-    """An arrival as JSON; its arrays are added to `saved`, with the counters if `whole`."""
+def _arrival_facts(arrival: Arrival, saved: _SavedArrays, with_counters: bool = False) -> list[Any]:
+    """An arrival as JSON; its arrays are added to `saved`, with the counters if `with_counters`."""
     entries = [
         arrival.child, arrival.staleness, saved.vector(arrival.start), saved.vector(arrival.end),
         arrival.weight,
     ]  # fmt: skip
-    if whole:
+    if with_counters:
         return [*entries, arrival.share, saved.counter(arrival.counters)]
     return [*entries, *([arrival.share] if arrival.share < 1 else [])]
 

@@ -48,7 +48,7 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
         ConfigError: the run cannot work.
     """
     memory = measure_client(run_config, federation)
-    shares = _shares(run_config, memory)
+    shares = _machine_shares(run_config, memory)
     init_args = {"num-cpus": _engine_cpus(run_config), **federation.init_args}
     result = replace(
         federation, num_cpus=shares.num_cpus, num_gpus=shares.num_gpus, init_args=init_args,
@@ -68,7 +68,7 @@ def _cpus_to_set(run_config: dict[str, Any]) -> int:
     return 0 if cpus == cpus_of_ray() else cpus
 
 
-def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
+def _machine_shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
     """Number of a run's clients that fit on this machine."""
     machine = this_machine()
     on_gpu = [gpu.memory_mib for gpu in gpus()] if memory.gpu_mib else []
@@ -94,7 +94,7 @@ def doctor(options: argparse.Namespace) -> int:
         federation = project.federation(options.federation)
         if federation.num_supernodes:
             memory = measure_client(run_config, federation)
-            shares = _shares(run_config, memory)
+            shares = _machine_shares(run_config, memory)
             findings += _client_findings(memory, shares)
     except ConfigError as error:
         findings.append(Finding("this run", BROKEN, str(error)))
@@ -109,7 +109,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(findings, memory, shares, table), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_lines(findings, table)))
+        print("\n".join(_format_findings(findings, table)))
     return exits.FAILED if any(finding.state == BROKEN for finding in findings) else exits.COMPLETED
 
 
@@ -141,7 +141,7 @@ def _project_network(options: argparse.Namespace) -> "ProjectNetwork | None":
 def _print_findings(findings: Sequence[Finding], as_json: bool) -> int:
     """Print findings that concern no run; returns the exit code."""
     text = json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False)
-    print(text if as_json else "\n".join(_lines(findings, "")))
+    print(text if as_json else "\n".join(_format_findings(findings, "")))
     return exits.FAILED if any(finding.state == BROKEN for finding in findings) else exits.COMPLETED
 
 
@@ -189,7 +189,7 @@ def federation_table(shares: Shares, clients: int, cpus: int = 0) -> str:
     )
 
 
-def _lines(findings: Sequence[Finding], table: str) -> list[str]:
+def _format_findings(findings: Sequence[Finding], table: str) -> list[str]:
     """Findings as lines of text; a long name, e.g. of a folder, has its own line."""
     width = max(shutil.get_terminal_size().columns - 2, 60)
     name_width = min(max(len(finding.name) for finding in findings), _LONGEST_NAME)

@@ -79,8 +79,8 @@ def of_installation(on_ray: bool) -> Iterator[Finding]:
     words = ", ".join(f"{name} {number or 'is missing'}" for name, number in installed.items())
     hint = f"; pip install {' '.join(missing)}" if missing else ""
     yield Finding("packages", BROKEN if missing else WELL, words + hint)
-    yield _flower()
-    yield _ray(on_ray)
+    yield _flower_finding()
+    yield _ray_finding(on_ray)
     extras = {extra: importlib.util.find_spec(name) is not None for name, extra in _EXTRAS.items()}
     missing_extras = ", ".join(
         f"fedge[{extra}]" for extra, is_installed in extras.items() if not is_installed
@@ -103,7 +103,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _flower() -> Finding:
+def _flower_finding() -> Finding:
     """Finding on the installed Flower."""
     installed = version("flwr")
     numbers = tuple(map(int, installed.split(".")[:2]))
@@ -117,7 +117,7 @@ def _flower() -> Finding:
     return Finding("Flower", WELL, f"{installed}; flwr run always exits with 0, fedge run does not")
 
 
-def _ray(on_ray: bool) -> Finding:
+def _ray_finding(on_ray: bool) -> Finding:
     """Finding on the installed Ray."""
     try:
         installed = version("ray")
@@ -147,10 +147,10 @@ def of_environment(
         yield Finding("seed", BROKEN, str(error))
         return
     if uses_superlink() and on_flwr_run:
-        yield _superlink(configured_seed, seed, variables)
+        yield _superlink_finding(configured_seed, seed, variables)
 
 
-def _superlink(configured_seed: int, seed: int, variables: Mapping[str, str]) -> Finding:
+def _superlink_finding(configured_seed: int, seed: int, variables: Mapping[str, str]) -> Finding:
     """Whether `flwr run` would use a SuperLink with the intended seed."""
     port = variables.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")
     process = standing_superlink(variables)

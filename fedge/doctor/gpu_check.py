@@ -83,15 +83,15 @@ def all_checks(device: str = "cuda", project: ProjectNetwork | None = None) -> I
         project: function that gives the project's network; None without a project.
     """
     settle_gpus(FLOAT32)
-    yield from (_run_check(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
-    yield _run_check("precision", _precision, device)
-    yield _run_check(f"{_THREADS} clients at a time", _concurrent_clients, device)
-    yield _run_check("memory of a client", _memory, device)
-    yield _run_check("memory runs out", _out_of_memory, device)
-    yield _run_check("several processes (NCCL)", _two_processes, device)
-    yield _run_check("whole runs", _whole_runs, device)
-    yield from (_run_check(f"{name}: clients batched", _batched, name, device) for name in _BATCHED)
-    yield _run_check("this project", _this_project, project, device)
+    yield from (_run_check(f"{name}: bits, speeds", _check_bits_and_speeds, name, device) for name in _MODELS)
+    yield _run_check("precision", _check_precision, device)
+    yield _run_check(f"{_THREADS} clients at a time", _check_concurrent_clients, device)
+    yield _run_check("memory of a client", _check_memory, device)
+    yield _run_check("memory runs out", _check_out_of_memory, device)
+    yield _run_check("several processes (NCCL)", _check_two_processes, device)
+    yield _run_check("whole runs", _check_whole_runs, device)
+    yield from (_run_check(f"{name}: clients batched", _check_batched, name, device) for name in _BATCHED)
+    yield _run_check("this project", _check_project, project, device)
 
 
 def _run_check(name: str, check: Callable[..., GpuCheck], *arguments: Any) -> GpuCheck:
@@ -104,7 +104,7 @@ def _run_check(name: str, check: Callable[..., GpuCheck], *arguments: Any) -> Gp
         return GpuCheck(name, BAD, " ".join(f"{type(error).__name__}: {error}".split())[:500])
 
 
-def _windows() -> tuple[Tensor, Tensor]:
+def _generate_windows() -> tuple[Tensor, Tensor]:
     """Generated windows: x (1280, 6, 128) float32, y (1280,) int64."""
     generator = torch.Generator().manual_seed(0)
     count = _BATCH * _BATCHES
@@ -117,7 +117,7 @@ def _windows() -> tuple[Tensor, Tensor]:
 def _train_epoch(name: str, device: str, **changes: Any) -> tuple[State, float]:
     """State after an epoch of a network from its initial weights, and ms per step."""
     model = build_model(name, (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1)).to(device)
-    x, y = _windows()
+    x, y = _generate_windows()
     started = time.perf_counter()
     state = train(model, x, y, replace(_SETTINGS, **changes), torch.Generator().manual_seed(3)).state
     return state, (time.perf_counter() - started) / _BATCHES * 1e3
@@ -134,7 +134,7 @@ def distance(one: State, other: State) -> float:
     return max(float(np.abs(one[name] - other[name]).max()) for name in one) / largest
 
 
-def _bits_and_speeds(name: str, device: str) -> GpuCheck:
+def _check_bits_and_speeds(name: str, device: str) -> GpuCheck:
     """Bits of repeated training and of graph and plain steps; distance to a CPU core; ms per step."""
     _train_epoch(name, device)  # warm-up: libraries choose their kernels
     graph, graph_ms = _train_epoch(name, device)
@@ -156,7 +156,7 @@ def _bits_and_speeds(name: str, device: str) -> GpuCheck:
     )
 
 
-def _precision(device: str) -> GpuCheck:
+def _check_precision(device: str) -> GpuCheck:
     """Distances of TF32 and bf16 from float32, their bits in two trainings, and their speeds."""
     if device == "cpu":
         raise Skipped("a CPU has no TF32")
@@ -177,7 +177,7 @@ def _precision(device: str) -> GpuCheck:
     return GpuCheck("", GOOD if is_good else BAD, "; ".join(words), figures)
 
 
-def _concurrent_clients(device: str) -> GpuCheck:
+def _check_concurrent_clients(device: str) -> GpuCheck:
     """Bits of clients that share a GPU as threads, without graphs, against a client alone."""
     alone, _ = _train_epoch("cnn-pool", device, cuda_graph=False)
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -189,7 +189,7 @@ def _concurrent_clients(device: str) -> GpuCheck:
     return GpuCheck("", GOOD if all(equal) else BAD, words)
 
 
-def _memory(device: str) -> GpuCheck:
+def _check_memory(device: str) -> GpuCheck:
     """Peak memory of one client's tensors, and of PyTorch's cache."""
     if device == "cpu":
         raise Skipped("fedge doctor measures it on a CPU")
@@ -205,7 +205,7 @@ def _memory(device: str) -> GpuCheck:
     return GpuCheck("", GOOD, words, figures)
 
 
-def _out_of_memory(device: str) -> GpuCheck:
+def _check_out_of_memory(device: str) -> GpuCheck:
     """Whether an out-of-memory error is recognised, and the GPU works afterwards."""
     if device == "cpu":
         raise Skipped("not tried on a CPU")
@@ -224,14 +224,14 @@ def _out_of_memory(device: str) -> GpuCheck:
     return GpuCheck("", BAD, "an impossible allocation succeeded")
 
 
-def _two_processes(device: str) -> GpuCheck:
+def _check_two_processes(device: str) -> GpuCheck:
     """Training of one client by two processes, against one."""
     count = torch.cuda.device_count() if device == "cuda" else 2
     if count < 2:
         raise Skipped("needs two GPUs")
     one, _ = _train_epoch("cnn-pool", device)
     model = build_model("cnn-pool", (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1))
-    x, y = _windows()
+    x, y = _generate_windows()
     team = Team(2)
     try:
         kind = TeamKind("cnn-pool", {}, (_CHANNELS, _SAMPLES), _CLASSES, device)
@@ -245,7 +245,7 @@ def _two_processes(device: str) -> GpuCheck:
     )
 
 
-def _whole_runs(device: str) -> GpuCheck:
+def _check_whole_runs(device: str) -> GpuCheck:
     """Final models of two equal whole runs, compared bit by bit."""
     from fedge.launch.simulate import simulate
 
@@ -279,7 +279,7 @@ class Recurrent(nn.Module):
         return answers
 
 
-def _network(name: str) -> nn.Module:
+def _build_network(name: str) -> nn.Module:
     """A network with the same weights at every call."""
     if name == "gru":
         with torch.random.fork_rng(devices=[]):
@@ -288,11 +288,11 @@ def _network(name: str) -> nn.Module:
     return build_model(name, (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1))
 
 
-def _batched(name: str, device: str) -> GpuCheck:
+def _check_batched(name: str, device: str) -> GpuCheck:
     """Speed of several clients' steps in one, against one recorded step after another."""
-    x, y = _windows()
+    x, y = _generate_windows()
     try:
-        speeds = batched_speeds(Subject(lambda: _network(name), x, y, _SETTINGS), device)
+        speeds = batched_speeds(Subject(lambda: _build_network(name), x, y, _SETTINGS), device)
     except RuntimeError as error:
         raise Skipped(f"cannot be batched: {' '.join(str(error).split())[:200]}") from None
     fastest = max(speeds.batched, speeds.recorded)
@@ -305,7 +305,7 @@ def _batched(name: str, device: str) -> GpuCheck:
     return GpuCheck("", GOOD if is_good else BAD, words, {"clients": CLIENTS, **asdict(speeds)})
 
 
-def _this_project(project: ProjectNetwork | None, device: str) -> GpuCheck:
+def _check_project(project: ProjectNetwork | None, device: str) -> GpuCheck:
     """Speeds of the project's network on cores and GPU, remembered for train.device auto."""
     if project is None:
         raise Skipped("needs a project with data; call it in the folder of one")

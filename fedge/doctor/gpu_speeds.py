@@ -138,8 +138,8 @@ def batched_speeds(subject: Subject, device: str = "cuda", clients: int = CLIENT
     x, y = (part.to(device) for part in subject.epoch_of(clients))
     xs, ys = (part.view(clients, subject.settings.batch_size, *part.shape[1:]) for part in (x, y))
     single_steps = [_single_step(subject, device, xs[k], ys[k]) for k in range(clients)]
-    batched = BatchedStep(_models(subject, device, clients), subject.settings)
-    repeated = BatchedStep(_models(subject, device, clients), subject.settings)
+    batched = BatchedStep(_build_models(subject, device, clients), subject.settings)
+    repeated = BatchedStep(_build_models(subject, device, clients), subject.settings)
     for batched_step in (batched, repeated):
         batched_step(xs, ys)
     differences, is_same = [], True
@@ -159,17 +159,17 @@ def batched_speeds(subject: Subject, device: str = "cuda", clients: int = CLIENT
     recorded = 0.0
     if device == "cuda":
         graph = GraphedStep(repeated, repeated.state, xs, ys)
-        recorded = clients * _rate(lambda: graph(xs, ys), device)
+        recorded = clients * _calls_per_second(lambda: graph(xs, ys), device)
     return BatchedSpeeds(
-        clients * _rate(in_turn, device),
-        clients * _rate(lambda: batched(xs, ys), device),
+        clients * _calls_per_second(in_turn, device),
+        clients * _calls_per_second(lambda: batched(xs, ys), device),
         recorded,
         max(differences),
         is_same,
     )
 
 
-def _models(subject: Subject, device: str, clients: int) -> list[nn.Module]:
+def _build_models(subject: Subject, device: str, clients: int) -> list[nn.Module]:
     """Networks in training mode."""
     return [subject.make().to(device).train() for _ in range(clients)]
 
@@ -182,7 +182,7 @@ def _single_step(subject: Subject, device: str, x: Tensor, y: Tensor) -> Step:
     return GraphedStep(sgd.step, [*sgd.weights, *(sgd.optimizer.memory or ()), *sgd.model.buffers()], x, y)
 
 
-def _rate(work: Callable[[], object], device: str) -> float:
+def _calls_per_second(work: Callable[[], object], device: str) -> float:
     """Calls per second, including the device's work."""
 
     def repeat(count: int) -> None:

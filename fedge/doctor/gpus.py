@@ -64,7 +64,7 @@ def visible_gpus(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
     >>> visible_gpus("0, GPU-a, H100, 81559, 80000\\n1, GPU-b, H100, 81559, 81000\\n", "1")
     [Gpu(name='H100', memory_mib=81559.0, free_mib=81000.0)]
     """
-    slices_by_uuid = _slices_of(slices)
+    slices_by_uuid = _parse_slices(slices)
     full_gpus: list[Gpu] = []
     by_name: dict[str, Gpu] = {}
     for line in text.splitlines():
@@ -107,7 +107,7 @@ def _find_gpu(name: str, by_name: Mapping[str, Gpu]) -> Gpu | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _slices_of(text: str) -> dict[str, list[tuple[str, str, float]]]:
+def _parse_slices(text: str) -> dict[str, list[tuple[str, str, float]]]:
     """UUID of a GPU in MIG mode → UUID, profile (e.g. 3g.20gb) and MiB of each slice."""
     slices: dict[str, list[tuple[str, str, float]]] = {}
     gpu = ""

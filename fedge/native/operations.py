@@ -37,7 +37,7 @@ _MEAN_POOL = {
 _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
 
-def _over_time(value: Any, label: str, across: int) -> int:
+def _time_argument(value: Any, label: str, across: int) -> int:
     """Argument along time, given for one or two axes; along the other axis it must be `across`."""
     if isinstance(value, (tuple, list)):
         if len(value) == 2 and value[0] != across:
@@ -48,7 +48,7 @@ def _over_time(value: Any, label: str, across: int) -> int:
     return value
 
 
-def _series(recorder: OperationRecorder, tensor: Any) -> int:
+def _series_value(recorder: OperationRecorder, tensor: Any) -> int:
     """Value number of a tensor with channels and time, or pixels."""
     number = recorder.number(tensor)
     require(tensor.dim() > 2, "its input is not a series")
@@ -57,19 +57,19 @@ def _series(recorder: OperationRecorder, tensor: Any) -> int:
 
 def _conv(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     a = bound(_CONV, args, kwargs)
-    value = _series(recorder, a["input"])
+    value = _series_value(recorder, a["input"])
     if a["input"].dim() == 4 and a["weight"].dim() == 4:
         taps = taps_of(a, tuple(a["weight"].shape[2:]))
         if taps.need_lines(a["input"]):
             return _image_conv(recorder, a, value, taps, out)
-    size = _over_time(tuple(a["weight"].shape[2:]), "size", across=1)
-    require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
+    size = _time_argument(tuple(a["weight"].shape[2:]), "size", across=1)
+    require(_time_argument(a["dilation"], "dilation", across=1) == 1, "dilation")
     require(a["groups"] == 1, "groups")
-    stride = _over_time(a["stride"], "stride", across=1)
+    stride = _time_argument(a["stride"], "stride", across=1)
     padding = a["padding"]
     if isinstance(padding, str):
         padding = (size - 1) // 2 if padding == "same" else 0
-    padding = _over_time(padding, "padding", across=0)
+    padding = _time_argument(padding, "padding", across=0)
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     output = recorder.new_value(out)
     recorder.nodes.append(Node("conv", (value,), output, *names, size=size, stride=stride, padding=padding))
@@ -174,7 +174,7 @@ def _drop(whole_channels: bool) -> Handler:
 def _relu_max_pool2(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    value = _series(recorder, args[0])
+    value = _series_value(recorder, args[0])
     output = recorder.new_value(out)
     recorder.nodes.append(Node("max_pool", (value,), output, size=2, stride=2, flag=True))
 
@@ -200,15 +200,15 @@ def _mean_pool(
 
 def _pool(recorder: OperationRecorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
     """Record pooling over time, or over an image."""
-    value = _series(recorder, a["input"])
+    value = _series_value(recorder, a["input"])
     require(a.get("divisor_override") is None, "pooling with a divisor of its own")
     if a["input"].dim() == 4:
         taps = taps_of(a, pair_of(a["kernel_size"], "size"))
         if taps.need_lines(a["input"]):
             return _image_pool(recorder, kind, value, a["input"], taps, out)
-    size = _over_time(a["kernel_size"], "size", across=1)
-    stride = size if a["stride"] in (None, []) else _over_time(a["stride"], "stride", across=1)
-    padding = _over_time(a["padding"], "padding", across=0)
+    size = _time_argument(a["kernel_size"], "size", across=1)
+    stride = size if a["stride"] in (None, []) else _time_argument(a["stride"], "stride", across=1)
+    padding = _time_argument(a["padding"], "padding", across=0)
     require(size < 255, "a pool of 255 steps or more")
     output = recorder.new_value(out)
     numbers = (1.0 / size,) if kind == "mean_pool" else ()
@@ -233,7 +233,7 @@ def _adaptive_mean(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
     tensor = args[0] if args else kwargs["input"]
-    _adaptive(recorder, "mean_pool", _series(recorder, tensor), tensor, out)
+    _adaptive(recorder, "mean_pool", _series_value(recorder, tensor), tensor, out)
 
 
 def _adaptive_max(
@@ -241,7 +241,7 @@ def _adaptive_max(
 ) -> None:
     require(isinstance(out, Tensor), "pooling with indices")
     tensor = args[0] if args else kwargs["input"]
-    _adaptive(recorder, "max_pool", _series(recorder, tensor), tensor, out)
+    _adaptive(recorder, "max_pool", _series_value(recorder, tensor), tensor, out)
 
 
 def _adaptive(recorder: OperationRecorder, kind: str, value: int, tensor: Tensor, out: Tensor) -> None:
@@ -288,7 +288,7 @@ def _reduce(mean: bool) -> Handler:
                 scale = 1.0 / recorder.values[value][1] if mean else 1.0
                 recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(scale,)))
                 return
-        value = _series(recorder, a["input"])
+        value = _series_value(recorder, a["input"])
         rank = a["input"].dim()
         reduced = a["dim"] if isinstance(a["dim"], (tuple, list)) else (a["dim"],)
         require(all(isinstance(axis, int) for axis in reduced), "a sum over all axes")
@@ -298,12 +298,14 @@ def _reduce(mean: bool) -> Handler:
         scale = 1.0 / recorder.values[value][1] if mean else 1.0
         if out.dim() > 2 and out.shape[2:].numel() != 1:
             raise UnknownError("a sum over some axes")
-        recorder.nodes.append(Node("mean_all", (value,), _pooled(recorder, value, out), numbers=(scale,)))
+        recorder.nodes.append(
+            Node("mean_all", (value,), _single_step_value(recorder, value, out), numbers=(scale,))
+        )
 
     return handler
 
 
-def _pooled(recorder: OperationRecorder, value: int, out: Tensor) -> int:
+def _single_step_value(recorder: OperationRecorder, value: int, out: Tensor) -> int:
     """Number of a new value with a single step."""
     number = recorder.same_value(out, value)
     recorder.values[number] = (recorder.values[value][0], 1)

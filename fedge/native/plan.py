@@ -122,7 +122,7 @@ def make_plan(
         encoded(learning, weights, buffers, True), encoded(serving, weights, buffers, False),
         tuple(drops_of(learning)), input_shape,
         serving.values[serving.logits][0], _smallest_batch(learning),
-        _unrounded(learning), _tokens(learning, shapes) if tokens else 0,
+        _unrounded(learning), _embedding_rows(learning, shapes) if tokens else 0,
     )  # fmt: skip
     _verify(plan, model, library)
     return plan
@@ -134,7 +134,7 @@ def _unrounded(network: Network) -> str:
     return "images" if "image_conv" in kinds else "recurrent layers" if kinds & set(RECURRENT) else ""
 
 
-def _tokens(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def _embedding_rows(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Rows of the embedding of a network's input; the smallest number if there are several embeddings."""
     rows = [shapes[node.weight][0] for node in network.nodes if node.kind == "embed"]
     if not rows or any(0 in node.inputs for node in network.nodes if node.kind != "embed"):
@@ -235,7 +235,7 @@ def _verify(plan: Plan, model: nn.Module, library: Library | None) -> None:
         session.begin(weights, buffers, None, np.array([1.0, 0, 0, 0, 0, 0]))
         session.train(x.float().numpy(), y.numpy(), np.arange(_CHECK_WINDOWS), masks, 1)
         session.end(stepped, buffers)
-    scale = sum(_length(g.reshape(-1)) ** 2 for g in gradients.values()) ** 0.5
+    scale = sum(_norm(g.reshape(-1)) ** 2 for g in gradients.values()) ** 0.5
     np.subtract(weights, stepped, out=stepped)
     for name, gradient in gradients.items():
         part = slice(plan.weights.offsets[name], plan.weights.offsets[name] + gradient.size)
@@ -294,11 +294,11 @@ def _step_by_pytorch(
 def _require_close(label: str, actual: np.ndarray, expected: np.ndarray, slack: float = 1e-6) -> None:
     """Raise UnknownError unless two arrays agree up to rounding."""
     actual, expected = actual.reshape(-1), expected.reshape(-1)
-    if not _length(actual, expected) <= _TOLERANCE * _length(expected) + slack:
+    if not _norm(actual, expected) <= _TOLERANCE * _norm(expected) + slack:
         raise UnknownError(f"this network ({label} is not what PyTorch computes)")
 
 
-def _length(flat: np.ndarray, start: np.ndarray | None = None) -> float:
+def _norm(flat: np.ndarray, start: np.ndarray | None = None) -> float:
     """Euclidean length of a flat array, or of its difference from another, in float64, computed in parts."""
     total = 0.0
     for first in range(0, len(flat), _CHUNK):

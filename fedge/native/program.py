@@ -129,7 +129,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
         UnknownError: a parameter is used twice.
     """
     nodes = fuse_relus(network)
-    names = _parameters(nodes, network)
+    names = _parameter_kinds(nodes, network)
     numbers = {name: i for i, name in enumerate(names)}
     masks = sum(drop.mask_bytes for drop in drops_of(network))
     words = [int(training), 0, network.logits, weights.trainable, weights.floats, buffers.floats, masks]
@@ -139,11 +139,11 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
         words += [kind, weights.offsets[name], *_sizes(kind, weights.shapes[name], name, nodes, network)]
     words.append(len(nodes))
     for node in nodes:
-        words += _operation(node, numbers, buffers)
+        words += _encode_operation(node, numbers, buffers)
     return np.array(words, np.int64)
 
 
-def _parameters(nodes: Sequence[Node], network: Network) -> dict[str, int]:
+def _parameter_kinds(nodes: Sequence[Node], network: Network) -> dict[str, int]:
     """Name → kind of every parameter that an operation uses."""
     kinds: dict[str, int] = {}
     for node in nodes:
@@ -175,7 +175,7 @@ def _sizes(
     return shape[0], math.prod(shape[1:]), 1
 
 
-def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list[int]:
+def _encode_operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list[int]:
     """Encoding of one operation."""
     second = node.inputs[1] if len(node.inputs) > 1 else -1
     scales = [*node.numbers, 0.0, 0.0][:2]

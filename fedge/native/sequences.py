@@ -70,7 +70,9 @@ def _recurrent(kind: str) -> Handler:
                 first = (layer * directions + direction) * per_direction
                 names = [recorder.name(weight) for weight in weights[first : first + per_direction]]
                 hidden = weights[first + 1].shape[1]
-                outputs.append(_direction(recorder, kind, value, hidden, names, backwards=direction == 1))
+                outputs.append(
+                    _record_direction(recorder, kind, value, hidden, names, backwards=direction == 1)
+                )
                 steps = recorder.values[value][1]
                 states.append((outputs[-1], 0 if direction else steps - 1))
             value = outputs[0] if len(outputs) == 1 else _join(recorder, *outputs)
@@ -82,7 +84,7 @@ def _recurrent(kind: str) -> Handler:
     return handler
 
 
-def _direction(
+def _record_direction(
     recorder: OperationRecorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
 ) -> int:
     """Value of one direction of one layer; `names` are the weights of input and state, then their biases."""
@@ -183,7 +185,7 @@ def _getitem(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[st
     states = recorder.states(tensor)
     if states is not None:
         require(isinstance(index, int), "states picked by more than a number")
-        return _state(recorder, states[index], out)
+        return _record_state(recorder, states[index], out)
     require(id(tensor) not in recorder.names, "getitem of weights")
     value, axes = recorder.number_of_any(tensor), recorder.axes(tensor)
     parts = _ranges(index, tensor)
@@ -221,7 +223,7 @@ def _ranges(index: Any, tensor: Tensor) -> list[tuple[int, int, bool]]:
     return ranges
 
 
-def _state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tensor) -> None:
+def _record_state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tensor) -> None:
     """Record a recurrent layer's state after its last step."""
     if state is None:
         raise UnknownError("the cell's last state")
@@ -277,7 +279,7 @@ def moved_shape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
         require(
             len(states) == 1 and out.dim() == 2 and out.shape == tensor.shape[1:], "states in a new shape"
         )
-        _state(recorder, states[0], out)
+        _record_state(recorder, states[0], out)
         return True
     if id(tensor) in recorder.names or recorder.axes(tensor) != _STEPS:
         return False

@@ -334,7 +334,7 @@ def _location(layers: list[str], model: nn.Module, problem: str) -> str:
     return f"layer {name} ({kind}: {problem})" if name else f"the network itself ({kind}: {problem})"
 
 
-def _leave(layers: list[str]) -> None:
+def _leave_layer(layers: list[str]) -> None:
     """Record the end of a layer's call."""
     layers.pop()
 
@@ -346,7 +346,7 @@ def _layers_of(model: nn.Module) -> Iterator[list[str]]:
     hooks = []
     for name, layer in model.named_modules():
         hooks.append(layer.register_forward_pre_hook(lambda *_, name=name: layers.append(name)))
-        hooks.append(layer.register_forward_hook(lambda *_: _leave(layers)))
+        hooks.append(layer.register_forward_hook(lambda *_: _leave_layer(layers)))
     try:
         yield layers
     finally:

@@ -19,7 +19,7 @@ from fedge.native.plan import Plan, flat_array
 from fedge.native.program import Drop, Entries
 
 _MASK_BYTES = 16 * 2**20  # bytes of masks drawn at a time
-_EVALUATED = 64  # windows per batch without gradients; results do not depend on this
+_EVALUATION_BATCH = 64  # windows per batch without gradients; results do not depend on this
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Epochs:
         losses = []
         for first in range(0, len(order), chunk):
             part = order[first : first + chunk]
-            masks = self._masks(len(part)) if plan.drops else None
+            masks = self._draw_masks(len(part)) if plan.drops else None
             losses.append(self._session.train(self._x, self._y, part, masks, -(-len(part) // size)))
         self.steps += sum(map(len, losses))
         return np.concatenate(losses)
 
-    def _masks(self, windows: int) -> np.ndarray:
+    def _draw_masks(self, windows: int) -> np.ndarray:
         """Dropout masks of some windows, drawn by batch and layer: one uint8 row per window."""
         rows = []
         for first in range(0, windows, self._batch_size):
@@ -129,7 +129,7 @@ def training(
     flat_correction = None if correction is None else flat_array(plan.weights, correction)
     with Session(plan.training, min(descent.batch_size, len(y)), plan.kernel) as session:
         session.begin(weights, buffers, flat_correction, descent.numbers())
-        epochs = Epochs(plan, session, windows_of(x), _numbers(y), descent.batch_size, draws)
+        epochs = Epochs(plan, session, windows_of(x), _contiguous_array(y), descent.batch_size, draws)
         try:
             yield epochs
         finally:
@@ -150,9 +150,9 @@ def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tenso
     _refuse_labels(plan, y)
     _refuse_tokens(plan, x)
     entries = _entries(model)
-    with Session(plan.evaluation, min(_EVALUATED, len(y)), plan.kernel) as session:
+    with Session(plan.evaluation, min(_EVALUATION_BATCH, len(y)), plan.kernel) as session:
         session.begin(flat_array(plan.weights, entries), flat_array(plan.buffers, entries), None, np.zeros(6))
-        losses, predictions = session.evaluate(windows_of(x), _numbers(y))
+        losses, predictions = session.evaluate(windows_of(x), _contiguous_array(y))
     return torch.from_numpy(losses), torch.from_numpy(predictions)
 
 
@@ -161,14 +161,14 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
     return {name: entry.detach() for name, entry in [*model.named_parameters(), *model.named_buffers()]}
 
 
-def _numbers(tensor: Tensor) -> np.ndarray:
+def _contiguous_array(tensor: Tensor) -> np.ndarray:
     """A tensor as a contiguous array, sharing memory if possible."""
     return tensor.contiguous().numpy()
 
 
 def windows_of(x: Tensor) -> np.ndarray:
     """Windows for the library: float32, which represents tokens below 2²⁴ exactly."""
-    return _numbers(x.float())
+    return _contiguous_array(x.float())
 
 
 def _refuse_tokens(plan: Plan, x: Tensor) -> None:

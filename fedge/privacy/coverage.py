@@ -162,14 +162,14 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
         leaves: quantities leaving its clients.
     """
     kind, option = config.privacy.kind, _grouping_option(config)
-    acting = [
+    effective = [
         decision
         for decision in DECISIONS
         if decision.by.mark(kind) is Mark.PLAIN and decision.applies(config)
     ]
     uncovered = [
         f"{' '.join(filter(None, (decision.by.words, decision.what)))} ({decision.option})"
-        for decision in acting
+        for decision in effective
     ]
     if _has_cloud(config):
         uncovered += [
@@ -177,7 +177,7 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
             for purpose, quantity in leaves.grouping.items()
             if quantity.mark(kind) is Mark.PLAIN
         ]
-    mentioned = {decision.by.words for decision in acting}
+    mentioned = {decision.by.words for decision in effective}
     plain = [
         q.words
         for q in leaves.quantities

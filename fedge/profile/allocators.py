@@ -122,7 +122,7 @@ def allocator_place(stack: Sequence[Frame]) -> tuple[str, str]:
 def _frame_text(frame: Frame) -> str:
     """A frame as "train in fedge/training/local.py", without its line, which edits change."""
     function, file, _ = frame
-    return f"{function} in {_short(file)}"
+    return f"{function} in {_path_in_package(file)}"
 
 
 def _package(file: str) -> str:
@@ -137,7 +137,7 @@ def _package(file: str) -> str:
     return package if position >= 0 else ""
 
 
-def _short(file: str) -> str:
+def _path_in_package(file: str) -> str:
     """Path of a file from its package on."""
     package = _package(file)
     position = file.rfind(f"/{package}/") if package else -1

@@ -58,7 +58,7 @@ def profile_page(profile: Profile) -> Page:
         sections=[
             _resident_section(profile),
             *map(_capture_section, largest(profile.captures)),
-            _setup(profile),
+            _versions_section(profile),
         ],
         footer=f"Made at {facts['when']} by `fedge profile`.",
     )
@@ -119,7 +119,7 @@ def _capture_section(capture: Capture) -> PageSection:
         )
     panel = Panel(
         "Largest allocators",
-        table(("what", "from", "heap, MiB", "mapped, MiB", "allocations"), _rows(capture)),
+        table(("what", "from", "heap, MiB", "mapped, MiB", "allocations"), _allocator_rows(capture)),
         is_open=True,
         is_wide=True,
     )
@@ -127,14 +127,14 @@ def _capture_section(capture: Capture) -> PageSection:
     return PageSection(title, text, [panel], links=[link])
 
 
-def _rows(capture: Capture) -> Iterator[tuple[object, ...]]:
+def _allocator_rows(capture: Capture) -> Iterator[tuple[object, ...]]:
     """Yield the table of a capture."""
     for top in capture.top:
         place = f"{top.via} (client)" if top.by_client and capture.client_mib else top.via
         yield top.what, place.strip() or NOTHING, top.heap_mib, top.mapped_mib, top.count
 
 
-def _setup(profile: Profile) -> PageSection:
+def _versions_section(profile: Profile) -> PageSection:
     """Versions."""
     rows = [(name, str(version)) for name, version in profile.facts["versions"].items()]
     return PageSection("Versions", (), [Panel("Versions", table(("what", "version"), rows))])
@@ -216,9 +216,12 @@ def percent_text(change: Growth) -> str:
 
 def change_lines(before: Profile, after: Profile) -> Iterator[str]:
     """Yield resident memory before and after as aligned text."""
-    rows = [(c.name, _mib(c.before), _mib(c.after), percent_text(c)) for c in resident_changes(before, after)]
+    rows = [
+        (c.name, _format_mib(c.before), _format_mib(c.after), percent_text(c))
+        for c in resident_changes(before, after)
+    ]
     yield from aligned([("peak", "before MiB", "after MiB", "change"), *rows])
 
 
-def _mib(value: float | None) -> str:
+def _format_mib(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.0f}"

@@ -129,12 +129,12 @@ def allocator_changes(before: Profile, after: Profile) -> list[Growth]:
 
     The largest worker represents all; places that are not among the largest of a capture count as absent.
     """
-    first, second = _places(before), _places(after)
+    first, second = _mib_by_place(before), _mib_by_place(after)
     changes = [Growth(name, first.get(name), second.get(name)) for name in {**first, **second}]
     return sorted(changes, key=lambda c: (-abs((c.after or 0.0) - (c.before or 0.0)), c.name))
 
 
-def _places(profile: Profile) -> dict[str, float]:
+def _mib_by_place(profile: Profile) -> dict[str, float]:
     """Memory in MiB by "role: what"."""
     mib: dict[str, float] = {}
     for capture in largest(profile.captures):

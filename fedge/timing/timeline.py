@@ -277,21 +277,21 @@ class TimelineBook:
         ids = np.where(process == self._server, thread, rows[:, _WORK + PROCESS]).astype(np.int64)
         seen_ids, worker = np.unique(np.concatenate([ids, np.array(present, np.int64)]), return_inverse=True)
         messages = replace(messages, worker=worker[: len(ids)])
-        numbers = self._number(present, seen_ids.tolist())
+        numbers = self._number_workers(present, seen_ids.tolist())
         waits = [[(b - began, e - began) for b, e in exchange.waits] for exchange in exchanges]
         timelines = [self._with_machine(one) for one in _timelines(messages, seen_ids, numbers, waits)]
         messages = replace(messages, worker=numbers[messages.worker])
-        return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
+        return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _peak_cuda_mib(rows))
 
     def _set_clocks(self, rows: np.ndarray, clocks: Mapping[int, MachineClock]) -> None:
         """Shift the starts of calls on other machines to the server's clock; `rows` as in `ExchangeTimes`."""
         machine = np.nan_to_num(rows[:, _WORK + PROCESS]).astype(np.int64) >> PID_BITS
         for number in np.unique(machine[machine != machine_number(self._server)]).tolist():
-            is_there = machine == number
-            work = rows[is_there, _WORK:]
+            on_machine = machine == number
+            work = rows[on_machine, _WORK:]
             ended = work[:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]].sum(axis=1)
-            bounds = ended - rows[is_there, _RECEIVED], work[:, BEGAN] - rows[is_there, _PUSHED]
-            rows[is_there, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(number))
+            bounds = ended - rows[on_machine, _RECEIVED], work[:, BEGAN] - rows[on_machine, _PUSHED]
+            rows[on_machine, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(number))
 
     def _with_machine(self, timeline: Timeline) -> Timeline:
         """A timeline with the process id and machine of its worker."""
@@ -300,7 +300,7 @@ class TimelineBook:
             return timeline
         return replace(timeline, pid=pid_of(timeline.pid), machine=self._names.get(machine, f"{machine:08x}"))
 
-    def _number(self, present: Sequence[int], seen_ids: Sequence[int]) -> np.ndarray:
+    def _number_workers(self, present: Sequence[int], seen_ids: Sequence[int]) -> np.ndarray:
         """Numbers of the present workers; new ones are added."""
         for worker in (*present, *seen_ids):
             self._numbers.setdefault(worker, len(self._numbers))
@@ -345,7 +345,7 @@ def _timelines(
     ]
 
 
-def _cuda(rows: np.ndarray) -> dict[int, tuple[float, float]]:
+def _peak_cuda_mib(rows: np.ndarray) -> dict[int, tuple[float, float]]:
     """Process → peak MiB allocated and reserved, for processes with a GPU."""
     process, memory = rows[:, _WORK + PROCESS], rows[:, _WORK + CUDA :]
     peaks: dict[int, tuple[float, float]] = {}

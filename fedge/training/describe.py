@@ -36,7 +36,7 @@ def window_description(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> 
         y: int64 (N); for tasks without classes, all windows are one class.
         classes: U.
     """
-    features = _features(model, x)
+    features = _extract_features(model, x)
     labels = y.numpy() if y.dim() == 1 and y.dtype == torch.int64 else np.zeros(len(y), dtype=np.int64)
     return description_of(features @ directions(features.shape[1], classes), labels, classes).tolist()
 
@@ -60,7 +60,7 @@ def description_of(projected: np.ndarray, labels: np.ndarray, classes: int) -> n
     return np.concatenate(parts)
 
 
-def _features(model: nn.Module, x: Tensor) -> np.ndarray:
+def _extract_features(model: nn.Module, x: Tensor) -> np.ndarray:
     """Input of the last linear layer, float64 (N, features)."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     features: list[Tensor] = []

@@ -176,7 +176,7 @@ def setting(model: nn.Module, input_shape: tuple[int, ...], config: TrainConfig)
         "cuda": str(torch.version.cuda),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "cores": available_cores(),
-        "processor": _processor(),
+        "processor": _processor_name(),
     }
 
 
@@ -185,7 +185,7 @@ def _network_text(model: nn.Module) -> str:
     return f"{model}" + "".join(f"{name}{tuple(entry.shape)}" for name, entry in model.state_dict().items())
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     """Name of the processor, if the system gives one."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -207,7 +207,7 @@ def keep_speeds(conditions: Mapping[str, Any], speeds: StepSpeeds) -> None:
     """
     measurements = {
         **_load_measurements(),
-        _key(conditions): {**asdict(speeds), "about": dict(conditions)},
+        _digest(conditions): {**asdict(speeds), "about": dict(conditions)},
     }
     newest = dict(list(measurements.items())[-_MOST:])
     with suppress(OSError, ConfigError):
@@ -218,7 +218,7 @@ def keep_speeds(conditions: Mapping[str, Any], speeds: StepSpeeds) -> None:
 
 def recall(conditions: Mapping[str, Any]) -> StepSpeeds | None:
     """The measurement of a `setting`; None if there is none, or the file is damaged."""
-    entry = _load_measurements().get(_key(conditions))
+    entry = _load_measurements().get(_digest(conditions))
     numbers: list[Any] = (
         [entry.get(field.name) for field in fields(StepSpeeds)] if isinstance(entry, dict) else []
     )
@@ -227,7 +227,7 @@ def recall(conditions: Mapping[str, Any]) -> StepSpeeds | None:
     return StepSpeeds(*numbers)
 
 
-def _key(conditions: Mapping[str, Any]) -> str:
+def _digest(conditions: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(dict(conditions), sort_keys=True).encode()).hexdigest()[:24]
 
 

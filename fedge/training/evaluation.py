@@ -105,7 +105,7 @@ def evaluate_parts(
         losses, predictions = evaluated(plan, model, x, y)
         values = predictions == y
         by_part = zip(_split(predictions, sizes), _split(y, sizes), strict=True)
-        sums = [_arrays(task.sums_of(predicted, true, plan.classes)) for predicted, true in by_part]
+        sums = [_to_arrays(task.sums_of(predicted, true, plan.classes)) for predicted, true in by_part]
     parts = zip(_split(losses, sizes), _split(values, sizes), sums, strict=True)
     return [_eval_result(*part, task) for part in parts]
 
@@ -138,7 +138,7 @@ def _evaluate_by_torch(
                 for part, (end, size) in enumerate(zip(ends, sizes, strict=True)):
                     rows = slice(max(0, end - size - first), max(0, min(end - first, len(labels))))
                     if rows.start < rows.stop:
-                        part_sums[part].append(_arrays(task.sums(answers[rows], labels[rows])))
+                        part_sums[part].append(_to_arrays(task.sums(answers[rows], labels[rows])))
             return (
                 torch.cat(losses).double().cpu(),
                 torch.cat(values).cpu(),
@@ -183,7 +183,7 @@ def _largest_output(model: nn.Module, x: Tensor) -> int:
     return max(sizes) // len(x)
 
 
-def _arrays(sums: Mapping[str, Tensor]) -> Sums:
+def _to_arrays(sums: Mapping[str, Tensor]) -> Sums:
     """Sums as arrays, int64 or float64."""
     return {
         name: value.cpu().numpy().astype(np.float64 if value.is_floating_point() else np.int64)

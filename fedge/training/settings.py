@@ -72,7 +72,7 @@ def with_changed(settings: LocalTraining, overrides: Mapping[str, Any]) -> Local
         ValueError: a value is out of range.
     """
     defaults = {field.name: field.default for field in fields(LocalTraining)}
-    values = {name: _plain(value) for name, value in overrides.items()}
+    values = {name: _to_python(value) for name, value in overrides.items()}
     for name, value in values.items():
         if name not in defaults:
             hint = nearest(name, list(defaults)) or f"; it has {', '.join(defaults)}"
@@ -93,7 +93,7 @@ def with_changed(settings: LocalTraining, overrides: Mapping[str, Any]) -> Local
     return replace(settings, **values)
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """A number of NumPy's or PyTorch's as one of Python's; anything else as it is."""
     return value.item() if isinstance(value, (np.generic, Tensor)) and np.ndim(value) == 0 else value
 
@@ -113,6 +113,6 @@ def check_data(x: Tensor, y: Tensor) -> None:
         raise ValueError("there is no window to train on or evaluate: x has shape (0, …)")
 
 
-def _require(holds: bool, name: str, rule: str, value: float) -> None:
-    if not holds:
+def _require(condition: bool, name: str, rule: str, value: float) -> None:
+    if not condition:
         raise ValueError(f"{name} {rule}, got {value}")

@@ -41,12 +41,12 @@ class LookAhead:
     def begin(self, job: Job) -> None:
         """Pass a job to the workers."""
         self._drop_unwanted()
-        message = self._question(job)
+        message = self._training_message(job)
         self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
 
-    def _question(self, job: Job) -> Message:
+    def _training_message(self, job: Job) -> Message:
         """The message for a device's training."""
-        context = self._context(job)
+        context = self._job_context(job)
         has_means = bool(context.mean)  # means for scaling, for clients that own their windows
         record = context.to_record() if has_means else record_of(ConfigRecord, vars(context))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
@@ -55,7 +55,7 @@ class LookAhead:
             self._access.algorithms.tell(message, job)
         return message
 
-    def _context(self, job: Job) -> RoundContext:
+    def _job_context(self, job: Job) -> RoundContext:
         """Context of a job, with fewer steps if it is shortened."""
         context = self._access.round_contexts(job.period, job.attempt)
         return replace(context, local_steps=job.steps) if job.steps else context
@@ -99,12 +99,12 @@ class LookAhead:
         for _ in range(self._access.config.guard.retries):
             if isinstance(reply, Message):
                 break
-            message = self._question(job)
+            message = self._training_message(job)
             reply = self._access.waiting.reply(message, self._engine.push_due(message, -1))
         self._clock.lap("wait")
         if isinstance(reply, Failure):
             return reply
-        steps = self._context(job).local_steps
+        steps = self._job_context(job).local_steps
         try:
             task = self._access.task(job.start, self._windows[job.device], steps)
             return filled(admit_train(reply, task), job.start)

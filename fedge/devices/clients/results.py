@@ -102,9 +102,9 @@ def round_result(
     clients = sorted({*evaluated, *period.losses})
     return RoundResult(
         global_round=period.number,
-        clients=[_client(population, client, period, evaluated.get(client)) for client in clients],
+        clients=[_client_row(population, client, period, evaluated.get(client)) for client in clients],
         leaves=[
-            _leaf(population, leaf, evaluated, groups[leaf], period.validated)
+            _leaf_row(population, leaf, evaluated, groups[leaf], period.validated)
             for leaf in range(population.leaves)
         ],
         cloud=None,
@@ -120,7 +120,7 @@ def round_result(
     )
 
 
-def _client(population: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
+def _client_row(population: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
     """The row of one client."""
     val = period.validated.get(client)
     return ClientResult(
@@ -141,7 +141,7 @@ def _client(population: Population, client: int, period: Period, test: Evaluatio
     )
 
 
-def _leaf(
+def _leaf_row(
     population: Population,
     leaf: int,
     evaluated: Mapping[int, Evaluation],

@@ -140,7 +140,7 @@ def _student_step(model: np.ndarray, memory: Memory, versions: int, settings: _L
     with torch_threads(1):
         newest = memory.buffer[-settings.teachers :]
         teachers = [
-            Teacher(facts.network(number, each.end), _shares(memory, each.child, settings.shares))
+            Teacher(facts.network(number, each.end), _class_shares(memory, each.child, settings.shares))
             for number, each in enumerate(newest)
         ]
         student = facts.network(settings.teachers, model)
@@ -159,7 +159,7 @@ def _student_step(model: np.ndarray, memory: Memory, versions: int, settings: _L
     return step
 
 
-def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:
+def _class_shares(memory: Memory, child: int, shares: str) -> np.ndarray:
     """Class shares of a child, (classes,) float64."""
     assert memory.facts is not None
     if shares == "told":

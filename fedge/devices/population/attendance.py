@@ -45,7 +45,7 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
         ConfigError: the file cannot be read, or has no such times.
     """
     entries = read_attendance(path)
-    times, periods = [spans for spans, _ in entries], _periods(entries, path, period_s)
+    times, periods = [spans for spans, _ in entries], _repeat_periods(entries, path, period_s)
     rng = numpy_stream(seed, Purpose.AVAILABILITY)
     order = rng.permutation(len(times)) if shuffle else np.arange(len(times))
     entry_of = order[np.arange(devices) % len(times)].tolist()
@@ -85,7 +85,7 @@ def read_attendance(path: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int 
         )
     spans: dict[str, list[tuple[int, int]]] = {}
     periods: dict[str, int] = {}
-    for location, device, begins_us, ends_us, period_us in _rows(Path(path)):
+    for location, device, begins_us, ends_us, period_us in _read_rows(Path(path)):
         spans.setdefault(device, []).append((begins_us, ends_us))
         if period_us is not None and periods.setdefault(device, period_us) != period_us:
             raise ConfigError(
@@ -99,7 +99,7 @@ def read_attendance(path: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int 
     return [(_merge_touching(sorted(times)), periods.get(device)) for device, times in spans.items()]
 
 
-def _periods(
+def _repeat_periods(
     entries: list[tuple[tuple[np.ndarray, np.ndarray], int | None]], path: str, period_s: float
 ) -> list[int]:
     """Microseconds after which each device's times repeat: its own period, the given one, or the file's end.
@@ -141,7 +141,7 @@ def _periods(
     return [period_us] * len(entries)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
+def _read_rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
     """Yield place, device, start, end and period of every row, the last three in microseconds."""
     header, rows = table_of(path, _OPTION)
     if header not in (_COLUMNS, _WITH_PERIOD):
@@ -150,8 +150,8 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
             f"{path} has {shown(','.join(header))}; fix its first line"
         )
     for place, row in rows:
-        begins, ends = _seconds(row, "from_s", place), _seconds(row, "until_s", place)
-        period = _seconds(row, "period_s", place) if header == _WITH_PERIOD else None
+        begins, ends = _parse_seconds(row, "from_s", place), _parse_seconds(row, "until_s", place)
+        period = _parse_seconds(row, "period_s", place) if header == _WITH_PERIOD else None
         if not row["device"]:
             raise ConfigError(
                 f"{_OPTION} must have a device and {len(header)} cells in each row, but {place} has not; "
@@ -168,7 +168,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
         yield place, row["device"], begins_us, ends_us, None if period is None else round(period * SECOND_US)
 
 
-def _seconds(row: Row, name: str, location: str) -> float:
+def _parse_seconds(row: Row, name: str, location: str) -> float:
     """A cell as seconds; ConfigError otherwise."""
     text = row.get(name)
     try:

@@ -60,7 +60,7 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
     Raises:
         ConfigError: the file is unreadable, holds more than plain data, or lacks entries of its kind.
     """
-    entries = _entries(path, kind.startswith("fedscale"))
+    entries = _load_entries(path, kind.startswith("fedscale"))
     if kind == "flash-speeds":
         if seconds_per_window is None or not 0 < seconds_per_window < math.inf:
             raise ConfigError(
@@ -78,7 +78,7 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
 KINDS = ("fedscale-capacity", "fedscale-behaviour", "flash-timers", "flash-states", "flash-speeds")
 
 
-def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
+def _load_entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
     """The dictionary in a file."""
     from fedge.datasets.pickled import read_plain  # not at the top, as it loads NumPy
 
@@ -131,7 +131,7 @@ def _read_entry(path: Path, device: Any, read: Callable[[Any], Any], entry: Any)
         ) from error
 
 
-def _positive(value: Any) -> float:
+def _require_positive(value: Any) -> float:
     """A number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{shown(value)} is not a number above 0")
@@ -140,19 +140,19 @@ def _positive(value: Any) -> float:
 
 def _capacity(entry: Any) -> Row:
     """FedScale's get_completion_time: 3 × ms of inference per sample, (down + up) / bandwidth."""
-    bytes_s = _KILOBIT * _positive(entry["communication"])
-    return _AUGMENTED * _positive(entry["computation"]) / 1000.0, bytes_s, bytes_s
+    bytes_s = _KILOBIT * _require_positive(entry["communication"])
+    return _AUGMENTED * _require_positive(entry["computation"]) / 1000.0, bytes_s, bytes_s
 
 
 def _links(entry: Any, seconds_per_window: float) -> Row:
     """Mean bandwidths from FLASH; their deviation from job to job is dropped."""
-    down, up = _KILOBYTE * _positive(entry["down_u"]), _KILOBYTE * _positive(entry["up_u"])
+    down, up = _KILOBYTE * _require_positive(entry["down_u"]), _KILOBYTE * _require_positive(entry["up_u"])
     return seconds_per_window, down, up
 
 
 def _behaviour(entry: Any) -> Any:
     """FedScale's is_active: present from active[i] to inactive[i], repeated at finish_time."""
-    period = _positive(entry["finish_time"])
+    period = _require_positive(entry["finish_time"])
     pairs = zip(entry["active"], entry["inactive"], strict=True)
     return _spans_within([(begins, min(ends, period)) for begins, ends in pairs], period)
 

@@ -230,9 +230,9 @@ class Durations:
         train_s = self._per_job_s[device] + self._per_window_s[device] * windows
         down_s, up_s = self._down_s[device], self._up_s[device]
         if self._noise == "normal":
-            delay_s = up_s + self._delay_sd[device] * _normal(draw.uniform)
+            delay_s = up_s + self._delay_sd[device] * _normal_quantile(draw.uniform)
             return Times(down_s, max(0.0, train_s + self._sd[device] * draw.normal), max(0.0, delay_s))
-        return Times(down_s, train_s * self._factor(draw), up_s)
+        return Times(down_s, train_s * self._noise_factor(draw), up_s)
 
     def links(self, device: int) -> tuple[float, float]:
         """Bytes per second that a device receives and sends if alone on the link."""
@@ -259,7 +259,7 @@ class Durations:
         returned = max(1, micros(returned_s))
         return min(micros(arrived_s), returned), min(micros(trained_s), returned), returned
 
-    def _factor(self, draw: Draw) -> float:
+    def _noise_factor(self, draw: Draw) -> float:
         """Factor on the training time of a job."""
         if self._noise == "exponential":
             return -math.log1p(-draw.uniform)
@@ -268,7 +268,7 @@ class Durations:
         return math.exp(self._sigma * draw.normal) if self._sigma else 1.0
 
 
-def _normal(uniform: float) -> float:
+def _normal_quantile(uniform: float) -> float:
     """The standard normal quantile of a number in [0, 1); 0 counts as 2⁻⁵⁴."""
     return NormalDist().inv_cdf(max(uniform, 2.0**-54))
 

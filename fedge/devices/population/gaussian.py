@@ -34,7 +34,7 @@ def gaussian(
         types: name → share, seconds, seconds_sd, delay, delay_sd; by default share and seconds are 1, the
             others 0. Without types there are three, equally likely, of 1, 2 and 4 s.
     """
-    table = np.array([_numbers(name, entries) for name, entries in _checked_types(types).items()])
+    table = np.array([_type_numbers(name, entries) for name, entries in _checked_types(types).items()])
     shares = table[:, 0]
     if not shares.sum() > 0:
         raise ConfigError("devices.preset-args.types must have a share above 0, but all are 0; raise one")
@@ -56,7 +56,7 @@ def _checked_types(types: Any) -> Mapping[str, Mapping[str, float]]:
     return types
 
 
-def _numbers(name: str, entries: Mapping[str, float]) -> list[float]:
+def _type_numbers(name: str, entries: Mapping[str, float]) -> list[float]:
     """The numbers of a type in the order of `_DEFAULTS`; ConfigError unless all are numbers of at least 0."""
     numbers = {**_DEFAULTS}
     for raw_key, value in entries.items():

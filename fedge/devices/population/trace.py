@@ -76,7 +76,7 @@ def read_table(path_text: str, defaults: Mapping[str, float], needed: Sequence[s
     header, table = table_of(path, option)
     _refuse_other_columns(list(header), path, tuple(defaults), needed)
     rows = [
-        [_number(row, name, default, location) for name, default in defaults.items()]
+        [_parse_number(row, name, default, location) for name, default in defaults.items()]
         for location, row in table
     ]
     if not rows:
@@ -109,7 +109,7 @@ def _refuse_other_columns(
         )
 
 
-def _number(row: Mapping[str | None, str], name: str, default: float, location: str) -> float:
+def _parse_number(row: Mapping[str | None, str], name: str, default: float, location: str) -> float:
     """A cell as a number, or the default if the column is absent."""
     if name not in row:
         return default

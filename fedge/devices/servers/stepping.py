@@ -82,8 +82,8 @@ def _untrained(memory: Memory, count: int) -> np.ndarray:
     facts = memory.facts
     if facts is None:
         return np.zeros(count, bool)
-    marks = {
+    masks = {
         name: np.full(array.shape, name not in facts.trainable, array.dtype)
         for name, array in facts.version.state.items()
     }
-    return facts.layout.vector(marks).astype(bool)
+    return facts.layout.vector(masks).astype(bool)

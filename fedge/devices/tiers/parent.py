@@ -139,11 +139,11 @@ class Parent:
             ledger.between_servers(self.nodes[child], up=self._bytes)
             self._begin_to_send(child, Kind.UP, clock)
 
-    def _begin_to_send(self, child: int, reaches: Kind, clock: Clock) -> None:
+    def _begin_to_send(self, child: int, kind: Kind, clock: Clock) -> None:
         """Start a message up from a child or down to it; over a shared link, bytes follow after the delay."""
         node, exchange = self.nodes[child], self.links[child].exchange
         if self.network is None:
-            clock.at(clock.now_us + self._delay_us, reaches, node, exchange)
+            clock.at(clock.now_us + self._delay_us, kind, node, exchange)
         else:
             clock.at(clock.now_us + self._link_delay_us, Kind.SEND_BETWEEN, node, exchange)
 
@@ -151,15 +151,15 @@ class Parent:
         """Start the transfer of a child's model, or of the answer, over the shared link."""
         assert self.network is not None
         link = self.network.of_parent(self.number, UP if self.links[child].answer is None else DOWN)
-        self.network.join(link, self._key(child), self._most_bytes_s, clock)
+        self.network.join(link, self._transfer_key(child), self._most_bytes_s, clock)
 
     def sent(self, key: int, clock: Clock) -> None:
         """Deliver the messages whose transfers over the shared link are complete."""
         exchange, child = divmod(key, len(self.links))
-        reaches = Kind.UP if self.links[child].answer is None else Kind.DOWN
-        clock.at(clock.now_us, reaches, self.nodes[child], exchange)
+        kind = Kind.UP if self.links[child].answer is None else Kind.DOWN
+        clock.at(clock.now_us, kind, self.nodes[child], exchange)
 
-    def _key(self, child: int) -> int:
+    def _transfer_key(self, child: int) -> int:
         """The number of a child's transfer over the shared link."""
         return self.links[child].exchange * len(self.links) + child
 
@@ -273,7 +273,7 @@ class Parent:
                 if self.network is not None:  # messages under way are void
                     for direction in (UP, DOWN):
                         self.network.leave(
-                            self.network.of_parent(self.number, direction), self._key(child), clock
+                            self.network.of_parent(self.number, direction), self._transfer_key(child), clock
                         )
                 self.links[child] = ParentLink(mean, sent=model, exchange=self.links[child].exchange + 1)
                 ledger.between_servers(self.nodes[child], up=self._bytes)

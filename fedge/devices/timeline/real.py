@@ -58,9 +58,9 @@ class RealClock(Clock):
         while True:
             wait_us = self._heap[0].time_us - self._real_us() if self._heap else _MOST_US
             arrivals = self._arrived(min(_POLL_S, max(0, wait_us) / SECOND_US))
-            at_us = max(self.now_us + 1, self._real_us())
+            arrival_us = max(self.now_us + 1, self._real_us())
             for device, number in arrivals:
-                self.at(at_us, Kind.ARRIVE, device, number)
+                self.at(arrival_us, Kind.ARRIVE, device, number)
             if self._heap and self._heap[0].time_us <= self._real_us():
                 return super().next()
 

@@ -107,7 +107,7 @@ class _ReluMaxPool2(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        even, odd = _pairs(x)
+        even, odd = _even_and_odd(x)
         y = torch.maximum(even, odd).relu_()
         ctx.save_for_backward(odd - even, y)
         ctx.samples = x.shape[3]
@@ -120,13 +120,13 @@ class _ReluMaxPool2(torch.autograd.Function):
         n, c, _, pairs = y.shape
         grad_x = torch.empty((n, c, 1, ctx.samples), dtype=y.dtype, memory_format=torch.channels_last)
         grad_x[..., 2 * pairs :] = 0
-        grad_even, grad_odd = _pairs(grad_x)
+        grad_even, grad_odd = _even_and_odd(grad_x)
         torch.ops.aten.threshold_backward.grad_input(masked, difference, 0, grad_input=grad_odd)
         torch.sub(masked, grad_odd, out=grad_even)
         return grad_x
 
 
-def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+def _even_and_odd(x: Tensor) -> tuple[Tensor, Tensor]:
     """Views of the samples 0, 2, 4, … and 1, 3, 5, …; a last unpaired sample is in neither."""
     end = x.shape[3] // 2 * 2
     return x[..., 0:end:2], x[..., 1:end:2]

@@ -30,8 +30,8 @@ def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool
     else:
         x = torch.randn(_INPUTS, *input_shape, generator=torch.Generator().manual_seed(0))
     try:
-        outputs = _answers(network, x)
-        extreme = outputs if tokens else _answers(network, _FAR * x)
+        outputs = _evaluate_network(network, x)
+        extreme = outputs if tokens else _evaluate_network(network, _FAR * x)
     except OWN_ERRORS:  # the network takes no generated inputs, such as floats that it uses as indices
         return ""
     if outputs.shape[1] > 1 and _sums_to_one(outputs) and _sums_to_one(extreme):
@@ -42,7 +42,7 @@ def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool
     return "sigmoid" if is_share and not tokens else ""
 
 
-def _answers(network: nn.Module, x: Tensor) -> Tensor:
+def _evaluate_network(network: nn.Module, x: Tensor) -> Tensor:
     """Answers in evaluation mode, (N, …)."""
     try:
         with torch.no_grad():

@@ -29,9 +29,9 @@ class Unsaved:
         self._model = model
         self._kinds = [type(module) for module in self._modules]
         self._tables = [{name: dict(vars(module)[name]) for name in _TABLES} for module in self._modules]
-        self._trains = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        self._requires_grad = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         self._names = [frozenset(_attributes_of(module)) for module in self._modules]
-        self._attributes = [dict(_copies(_attributes_of(module), memo)) for module in self._modules]
+        self._attributes = [dict(_copied(_attributes_of(module), memo)) for module in self._modules]
         self._buffers = [
             {name: buffer.clone() for name, buffer in _unsaved_buffers(module)} for module in self._modules
         ]
@@ -50,15 +50,15 @@ class Unsaved:
                 attributes_now = vars(module)[name]
                 attributes_now.clear()
                 attributes_now.update(table)
-        for parameter, trains in self._trains:
-            parameter.requires_grad_(trains)
+        for parameter, requires_grad in self._requires_grad:
+            parameter.requires_grad_(requires_grad)
         memo = self._shared_objects(self._model)
         saved = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
         for module, names, attributes, buffers in saved:
             attributes_now = vars(module)
             for name in _attributes_of(module).keys() - names:
                 del attributes_now[name]
-            attributes_now.update(_copies(attributes, memo))
+            attributes_now.update(_copied(attributes, memo))
             for name, buffer in buffers.items():
                 module._buffers[name] = buffer.clone()
 
@@ -68,7 +68,7 @@ def _attributes_of(module: nn.Module) -> dict[str, Any]:
     return {name: value for name, value in vars(module).items() if name not in _COMMON_ATTRIBUTES}
 
 
-def _copies(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+def _copied(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
     """Yield name and copy of each copyable attribute (not open files, nor a step's result)."""
     for name, value in attributes.items():
         with contextlib.suppress(Exception):  # of any user's class

@@ -49,8 +49,10 @@ def test_a_check_that_breaks_is_a_line_and_the_others_go_on(tmp_path, monkeypatc
     def broken():
         raise RuntimeError("CUDA error: an illegal memory access\nmore")
 
-    monkeypatch.setattr(gpu_check, "_windows", broken)
-    monkeypatch.setattr(gpu_check, "_whole_runs", lambda device: gpu_check.GpuCheck("", GOOD, "same models"))
+    monkeypatch.setattr(gpu_check, "_generate_windows", broken)
+    monkeypatch.setattr(
+        gpu_check, "_check_whole_runs", lambda device: gpu_check.GpuCheck("", GOOD, "same models")
+    )
     file = tmp_path / "gpu.json"
     failed = check_gpus("cpu", file)
     told = json.loads(file.read_text())
@@ -69,7 +71,7 @@ def test_a_projects_network_is_measured_and_remembered_for_its_runs(tmp_path, mo
     monkeypatch.setattr(gpu_speeds, "available_cores", lambda: 2)
     options = {"data.path": "synthetic", "train.model": "linear", "train.batch-size": 8}
     federation = Federation(4)
-    found = gpu_check._this_project(lambda: project_network(options, federation), "cpu")
+    found = gpu_check._check_project(lambda: project_network(options, federation), "cpu")
     assert found.state == GOOD
     assert "train.device auto takes" in found.words
     prepared = check(options, federation)
@@ -84,7 +86,7 @@ def test_a_project_whose_run_cannot_work_is_skipped_with_the_reason():
     def broken():
         raise ConfigError("data.path must exist")
 
-    found = gpu_check._run_check("", gpu_check._this_project, broken, "cpu")
+    found = gpu_check._run_check("", gpu_check._check_project, broken, "cpu")
     assert (found.state, found.words) == (SKIPPED, "the project's run cannot work: data.path must exist")
 
 

@@ -48,7 +48,7 @@ def test_a_device_takes_enough_steps_for_a_graph(subject, monkeypatch, is_record
 
 
 def test_batched_clients_are_counted_together_and_agree_with_one_after_another(subject, monkeypatch):
-    monkeypatch.setattr(gpu_speeds, "_rate", lambda work, device: (work() is None and 7.0) or 5.0)
+    monkeypatch.setattr(gpu_speeds, "_calls_per_second", lambda work, device: (work() is None and 7.0) or 5.0)
     found = batched_speeds(subject, "cpu", clients=2)
     assert (found.in_turn, found.batched, found.recorded) == (14.0, 10.0, 0.0)
     assert found.is_same
