@@ -114,8 +114,8 @@ def _server_rows(state: ClockState, evaluated: Mapping[int, Evaluation]) -> list
 def moment(state: ClockState) -> VersionRow:
     """The row of the current moment, without accuracies."""
     ledger, now_us, jobs = state.ledger, state.clock.now_us, state.jobs.values()
-    at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
-    at_work += sum(job.busy_us for line in state.lines for job in line.waiting)
+    busy_us = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
+    busy_us += sum(job.busy_us for line in state.lines for job in line.waiting)
     updates = ledger.counts["updates"][np.fromiter(sorted(state.world.who.windows), np.int64)]
     above = state.above
     return VersionRow(
@@ -131,7 +131,7 @@ def moment(state: ClockState) -> VersionRow:
         cloud_up=ledger.moved["cloud_up"],
         cloud_down=ledger.moved["cloud_down"],
         mean_staleness=ledger.mean_staleness,
-        utilisation=at_work / (sum(state.places) * now_us) if now_us else 0.0,
+        utilisation=busy_us / (sum(state.places) * now_us) if now_us else 0.0,
         wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
         gini=gini(updates),
         events=state.clock.events,

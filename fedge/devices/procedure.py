@@ -48,7 +48,7 @@ class Procedure(ClockState):
         return parts.SERVER_RULES.has(self.world.config.asynchrony.rule, traits.ROUNDS)
 
     @cached_property
-    def _every_us(self) -> int:
+    def _period_us(self) -> int:
         return max(1, round(self.world.config.asynchrony.evaluate_every_s * SECOND_US))
 
     @cached_property
@@ -75,14 +75,14 @@ class Procedure(ClockState):
         for leaf, places in enumerate(self.places):
             for place in range(1 if self._in_rounds else places):
                 self.clock.at(0, Kind.START, leaf, place)
-        self.clock.at(self._every_us, Kind.EVALUATE, 0, 1)
+        self.clock.at(self._period_us, Kind.EVALUATE, 0, 1)
 
     def go_on(self, evaluations: int, events: int | None = None) -> None:
         """Run until a number of evaluations or events is reached, or an evaluation ends the run.
 
         Jobs that end by then are passed to workers, including those in flight at a checkpoint, trained again.
         """
-        self.last_us = evaluations * self._every_us
+        self.last_us = evaluations * self._period_us
         for job in sorted(self.under_way, key=lambda job: job.end_us):
             self.hand_over(job)
         event_limit = math.inf if events is None else events
@@ -299,7 +299,7 @@ class Procedure(ClockState):
     def _evaluate(self, event: Event) -> None:
         """Let clients evaluate, and report the period that ends."""
         self.evaluated = event.number
-        self.clock.at(self.clock.now_us + self._every_us, Kind.EVALUATE, 0, event.number + 1)
+        self.clock.at(self.clock.now_us + self._period_us, Kind.EVALUATE, 0, event.number + 1)
         result, row = end_period(self)
         laps = self.world.clock.finish()
         self.has_ended = self.world.hooks.on_evaluation(result, row, laps) or bool(self.ending)

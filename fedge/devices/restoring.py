@@ -116,12 +116,12 @@ def _refuse_other_events(
         _require_time(time_us, "the time of an event", now_us)
         whole(count, "the number of an event")
         if kind in _AT_DEVICES:
-            fits = type(subject) is int and subject in devices
+            is_valid = type(subject) is int and subject in devices
         else:
             subjects = {Kind.SENT: len(procedure.network.links), Kind.LEAVE: parents, Kind.EVALUATE: 1}
             count_limit = leaves if kind in _AT_LEAVES else nodes if kind in _ABOVE else subjects.get(kind, 0)
-            fits = type(subject) is int and 0 <= subject < count_limit
-        if not fits:
+            is_valid = type(subject) is int and 0 <= subject < count_limit
+        if not is_valid:
             raise ValueError(
                 f"events must be of this run's servers and devices, but one is of {subject!r:.40}"
             )

@@ -37,7 +37,7 @@ class Account:
         """
         self._delta = config.delta
         self._multiplier = noise_multiplier(config)
-        is_sampled = config.kind != "local" and all(asked < known for asked, known in drawn)
+        is_sampled = config.kind != "local" and all(sampled < total for sampled, total in drawn)
         self._sampling = sorted(set(drawn)) if is_sampled else []
 
     @property
@@ -92,10 +92,10 @@ def _sampled_renyi(sampling: tuple[int, int], multiplier: float) -> tuple[float,
     import dp_accounting
     from dp_accounting import rdp
 
-    asked, known = sampling
+    sampled, total = sampling
     accountant = rdp.RdpAccountant(_ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
     noise = dp_accounting.GaussianDpEvent(multiplier / 2)
-    accountant.compose(dp_accounting.SampledWithoutReplacementDpEvent(known, asked, noise))
+    accountant.compose(dp_accounting.SampledWithoutReplacementDpEvent(total, sampled, noise))
     return tuple(map(float, accountant.rdp))
 
 

@@ -86,5 +86,5 @@ def is_work(numbers: Sequence[object]) -> bool:
     >>> [is_work([0.0] * NUMBERS), is_work([float("nan")] * NUMBERS), is_work([1e300] * NUMBERS)]
     [True, False, False]
     """
-    fits = len(numbers) == NUMBERS and set(map(type, numbers)) == {float}
-    return fits and all(0.0 <= number <= LARGEST for number in numbers)  # type: ignore[operator]
+    is_well_formed = len(numbers) == NUMBERS and set(map(type, numbers)) == {float}
+    return is_well_formed and all(0.0 <= number <= LARGEST for number in numbers)  # type: ignore[operator]

@@ -124,8 +124,8 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
         ("kernel", config.kernel, "torch", config.kernel != "native"),
         ("processes", config.processes, 1, config.processes == 1),
     )
-    for option, value, required, fits in needs:
-        if not fits:
+    for option, value, required, is_met in needs:
+        if not is_met:
             raise ConfigError(
                 f"train.augment {config.augment} needs train.{option} to be {required}, whose batches it can "
                 f"change, but it is {value}; set train.{option}={required}"

@@ -57,11 +57,11 @@ def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
     return mean_steps(windows, config.batch_size, config.local_epochs)
 
 
-def step_kernel(config: TrainConfig, settled: str = "") -> str:
+def step_kernel(config: TrainConfig, run_kernel: str = "") -> str:
     """Kernel of the steps: `train.kernel`, or PyTorch for models unsupported by the native step.
 
     Args:
         config: configuration of the run.
-        settled: kernel of all processes of the run, in place of `train.kernel`; empty if not known.
+        run_kernel: kernel of all processes of the run, in place of `train.kernel`; empty if not known.
     """
-    return settled or config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"
+    return run_kernel or config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

@@ -78,10 +78,10 @@ def with_changed(settings: LocalTraining, overrides: Mapping[str, Any]) -> Local
             hint = nearest(name, list(defaults)) or f"; it has {', '.join(defaults)}"
             raise TypeError(f"local training has no setting {shown(name)}{hint}")
         kind: type = {"task": Task}.get(name, type(defaults[name]))
-        fits = type(value) in ((int, float) if kind is float else (kind,)) or (
+        is_valid = type(value) in ((int, float) if kind is float else (kind,)) or (
             kind not in _KINDS and isinstance(value, kind)
         )
-        if name != "augment" and not fits:
+        if name != "augment" and not is_valid:
             raise TypeError(f"{name} must be {_KINDS.get(kind, f'a {kind.__name__}')}, but is {shown(value)}")
     choices = {"kernel": {"torch", settings.kernel}, "precision": {"float32", "tf32", "bf16"}}
     for name, known in choices.items():

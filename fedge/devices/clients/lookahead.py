@@ -34,15 +34,15 @@ class LookAhead:
         self._access = access
         self._engine, self._clock = access.waiting.engine, access.waiting.clock
         self._windows = windows
-        self._ahead: dict[int, tuple[Message, str]] = {}  # job's number → its message, with id
+        self._pending: dict[int, tuple[Message, str]] = {}  # job's number → its message, with id
         self._unwanted: set[str] = set()  # ids of messages whose replies are no longer needed
-        self._reported: set[int] = set()  # jobs of `_ahead` already reported as replied
+        self._reported: set[int] = set()  # jobs of `_pending` already reported as replied
 
     def begin(self, job: Job) -> None:
         """Pass a job to the workers."""
         self._drop_unwanted()
         message = self._training_message(job)
-        self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
+        self._pending[job.number] = message, self._engine.push_due(message, job.end_us)
 
     def _training_message(self, job: Job) -> Message:
         """The message for a device's training."""
@@ -62,8 +62,8 @@ class LookAhead:
 
     def forget(self, job: Job) -> None:
         """Discard a job that was lost after it was passed on, if it was."""
-        if job.number in self._ahead:
-            self._unwanted.add(self._ahead.pop(job.number)[1])
+        if job.number in self._pending:
+            self._unwanted.add(self._pending.pop(job.number)[1])
         self._drop_unwanted()
 
     def _drop_unwanted(self) -> None:
@@ -74,7 +74,7 @@ class LookAhead:
                 self._unwanted.discard(message_id)
 
     def __contains__(self, job: object) -> bool:
-        return isinstance(job, Job) and job.number in self._ahead
+        return isinstance(job, Job) and job.number in self._pending
 
     def arrived(self, timeout_s: float) -> list[int]:
         """Numbers of jobs that have replies, each reported once; waits for one, at most `timeout_s` seconds.
@@ -82,7 +82,7 @@ class LookAhead:
         Raises:
             StallError: there was no progress for too long.
         """
-        ids = {key: job for job, (_, key) in self._ahead.items() if job not in self._reported}
+        ids = {key: job for job, (_, key) in self._pending.items() if job not in self._reported}
         jobs = [ids[key] for key in self._access.waiting.there_of(list(ids), timeout_s)]
         self._reported.update(jobs)
         return jobs
@@ -93,7 +93,7 @@ class LookAhead:
         A client that fails is tried again, with the same random stream.
         """
         self._clock.lap("configure")
-        message, message_id = self._ahead.pop(job.number)
+        message, message_id = self._pending.pop(job.number)
         self._reported.discard(job.number)
         reply = self._access.waiting.reply(message, message_id)
         for _ in range(self._access.config.guard.retries):

@@ -21,9 +21,9 @@ class Idle:
         self._devices = array("q", devices)
         members = array("q", self._devices if known is None else known)
         self._first = min(members, default=0)
-        self._place = array("q", [-1]) * (max(members, default=-1) + 1 - self._first)
-        for place, device in enumerate(self._devices):
-            self._place[device - self._first] = place
+        self._index_of_device = array("q", [-1]) * (max(members, default=-1) + 1 - self._first)
+        for index, device in enumerate(self._devices):
+            self._index_of_device[device - self._first] = index
 
     def __len__(self) -> int:
         return len(self._devices)
@@ -32,8 +32,8 @@ class Idle:
         return iter(self._devices)
 
     def __contains__(self, device: object) -> bool:
-        place = device - self._first if isinstance(device, int) else -1
-        return 0 <= place < len(self._place) and self._place[place] >= 0
+        index = device - self._first if isinstance(device, int) else -1
+        return 0 <= index < len(self._index_of_device) and self._index_of_device[index] >= 0
 
     def at(self, place: int) -> int:
         """The device at a position 0 … len − 1."""
@@ -45,15 +45,15 @@ class Idle:
 
     def take(self, device: int) -> None:
         """Remove a device; the last one moves to its position."""
-        place, last = self._place[device - self._first], self._devices.pop()
-        assert place >= 0, f"device {device} is not idle"
-        self._place[device - self._first] = -1
+        index, last = self._index_of_device[device - self._first], self._devices.pop()
+        assert index >= 0, f"device {device} is not idle"
+        self._index_of_device[device - self._first] = -1
         if last != device:
-            self._devices[place] = last
-            self._place[last - self._first] = place
+            self._devices[index] = last
+            self._index_of_device[last - self._first] = index
 
     def put(self, device: int) -> None:
         """Add a device at the end."""
-        assert self._place[device - self._first] < 0, f"device {device} is idle already"
-        self._place[device - self._first] = len(self._devices)
+        assert self._index_of_device[device - self._first] < 0, f"device {device} is idle already"
+        self._index_of_device[device - self._first] = len(self._devices)
         self._devices.append(device)

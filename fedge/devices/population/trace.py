@@ -56,13 +56,13 @@ def read_trace(path: str) -> list[list[float]]:
     return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
 
 
-def read_table(path_text: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
+def read_table(path_text: str, defaults: Mapping[str, float], required: Sequence[str]) -> list[list[float]]:
     """The rows of a CSV or Parquet file with a row per device, at least one, in the order of `defaults`.
 
     Args:
         path_text: path of the file.
         defaults: column → default value; infinity marks columns whose numbers must be above 0.
-        needed: columns of which at least one is required.
+        required: columns of which at least one is required.
 
     Raises:
         ConfigError: the file is unreadable, has other columns, or a cell is not a number.
@@ -74,7 +74,7 @@ def read_table(path_text: str, defaults: Mapping[str, float], needed: Sequence[s
         )
     path, option = Path(path_text), "devices.preset-args.path"
     header, table = table_of(path, option)
-    _refuse_other_columns(list(header), path, tuple(defaults), needed)
+    _refuse_other_columns(list(header), path, tuple(defaults), required)
     rows = [
         [_parse_number(row, name, default, location) for name, default in defaults.items()]
         for location, row in table
@@ -87,7 +87,7 @@ def read_table(path_text: str, defaults: Mapping[str, float], needed: Sequence[s
 
 
 def _refuse_other_columns(
-    header: Sequence[str], path: Path, columns: Sequence[str], needed: Sequence[str]
+    header: Sequence[str], path: Path, columns: Sequence[str], required: Sequence[str]
 ) -> None:
     """Raise ConfigError for an unknown column, or if no column gives job durations."""
     for name in header:
@@ -101,10 +101,10 @@ def _refuse_other_columns(
                 f"devices.preset-args.path must have the columns {', '.join(columns)}, but {path} has "
                 f"{shown(name)}{nearest(name, columns) or '; rename it'}"
             )
-    if not set(needed) & set(header):
-        number = "neither" if len(needed) > 1 else "none"
+    if not set(required) & set(header):
+        number = "neither" if len(required) > 1 else "none"
         raise ConfigError(
-            f"devices.preset-args.path must have a column {' or '.join(needed)}, but {path} has {number}; "
+            f"devices.preset-args.path must have a column {' or '.join(required)}, but {path} has {number}; "
             f"add one"
         )
 
@@ -119,10 +119,10 @@ def _parse_number(row: Mapping[str | None, str], name: str, default: float, loca
     except ValueError:
         value = math.nan
     if math.isinf(default):
-        fits, rule = value > 0, "numbers above 0 there"
+        is_valid, rule = value > 0, "numbers above 0 there"
     else:
-        fits, rule = 0 <= value <= LONGEST_S, f"numbers of 0 to {LONGEST_S:g} there"
-    if not fits:
+        is_valid, rule = 0 <= value <= LONGEST_S, f"numbers of 0 to {LONGEST_S:g} there"
+    if not is_valid:
         raise ConfigError(
             f"devices.preset-args.path must have {rule}, but {location}, {name} is "
             f"{shown(text) if text else 'empty'}; fix it"

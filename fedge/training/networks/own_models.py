@@ -211,8 +211,8 @@ def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) ->
         parameter = inspect.signature(factory).parameters.get(key)
         default = None if parameter is None or parameter.default is parameter.empty else parameter.default
         kind = hints.get(key) if hints.get(key) in _PLAIN else type(default)
-        fits = type(value) is kind or (kind is float and type(value) is int)
-        if kind in _PLAIN and not fits:
+        is_valid = type(value) is kind or (kind is float and type(value) is int)
+        if kind in _PLAIN and not is_valid:
             raise ConfigError(
                 f"train.model-args.{key} must be {kind.__name__} for train.model {name}, but is "
                 f"{shown(value)}; get another file of models"

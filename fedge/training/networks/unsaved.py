@@ -47,18 +47,18 @@ class Unsaved:
         for module, kind, tables in zip(self._modules, self._kinds, self._tables, strict=True):
             module.__class__ = kind  # a parametrised layer has one of its own
             for name, table in tables.items():
-                attributes_now = vars(module)[name]
-                attributes_now.clear()
-                attributes_now.update(table)
+                current = vars(module)[name]
+                current.clear()
+                current.update(table)
         for parameter, requires_grad in self._requires_grad:
             parameter.requires_grad_(requires_grad)
         memo = self._shared_objects(self._model)
         saved = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
         for module, names, attributes, buffers in saved:
-            attributes_now = vars(module)
+            current = vars(module)
             for name in _attributes_of(module).keys() - names:
-                del attributes_now[name]
-            attributes_now.update(_copied(attributes, memo))
+                del current[name]
+            current.update(_copied(attributes, memo))
             for name, buffer in buffers.items():
                 module._buffers[name] = buffer.clone()
 
