@@ -58,7 +58,7 @@ def cut_short(download_us: int, trained_us: int, full_us: int, limit_us: int, st
     All steps take equally long. (0, 0) if there is no time for one.
 
     Args:
-        there_us, trained_us, back_us: virtual microseconds from the start until the model has
+        download_us, trained_us, full_us: virtual microseconds from the start until the model has
             arrived, has been trained, and would be back.
         limit_us: virtual microseconds allowed until it is back, less than `full_us`.
         steps: steps of the full job.

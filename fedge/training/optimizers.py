@@ -20,10 +20,7 @@ from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 
-_OPTIONS = {
-    "lr": "train.lr",
-    "weight_decay": "train.weight-decay",
-}  # argument → option that says it
+_OPTIONS = {"lr": "train.lr", "weight_decay": "train.weight-decay"}  # argument → option that says it
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba's, and PyTorch's
 
 

@@ -264,7 +264,7 @@ def family_corrections(
         if any(shares):
             means[k] = leaf_corrections(controls, shares)
     corrections: list[Control] = []
-    for leaf, row in enumerate(memberships):  # means[k][at] is d_k − d_at, and a row sums to 1
+    for leaf, row in enumerate(memberships):  # means[k][leaf] is d_k − d_leaf, and a row sums to 1
         parts = [(float(row[k]), means[k][leaf]) for k in means if row[k] > 0]
         corrections.append(
             {name: np.sum([share * part[name] for share, part in parts], axis=0) for name in controls[leaf]}
