@@ -136,14 +136,14 @@ def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
     """
     if not config.enabled:
         return {}
-    method, found = method_named(config), dict[str, Quantity]()
+    method, quantities = method_named(config), dict[str, Quantity]()
     needs = method.needs(config)
     for need, meaning in NEEDS.items():
         if need in needs:
-            found |= meaning.sent
+            quantities |= meaning.sent
     if method.ask is not None:
-        found |= _ASKED
-    return found
+        quantities |= _ASKED
+    return quantities
 
 
 def cloud_model_count(config: ClusterConfig) -> int:
@@ -155,8 +155,8 @@ def cloud_model_count(config: ClusterConfig) -> int:
 
 def may_mix(config: ClusterConfig) -> bool:
     """Whether a method may offer leaves mixtures of several models (`Family`)."""
-    own = GROUPINGS.is_own(config.method)
-    return config.enabled and (own or inspect.isclass(GROUPINGS.load(config.method)))
+    is_own = GROUPINGS.is_own(config.method)
+    return config.enabled and (is_own or inspect.isclass(GROUPINGS.load(config.method)))
 
 
 def nothing(_: ClusterConfig) -> frozenset[Need]:
@@ -175,12 +175,12 @@ def method(
         refuses: check of a checkpoint's `Evidence.kept`.
     """
 
-    def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
+    def declare(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
         group.needs, group.compares = needs, compares  # type: ignore[attr-defined]
         group.refuses = refuses  # type: ignore[attr-defined]
         return group
 
-    return told
+    return declare
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:
@@ -193,17 +193,17 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     code, arguments = GROUPINGS.load(name), config.arguments("method")
     if inspect.isclass(code):
         refuse_undeclared(GROUPINGS, name, arguments)
-        return _of_part(name, code, arguments, config)
-    said, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
-    needs = said if callable(said) else lambda _: frozenset(said)
+        return _method_from_class(name, code, arguments, config)
+    declared_needs, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
+    needs = declared_needs if callable(declared_needs) else lambda _: frozenset(declared_needs)
 
     def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
         with GROUPINGS.carried_out(name, NotComparable):
-            lent = evidence.read_only() if is_own else evidence
-            found = asked_twice(GROUPINGS, name, lambda: code(lent, config, before, **arguments))
-        grouping = _as_grouping(name, found, len(evidence.weights))
+            evidence_view = evidence.read_only() if is_own else evidence
+            result = asked_twice(GROUPINGS, name, lambda: code(evidence_view, config, before, **arguments))
+        grouping = _to_grouping(name, result, len(evidence.weights))
         if is_own:
-            grouping = _with_usable_models(name, grouping, evidence)
+            grouping = _normalise_models(name, grouping, evidence)
             _refuse_other_models(name, grouping, "pool" in needs(config), config.fixed_count or 0)
         return grouping
 
@@ -218,7 +218,9 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     )
 
 
-def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: ClusterConfig) -> GroupingMethod:
+def _method_from_class(
+    name: str, code: Any, arguments: Mapping[str, Any], config: ClusterConfig
+) -> GroupingMethod:
     """The method of a class, newly constructed."""
     if not issubclass(code, CloudPart) or code.group is CloudPart.group:
         raise ConfigError(
@@ -236,10 +238,10 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
 
     def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:
         with GROUPINGS.carried_out(name, NotComparable):
-            found = part.group(evidence.read_only())
-        grouping = _as_grouping(name, found, len(evidence.weights))
+            result = part.group(evidence.read_only())
+        grouping = _to_grouping(name, result, len(evidence.weights))
         if GROUPINGS.is_own(name):
-            grouping = _with_usable_models(name, grouping, evidence)
+            grouping = _normalise_models(name, grouping, evidence)
         _refuse_other_models(name, grouping, "pool" in needs, config.fixed_count or 0)
         return grouping
 
@@ -258,7 +260,9 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
     return GroupingMethod(group, lambda _: needs, part.compares, by_time=True, ask=asks)
 
 
-def _of_family(name: str, family: Family, leaves: int, kept: Mapping[str, Any] | None = None) -> Grouping:
+def _grouping_from_family(
+    name: str, family: Family, leaves: int, kept: Mapping[str, Any] | None = None
+) -> Grouping:
     """A family of models as a grouping, with the method's state; labels are the largest membership.
 
     Raises:
@@ -269,38 +273,38 @@ def _of_family(name: str, family: Family, leaves: int, kept: Mapping[str, Any] |
     except (TypeError, ValueError):  # of rows of several lengths, or no numbers
         shares = np.zeros(0)
     if shares.ndim != 2 or len(shares) != leaves or not shares.shape[1]:
-        what = f"of shape {shares.shape}"
+        problem = f"of shape {shares.shape}"
     elif not np.isfinite(shares).all() or (shares < 0).any():
-        what = "with a value that is negative or not finite"
-    elif (wrong := np.flatnonzero(np.abs(shares.sum(axis=1) - 1) > 1e-6)).size:
-        what = f"with a row {wrong[0]} that sums to {shares[wrong[0]].sum():g}"
+        problem = "with a value that is negative or not finite"
+    elif (bad_rows := np.flatnonzero(np.abs(shares.sum(axis=1) - 1) > 1e-6)).size:
+        problem = f"with a row {bad_rows[0]} that sums to {shares[bad_rows[0]].sum():g}"
     elif family.models is not None and len(family.models) != shares.shape[1]:
-        what = f"for {quantity(shares.shape[1], 'model')}, but gave {len(family.models)}"
+        problem = f"for {quantity(shares.shape[1], 'model')}, but gave {len(family.models)}"
     else:
         labels = number_by_first_appearance(shares.argmax(axis=1))
         models = None if family.models is None else list(family.models)
-        found = Grouping(
+        grouping = Grouping(
             labels, family.similarity, family.facts, kept=kept, models=models, memberships=shares
         )
-        return _usable(name, found, leaves)
+        return _normalise_grouping(name, grouping, leaves)
     raise ConfigError(
         f"cluster.method {name} must return memberships (S, K) of {leaves} leaves, rows that sum to 1, but "
-        f"returned some {what}; fix it"
+        f"returned some {problem}; fix it"
     )
 
 
-def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
+def _to_grouping(name: str, result: Any, leaves: int) -> Grouping:
     """Result of a user's method as a grouping; it may be labels only.
 
     Raises:
         ConfigError: it is no grouping of all leaves.
     """
-    if isinstance(found, Family):
-        return _of_family(name, found, leaves)
-    if isinstance(found, Grouping) and found.memberships is not None and GROUPINGS.is_own(name):
-        mixed = Family(found.memberships, found.models, found.similarity, found.facts)
-        return _of_family(name, mixed, leaves, found.kept)
-    grouping = found if isinstance(found, Grouping) else Grouping(found, None)
+    if isinstance(result, Family):
+        return _grouping_from_family(name, result, leaves)
+    if isinstance(result, Grouping) and result.memberships is not None and GROUPINGS.is_own(name):
+        family = Family(result.memberships, result.models, result.similarity, result.facts)
+        return _grouping_from_family(name, family, leaves, result.kept)
+    grouping = result if isinstance(result, Grouping) else Grouping(result, None)
     try:
         labels = np.asarray(grouping.labels)
     except ValueError:  # of lists of several lengths
@@ -308,18 +312,18 @@ def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
     if labels.shape != (leaves,) or not np.issubdtype(labels.dtype, np.integer):
         raise ConfigError(
             f"cluster.method {name} must return a whole number for each of {leaves} leaves, but returned "
-            f"{shown(found)}; fix it"
+            f"{shown(result)}; fix it"
         )
     if labels.min() < 0:
         raise ConfigError(
             f"cluster.method {name} must return labels of 0 or more, because leaves with one label are one "
-            f"cluster, also those that a method counts as noise by -1, but returned {shown(found)}; give "
+            f"cluster, also those that a method counts as noise by -1, but returned {shown(result)}; give "
             f"each leaf without a group a label of its own"
         )
-    return _usable(name, replace(grouping, labels=number_by_first_appearance(labels)), leaves)
+    return _normalise_grouping(name, replace(grouping, labels=number_by_first_appearance(labels)), leaves)
 
 
-def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
+def _normalise_grouping(name: str, grouping: Grouping, leaves: int) -> Grouping:
     """A grouping whose similarity is an array (S, S), and whose facts and memory files can hold.
 
     Raises:
@@ -333,8 +337,8 @@ def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
             f"cluster.method {name} must return a similarity of shape ({leaves}, {leaves}), or None, but "
             f"returned {shown(grouping.similarity)}; fix it"
         )
-    _refuse_what_json_lacks(name, "facts", grouping.facts)
-    _refuse_what_json_lacks(name, "kept", grouping.kept)
+    _refuse_unserialisable(name, "facts", grouping.facts)
+    _refuse_unserialisable(name, "kept", grouping.kept)
     if not GROUPINGS.is_own(name):
         return replace(grouping, similarity=similarity)
     if similarity is not None and not np.isfinite(similarity).all():
@@ -349,7 +353,7 @@ def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
             f"{shown(taken[0])} of every step itself, but returned {shown(grouping.facts[taken[0]])}; "
             f"rename it"
         )
-    _refuse_what_json_changes(name, grouping.kept or {})  # built-in methods read theirs as it comes back
+    _refuse_json_changes(name, grouping.kept or {})  # built-in methods read theirs as it comes back
     return replace(grouping, similarity=similarity, facts=_without_nan(dict(grouping.facts or {})))
 
 
@@ -372,7 +376,7 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _with_usable_models(name: str, grouping: Grouping, evidence: Evidence) -> Grouping:
+def _normalise_models(name: str, grouping: Grouping, evidence: Evidence) -> Grouping:
     """A grouping whose models are arrays of names, shapes and types of the leaves' models.
 
     Raises:
@@ -380,33 +384,33 @@ def _with_usable_models(name: str, grouping: Grouping, evidence: Evidence) -> Gr
     """
     if grouping.models is None:
         return grouping
-    like = evidence.models[0]
-    return replace(grouping, models=[_model_like(name, model, like) for model in grouping.models])
+    template = evidence.models[0]
+    return replace(grouping, models=[_model_like(name, model, template) for model in grouping.models])
 
 
-def _model_like(name: str, model: Any, like: State) -> State:
+def _model_like(name: str, model: Any, template: State) -> State:
     """A model of a user's method in the form of a leaf's; arrays of PyTorch and other precisions are cast.
 
     Raises:
-        ConfigError: as of `_with_usable_models`.
+        ConfigError: as of `_normalise_models`.
     """
-    wrong = ""
+    problem = ""
     if not isinstance(model, Mapping):
-        wrong = shown(model)
-    elif differing := sorted(set(map(str, model)) ^ set(like)):
-        wrong = f"one that differs in {shown(differing[0])}"
+        problem = shown(model)
+    elif differing := sorted(set(map(str, model)) ^ set(template)):
+        problem = f"one that differs in {shown(differing[0])}"
     else:
-        arrays = {key: _host_array(model[key]) for key in like}
+        arrays = {key: _host_array(model[key]) for key in template}
         for key, array in arrays.items():
-            if array.shape != like[key].shape or array.dtype.kind not in "fiub":
-                wrong = wrong or f"{key!r} of shape {array.shape}, not {like[key].shape}"
+            if array.shape != template[key].shape or array.dtype.kind not in "fiub":
+                problem = problem or f"{key!r} of shape {array.shape}, not {template[key].shape}"
             elif not np.isfinite(array).all():
-                wrong = wrong or f"{key!r} with values that are not finite"
-        if not wrong:
-            return {key: array.astype(like[key].dtype, copy=False) for key, array in arrays.items()}
+                problem = problem or f"{key!r} with values that are not finite"
+        if not problem:
+            return {key: array.astype(template[key].dtype, copy=False) for key, array in arrays.items()}
     raise ConfigError(
         f"cluster.method {name} must return models with the entries of the leaves' models, name → array, but "
-        f"returned {wrong}; fix it"
+        f"returned {problem}; fix it"
     )
 
 
@@ -456,11 +460,11 @@ def _refuse_uncounted(name: str, needs: Collection[str], config: ClusterConfig) 
         )
 
 
-def _refuse_what_json_changes(name: str, kept: Mapping[str, Any]) -> None:
+def _refuse_json_changes(name: str, kept: Mapping[str, Any]) -> None:
     """Raise ConfigError for state that a checkpoint would not restore unchanged."""
     for key, value in kept.items():
-        found = json.loads(json.dumps(value))
-        if type(key) is not str or not (found == value or alike(found, value)):
+        restored = json.loads(json.dumps(value))
+        if type(key) is not str or not (restored == value or alike(restored, value)):
             raise ConfigError(
                 f"cluster.method {name} must return kept that comes back from JSON as it was (tables by "
                 f"text, no tuples), because a run resumes from it after a stop, but keeps {shown(value)} as "
@@ -468,12 +472,12 @@ def _refuse_what_json_changes(name: str, kept: Mapping[str, Any]) -> None:
             )
 
 
-def _refuse_what_json_lacks(name: str, what: str, value: Any) -> None:
+def _refuse_unserialisable(name: str, key: str, value: Any) -> None:
     """Raise ConfigError unless a mapping, or None, can be written to a file."""
     try:
         json.dumps(value if value is None else dict(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"cluster.method {name} must return {what} that JSON can hold (numbers and lists of Python), but "
+            f"cluster.method {name} must return {key} that JSON can hold (numbers and lists of Python), but "
             f"returned {shown(value)}: {error}; fix it"
         ) from error

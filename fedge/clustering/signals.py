@@ -25,11 +25,11 @@ Signal = Callable[..., np.ndarray]
 def signal(*needs: Need) -> Callable[[Signal], Signal]:
     """Declare the needs of a signal."""
 
-    def told(similarity: Signal) -> Signal:
+    def declare(similarity: Signal) -> Signal:
         similarity.needs = frozenset(needs)  # type: ignore[attr-defined]
         return similarity
 
-    return told
+    return declare
 
 
 def needs_of(name: str) -> frozenset[Need]:
@@ -49,19 +49,19 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
     if not SIGNALS.is_own(name):
         return similarity(evidence, **(arguments or {}))
     with SIGNALS.carried_out(name, NotComparable):
-        lent = evidence.read_only()
-        found = asked_twice(SIGNALS, name, lambda: similarity(lent, **(arguments or {})))
-    return _as_matrix(name, found, len(evidence.models))
+        evidence_view = evidence.read_only()
+        result = asked_twice(SIGNALS, name, lambda: similarity(evidence_view, **(arguments or {})))
+    return _to_matrix(name, result, len(evidence.models))
 
 
-def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
+def _to_matrix(name: str, result: Any, size: int) -> np.ndarray:
     """Result of a user's signal as float64 (S, S).
 
     Raises:
         ConfigError: another type or shape, values not finite or not symmetric.
     """
     with suppress(TypeError, ValueError):
-        matrix = np.asarray(found)
+        matrix = np.asarray(result)
         if matrix.dtype.kind == "c":  # NumPy would drop the imaginary part with no more than a warning
             raise TypeError
         matrix = matrix.astype(np.float64)
@@ -69,7 +69,7 @@ def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
             return matrix
     raise ConfigError(
         f"cluster.signal {name} must return a symmetric ({size}, {size}) matrix of finite numbers, but "
-        f"returned {shown(found)}; fix it"
+        f"returned {shown(result)}; fix it"
     )
 
 
@@ -138,7 +138,7 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
     Excess is over the loss of the clients' own leaf's model; the mean of both directions; 0 on the diagonal.
     Grouping by losses is the idea of Ghosh et al. 2020, IFCA.
     """
-    excess = _excess(evidence)
+    excess = _excess_losses(evidence)
     mutual: np.ndarray = -(excess + excess.T) / 2
     return mutual
 
@@ -149,7 +149,7 @@ def cross_loss_rows(evidence: Evidence) -> np.ndarray:
 
     A model that is equally good at all leaves has no profile: its correlation with every other is 0.
     """
-    excess = _excess(evidence)
+    excess = _excess_losses(evidence)
     return cosine_similarity([row - row.mean() for row in excess])
 
 
@@ -161,11 +161,11 @@ def affinity(evidence: Evidence) -> np.ndarray:
     (`fedge.clustering.likeness.affinity`). The value is the mean over the newest cloud steps since the groups
     changed; 0 on the diagonal, and everywhere with fewer than four leaves.
     """
-    everyone = tuple(range(len(evidence.models)))
-    if len(everyone) < FEWEST_LEAVES:
-        return np.zeros((len(everyone), len(everyone)))
+    leaves = tuple(range(len(evidence.models)))
+    if len(leaves) < FEWEST_LEAVES:
+        return np.zeros((len(leaves), len(leaves)))
     _known_losses(evidence)
-    return affinity_of(mean_by_leaf(*relationships_among(evidence, everyone)))
+    return affinity_of(mean_by_leaf(*relationships_among(evidence, leaves)))
 
 
 def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +178,7 @@ def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.n
         evidence: evidence with cross-losses.
         leaves: S ≥ 4 of them; in the result they are numbered 0..S-1 in this order.
     """
-    steps = [_among(cross, leaves) for cross in (*evidence.recent, evidence.cross)]
+    steps = [_select_leaves(cross, leaves) for cross in (*evidence.recent, evidence.cross)]
     leaf_of = steps[-1].leaf_of
     total, counts = np.zeros((len(leaves), len(leaf_of))), np.zeros(len(leaf_of), dtype=np.int64)
     for cross in steps:
@@ -190,10 +190,10 @@ def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.n
     return total[:, counts > 0] / counts[counts > 0], leaf_of[counts > 0]
 
 
-def _among(cross: CrossLosses, leaves: Sequence[int]) -> CrossLosses:
+def _select_leaves(cross: CrossLosses, leaves: Sequence[int]) -> CrossLosses:
     """The cross-losses of some leaves' models at their clients, with leaves renumbered."""
     members = np.isin(cross.leaf_of, leaves)
-    number = {leaf: at for at, leaf in enumerate(leaves)}
+    number = {leaf: i for i, leaf in enumerate(leaves)}
     leaf_of = np.array([number[int(leaf)] for leaf in cross.leaf_of[members]], dtype=np.int64)
     return CrossLosses(cross.losses[list(leaves)][:, members], cross.windows[members], leaf_of)
 
@@ -204,14 +204,14 @@ def loss_matrix(cross: CrossLosses) -> np.ndarray:
     matrix = np.full((size, size), np.nan)
     known = np.isfinite(cross.losses).all(axis=0)
     for leaf in range(size):
-        own = known & (cross.leaf_of == leaf)
-        if own.any():
-            windows = cross.windows[own]
-            matrix[:, leaf] = (cross.losses[:, own] * windows).sum(axis=1) / windows.sum()
+        at_leaf = known & (cross.leaf_of == leaf)
+        if at_leaf.any():
+            windows = cross.windows[at_leaf]
+            matrix[:, leaf] = (cross.losses[:, at_leaf] * windows).sum(axis=1) / windows.sum()
     return matrix
 
 
-def _excess(evidence: Evidence) -> np.ndarray:
+def _excess_losses(evidence: Evidence) -> np.ndarray:
     """(S, S): the loss of leaf i's model at leaf j's clients beyond the loss of leaf j's own."""
     matrix = _known_losses(evidence)
     excess: np.ndarray = matrix - np.diag(matrix)

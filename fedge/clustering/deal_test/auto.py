@@ -27,16 +27,16 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[de
         config: its `level` is used.
         seed: root of the run's streams.
     """
-    there = tuple(int(leaf) for leaf in np.unique(likeness.leaf_of))
-    tests = DealTests(likeness.cosines, likeness.leaf_of, partial(_stream, seed, there), likeness.strata)
-    if len(there) < reach.FEWEST_LEAVES or len(likeness.leaf_of) < reach.FEWEST_CLIENTS:
+    leaves = tuple(int(leaf) for leaf in np.unique(likeness.leaf_of))
+    tests = DealTests(likeness.cosines, likeness.leaf_of, partial(_stream, seed, leaves), likeness.strata)
+    if len(leaves) < reach.FEWEST_LEAVES or len(likeness.leaf_of) < reach.FEWEST_CLIENTS:
         return (
             f"whether there are groups can be tested from {reach.FEWEST_LEAVES} leaves and "
             f"{reach.FEWEST_CLIENTS} clients on that train from one start"
         )
-    if tests.floor(there) == 1:
+    if tests.floor(leaves) == 1:
         return "whether there are groups cannot be tested if no client can be dealt to another leaf"
-    return ClosedTest(tests, there, config.level).chain()
+    return ClosedTest(tests, leaves, config.level).chain()
 
 
 def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], seed: int) -> float:
@@ -48,15 +48,15 @@ def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], see
         part: those of one side.
         seed: root of the run's streams.
     """
-    mine = np.flatnonzero(np.isin(likeness.leaf_of, leaves))
-    there = np.unique(likeness.leaf_of[mine])
-    own = np.searchsorted(there, likeness.leaf_of[mine])
-    inner = [cosines[np.ix_(mine, mine)] for cosines in likeness.cosines]
-    strata = None if likeness.strata is None else likeness.strata[mine]
+    clients = np.flatnonzero(np.isin(likeness.leaf_of, leaves))
+    involved = np.unique(likeness.leaf_of[clients])
+    leaf_index = np.searchsorted(involved, likeness.leaf_of[clients])
+    inner = [cosines[np.ix_(clients, clients)] for cosines in likeness.cosines]
+    strata = None if likeness.strata is None else likeness.strata[clients]
     rng = numpy_stream(seed, Purpose.CLUSTERING, 3, *leaves)
-    return deals.deal_test(inner, own, rng, strata=strata, cut=np.isin(there, part))[2]
+    return deals.deal_test(inner, leaf_index, rng, strata=strata, cut=np.isin(involved, part))[2]
 
 
-def _stream(seed: int, everyone: tuple[int, ...], leaves: tuple[int, ...]) -> np.random.Generator:
+def _stream(seed: int, all_leaves: tuple[int, ...], leaves: tuple[int, ...]) -> np.random.Generator:
     """Random stream of the deals of some leaves; the same in every round."""
-    return numpy_stream(seed, Purpose.CLUSTERING, 1, *(() if leaves == everyone else leaves))
+    return numpy_stream(seed, Purpose.CLUSTERING, 1, *(() if leaves == all_leaves else leaves))

@@ -129,7 +129,7 @@ class DealTests:
         self._similarities, self._leaf_of, self._stream = similarities, leaf_of, stream
         self._strata = np.zeros_like(leaf_of) if strata is None else strata
         self._draws = draws
-        self._known: dict[tuple[Leaves, Partition], Tested] = {}
+        self._cache: dict[tuple[Leaves, Partition], Tested] = {}
         self._floors: dict[Leaves, float] = {}
 
     def clients(self, leaves: Leaves) -> int:
@@ -165,33 +165,35 @@ class DealTests:
         """
         others: Partition = tuple(g for g in partition if g != leaves) if len(leaves) == FEWEST_LEAVES else ()
         key = leaves, tuple(sorted(others))
-        if key not in self._known:
-            self._known[key] = self._made(*key)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._compute(*key)
+        return self._cache[key]
 
-    def _made(self, leaves: Leaves, others: Partition) -> Tested:
+    def _compute(self, leaves: Leaves, others: Partition) -> Tested:
         """The test of some leaves beside other groups."""
-        mine, *beside = self._members([leaves, *others])
-        own = np.searchsorted(leaves, self._leaf_of[mine])
-        inner = [less_directions(similarity, mine, beside) for similarity in self._similarities]
+        clients, *other_groups = self._members([leaves, *others])
+        leaf_index = np.searchsorted(leaves, self._leaf_of[clients])
+        inner = [less_directions(similarity, clients, other_groups) for similarity in self._similarities]
         draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
-        found = deal_test(inner, own, self._stream(leaves), draws, self._strata[mine])
-        labels = found.labels
-        if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and found.p <= WEAK:
+        result = deal_test(inner, leaf_index, self._stream(leaves), draws, self._strata[clients])
+        labels = result.labels
+        if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and result.p <= WEAK:
             pairs = np.stack([without_client_effects(similarity) for similarity in inner])
-            labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
-        first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
-        tested = Tested((first, second), found.statistic, found.p, *found[3:])
-        return replace(tested, p=self._weighted(tested, mine, beside).p) if others else tested
+            labels = number_by_first_appearance(refined(pairs, leaf_index, labels == 1).astype(np.int64))
+        first, second = (tuple(leaves[i] for i in np.flatnonzero(labels == k)) for k in (0, 1))
+        tested = Tested((first, second), result.statistic, result.p, *result[3:])
+        return replace(tested, p=self._weighted(tested, clients, other_groups).p) if others else tested
 
     def explained(self, leaves: Leaves, partition: Sequence[Leaves]) -> Weighted:
         """Differences explained by the cuts of some leaves' deals, in one unit for a partition's groups."""
-        mine, *beside = self._members([leaves, *(group for group in partition if group != leaves)])
-        return self._weighted(self.of(leaves, partition), mine, beside)
+        clients, *other_groups = self._members([leaves, *(group for group in partition if group != leaves)])
+        return self._weighted(self.of(leaves, partition), clients, other_groups)
 
-    def _weighted(self, tested: Tested, mine: np.ndarray, beside: Sequence[np.ndarray]) -> Weighted:
+    def _weighted(self, tested: Tested, clients: np.ndarray, other_groups: Sequence[np.ndarray]) -> Weighted:
         """A test's similarities, weighted by how clearly each distinguishes the groups."""
-        return tested.weighted(np.array([weight_beside(of, mine, beside) for of in self._similarities]))
+        return tested.weighted(
+            np.array([weight_beside(similarity, clients, other_groups) for similarity in self._similarities])
+        )
 
     def _members(self, groups: Sequence[Leaves]) -> list[np.ndarray]:
         """The clients of each of some groups of leaves."""
@@ -210,8 +212,8 @@ def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
     first, *others = items
     for rest in partitions_of(others):
         yield [[first], *rest]
-        for at, group in enumerate(rest):
-            yield [*rest[:at], [first, *group], *rest[at + 1 :]]
+        for i, group in enumerate(rest):
+            yield [*rest[:i], [first, *group], *rest[i + 1 :]]
 
 
 def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
@@ -227,15 +229,15 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
     >>> levels_of_groups([0.0286, 0.0286], [8, 8], 0.05) is None
     True
     """
-    can = [floor <= level for floor in floors]
-    taken = sum(floor for floor, fits in zip(floors, can, strict=True) if fits)
-    if taken > level + _SAME:
+    testable = [floor <= level for floor in floors]
+    spent = sum(floor for floor, is_testable in zip(floors, testable, strict=True) if is_testable)
+    if spent > level + _SAME:
         return None
-    there = sum(count for count, fits in zip(clients, can, strict=True) if fits)
-    left = max(0.0, level - taken)
+    testable_clients = sum(count for count, is_testable in zip(clients, testable, strict=True) if is_testable)
+    remaining = max(0.0, level - spent)
     return [
-        floor + left * count / there if fits else 0.0
-        for floor, count, fits in zip(floors, clients, can, strict=True)
+        floor + remaining * count / testable_clients if is_testable else 0.0
+        for floor, count, is_testable in zip(floors, clients, testable, strict=True)
     ]
 
 
@@ -255,11 +257,11 @@ def joint_p(tests: Sequence[Weighted]) -> float:
     step = max(most, _SAME) / _STEPS
     chance = np.ones(1)
     for test, lowest in zip(tests, least, strict=True):
-        at = np.ceil((test.of_deals - lowest) / step - _SAME * _STEPS).astype(np.int64)
-        sums = np.zeros(len(chance) + int(at.max()))
-        for place in at:
-            sums[place : place + len(chance)] += chance
-        chance = sums / len(at)
+        bins = np.ceil((test.of_deals - lowest) / step - _SAME * _STEPS).astype(np.int64)
+        sums = np.zeros(len(chance) + int(bins.max()))
+        for offset in bins:
+            sums[offset : offset + len(chance)] += chance
+        chance = sums / len(bins)
     actual = sum(test.actual - lowest for test, lowest in zip(tests, least, strict=True))
     return float(chance[int(actual / step + _SAME * _STEPS) :].sum())
 
@@ -277,7 +279,7 @@ class ClosedTest:
                 together are no more, else 0.05.
         """
         self._tests, self._leaves, self._level = tests, leaves, level
-        self._known: dict[frozenset[Leaves], tuple[float, float]] = {}
+        self._cache: dict[frozenset[Leaves], tuple[float, float]] = {}
 
     def level_of(self, groups: Sequence[Leaves]) -> float:
         """The level of the partition with the given groups of two leaves and more."""
@@ -295,13 +297,13 @@ class ClosedTest:
         """
         groups = sorted((g for g in partition if len(g) > 1), key=lambda g: (-self._tests.clients(g), g))
         key = frozenset(groups)
-        if key not in self._known:
+        if key not in self._cache:
             level = self.level_of(groups)
             groups = [group for group in groups if self._tests.floor(group) < 1]
-            self._known[key] = (self._p(groups, level, tuple(sorted(partition))), level)
-        return self._known[key]
+            self._cache[key] = (self._compute_p(groups, level, tuple(sorted(partition))), level)
+        return self._cache[key]
 
-    def _p(self, groups: Sequence[Leaves], level: float, partition: Partition) -> float:
+    def _compute_p(self, groups: Sequence[Leaves], level: float, partition: Partition) -> float:
         """p of the testable hypothesis of exchangeable clients inside some groups."""
         if not groups:
             return 1.0
@@ -324,7 +326,7 @@ class ClosedTest:
 
         The first that is not rejected, if any; the others are then not tested.
         """
-        found = (0.0, 1.0)
+        hardest = (0.0, 1.0)
         for groups in partitions_of(partition):
             if len(groups) < len(partition):
                 p, level = self.of(
@@ -332,44 +334,44 @@ class ClosedTest:
                 )
                 if p > level:
                     return p, level
-                if p * found[1] > found[0] * level:
-                    found = (p, level)
-        return found
+                if p * hardest[1] > hardest[0] * level:
+                    hardest = (p, level)
+        return hardest
 
     def chain(self) -> list[DealTest]:
         """The cuts from all leaves on, each with its decisive p."""
         groups: list[Leaves] = [self._leaves]
         closed: set[Leaves] = set()
-        made: list[DealTest] = []
+        cuts: list[DealTest] = []
         most = MOST_GROUPS if len(self._leaves) <= MOST_LEAVES_FOR_ALL_CUTS else MOST_GROUPS_OF_MANY
         while True:
-            group = self._next(groups, closed)
+            group = self._next_group(groups, closed)
             if group is None:
-                return made
+                return cuts
             tested = self._tests.of(group, groups)
             first, second = tested.parts
-            after = [first, second, *(other for other in groups if other != group)]
-            if len(after) <= most:
-                p, level = self.hardest(after)
+            new_groups = [first, second, *(other for other in groups if other != group)]
+            if len(new_groups) <= most:
+                p, level = self.hardest(new_groups)
             else:
                 share = self._tests.clients(group) / self._tests.clients(self._leaves)
                 p, level = tested.p, self.level_of([self._leaves]) * share
             deal = DealTest(group, (first, second), tested.statistic, p, level, tested.deals, tested.exact)
-            made.append(deal)
+            cuts.append(deal)
             if deal.stands:
-                groups = after
+                groups = new_groups
             else:
                 closed.add(group)
 
-    def _next(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
+    def _next_group(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
         """The group to be cut next: the one with the smallest ratio of p to its smallest possible p.
 
         Two different leaves of four clients cannot get below 1/35, while a large group may by chance, so
         the p values themselves are not comparable.
         """
-        open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
+        candidates = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
         ranked = []
-        for group in open_:
+        for group in candidates:
             tested = self._tests.of(group, groups)
             least = max(self._tests.floor(group), 1 / tested.deals)
             ranked.append((round(tested.p / least, 9), tested.p, -tested.statistic, group))

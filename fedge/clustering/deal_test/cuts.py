@@ -45,27 +45,29 @@ def mean_apart(similarity: np.ndarray) -> float:
     pairs = ~np.eye(len(similarity), dtype=bool)
     rest = effects(similarity)[1]
     spread = ((rest + rest.T) / 2)[pairs].std()
-    apart = max(1.0, float(similarity[pairs].max())) - float(similarity[pairs].mean())
-    return apart / float(spread) if spread > ROUNDING * np.abs(similarity).max() else 1.0
+    distance = max(1.0, float(similarity[pairs].max())) - float(similarity[pairs].mean())
+    return distance / float(spread) if spread > ROUNDING * np.abs(similarity).max() else 1.0
 
 
-def log_explained(between: np.ndarray, apart: np.ndarray, inside: np.ndarray, clients: int) -> np.ndarray:
+def log_explained(
+    between: np.ndarray, mean_distance: np.ndarray, inside: np.ndarray, clients: int
+) -> np.ndarray:
     """−log of the share of the squared distances remaining within the parts of cuts.
 
     With distances less clients' common part with all others, each part's sum within is minus half of the sum
     between them, and a part of n of K clients leaves the share
 
-        1 + between · K / (n (K − n) (K − 2) · apart)
+        1 + between · K / (n (K − n) (K − 2) · mean_distance)
 
     Args:
         between: (M, D, Q) sum of similarities between the parts.
-        apart: (M,) of `mean_apart`.
+        mean_distance: (M,) of `mean_apart`.
         inside: (Q,) or (D, Q) clients of one part.
         clients: K.
     """
     weight = clients / (inside * (clients - inside) * (clients - 2))
-    left = 1 + between * weight / apart[:, None, None]
-    logs: np.ndarray = -np.log(np.maximum(left, _LEAST_LEFT))
+    remaining = 1 + between * weight / mean_distance[:, None, None]
+    logs: np.ndarray = -np.log(np.maximum(remaining, _LEAST_LEFT))
     return logs
 
 
@@ -93,8 +95,8 @@ def null_spread(pairs: np.ndarray) -> np.ndarray:
 
 def between_leaves(pairs: np.ndarray, deals: np.ndarray, leaves: int) -> np.ndarray:
     """(M, D, S, S): sums over the pairs of clients of every two leaves."""
-    at = (deals[..., None] == np.arange(leaves)).astype(np.float64)  # (D, K, S)
-    summed: np.ndarray = np.swapaxes(at, 1, 2) @ (pairs[:, None] @ at)
+    one_hot = (deals[..., None] == np.arange(leaves)).astype(np.float64)  # (D, K, S)
+    summed: np.ndarray = np.swapaxes(one_hot, 1, 2) @ (pairs[:, None] @ one_hot)
     return summed
 
 
@@ -104,8 +106,8 @@ def proposed_cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     if leaves <= MOST_LEAVES_FOR_ALL_CUTS:
         numbers = np.arange(1, 2 ** (leaves - 1))  # the last leaf is never in the part: each cut once
         return (numbers[:, None] >> np.arange(leaves)) & 1 == 1
-    counted = sizes[:, None] * sizes - np.diag(sizes)
-    means = blocks.sum(axis=0) / np.maximum(counted, 1)
+    pair_counts = sizes[:, None] * sizes - np.diag(sizes)
+    means = blocks.sum(axis=0) / np.maximum(pair_counts, 1)
     order = np.linalg.eigh(means)[1][..., -EIGENVECTORS:].argsort(axis=1)  # (D, S, eigenvectors)
     ranks = np.moveaxis(order.argsort(axis=1), 1, 2)  # (D, eigenvectors, S): place of each leaf
     prefixes = ranks[:, :, None] < np.arange(1, leaves)[:, None]  # (D, eigenvectors, S-1, S)
@@ -139,15 +141,15 @@ def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarr
     best = cut.astype(bool)
     flips = np.eye(len(sizes), dtype=bool)
     while True:
-        near = np.concatenate([best[None], best ^ flips])
-        near = near[near.any(axis=1) & ~near.all(axis=1)]
-        apart = (-sums_between(blocks, near)[:, 0] / spread[:, near @ sizes]).max(axis=0)
-        if apart.argmax() == 0 or apart.max() <= apart[0] + ROUNDING:
+        candidates = np.concatenate([best[None], best ^ flips])
+        candidates = candidates[candidates.any(axis=1) & ~candidates.all(axis=1)]
+        separations = (-sums_between(blocks, candidates)[:, 0] / spread[:, candidates @ sizes]).max(axis=0)
+        if separations.argmax() == 0 or separations.max() <= separations[0] + ROUNDING:
             return best
-        best = near[apart.argmax()]
+        best = candidates[separations.argmax()]
 
 
-def weight_beside(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> float:
+def weight_beside(similarity: np.ndarray, members: np.ndarray, other_groups: Sequence[np.ndarray]) -> float:
     """Weight of a similarity in the test of one group of clients, by how clearly it distinguishes all groups.
 
     It is the pseudo-F of all groups (the variance between them over the variance within) times the group's
@@ -155,30 +157,32 @@ def weight_beside(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.
 
     Args:
         similarity: (K, K) cosines of all clients; squared distances are proportional to 1 − cosine.
-        mine: the clients of the group.
-        beside: the clients of each other group, at least one.
+        members: the clients of the group.
+        other_groups: the clients of each other group, at least one.
 
     >>> cosines = np.array([[1, 0.9, 0.1, 0.1], [0.9, 1, 0.1, 0.1], [0.1, 0.1, 1, 0.9], [0.1, 0.1, 0.9, 1]])
     >>> round(weight_beside(cosines, np.array([0, 1]), [np.array([2, 3])]), 9)  # 17, half of it
     8.5
     """
-    groups = [mine, *beside]
+    groups = [members, *other_groups]
     clients = np.concatenate(groups)
     within = sum(_scatter(similarity, group) for group in groups)
     between = max(_scatter(similarity, clients) - within, 0.0) / (len(groups) - 1)
     spread = within / (len(clients) - len(groups))
     if spread <= ROUNDING:
         return 0.0
-    return between / spread * _scatter(similarity, mine) / within
+    return between / spread * _scatter(similarity, members) / within
 
 
 def _scatter(similarity: np.ndarray, clients: np.ndarray) -> float:
     """Sum of squares of unit vectors about their mean."""
-    among = similarity[np.ix_(clients, clients)]
-    return float((1 - among)[~np.eye(len(clients), dtype=bool)].sum()) / (2 * len(clients))
+    inner = similarity[np.ix_(clients, clients)]
+    return float((1 - inner)[~np.eye(len(clients), dtype=bool)].sum()) / (2 * len(clients))
 
 
-def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> np.ndarray:
+def less_directions(
+    similarity: np.ndarray, members: np.ndarray, other_groups: Sequence[np.ndarray]
+) -> np.ndarray:
     """Similarity (m, m) of some clients, less the directions in which others differ within their groups.
 
     With or without groups, people differ from each other in some directions more than in others. With X and Y
@@ -190,14 +194,14 @@ def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[n
 
     Args:
         similarity: (K, K) cosines of all clients.
-        mine: (m,) the clients.
-        beside: the clients of each of the other groups; without any, the similarity is unchanged.
+        members: (m,) the clients.
+        other_groups: the clients of each of the other groups; without any, the similarity is unchanged.
 
     Source: Hastie, Buja and Tibshirani 1995, Penalized discriminant analysis (differences within groups, with
     a ridge, as the metric).
     """
-    inner: np.ndarray = similarity[np.ix_(mine, mine)]
-    others = [group for group in beside if len(group) > 1]
+    inner: np.ndarray = similarity[np.ix_(members, members)]
+    others = [group for group in other_groups if len(group) > 1]
     if not others:
         return inner
     rest = np.concatenate(others)
@@ -208,8 +212,10 @@ def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[n
     np.fill_diagonal(full, 1.0)
     within = centre @ full[np.ix_(rest, rest)] @ centre
     ridge = max(float(np.trace(within)) / len(rest), ROUNDING)
-    across = full[np.ix_(mine, rest)] @ centre
-    kernel = full[np.ix_(mine, mine)] - across @ np.linalg.solve(within + ridge * np.eye(len(rest)), across.T)
-    own = np.diag(kernel)
-    found: np.ndarray = 1 - (own[:, None] + own - 2 * kernel) / 2
-    return (found + found.T) / 2
+    across = full[np.ix_(members, rest)] @ centre
+    kernel = full[np.ix_(members, members)] - across @ np.linalg.solve(
+        within + ridge * np.eye(len(rest)), across.T
+    )
+    norms = np.diag(kernel)
+    residual: np.ndarray = 1 - (norms[:, None] + norms - 2 * kernel) / 2
+    return (residual + residual.T) / 2

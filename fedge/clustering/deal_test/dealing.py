@@ -25,13 +25,14 @@ def deals_of(
         draws: number of deals drawn in that case.
     """
     if strata is None or (strata == strata[0]).all():
-        every = all_deals(np.bincount(leaf_of))
+        enumerated = all_deals(np.bincount(leaf_of))
         groups = [np.arange(len(leaf_of))]
     else:
         groups = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
-        every = _all_deals_inside(leaf_of, groups)
-    if every is not None:  # the observed deal is among them, perhaps with other names of leaves of one size
-        return np.concatenate([leaf_of[None], every]), True
+        enumerated = _all_deals_inside(leaf_of, groups)
+    # the observed deal is among them, perhaps with other names of leaves of one size
+    if enumerated is not None:
+        return np.concatenate([leaf_of[None], enumerated]), True
     drawn = np.empty((draws, len(leaf_of)), dtype=leaf_of.dtype)
     for group in groups:
         drawn[:, group] = rng.permuted(np.broadcast_to(leaf_of[group], (draws, len(group))), axis=1)
@@ -44,11 +45,11 @@ def _all_deals_inside(leaf_of: np.ndarray, groups: Sequence[np.ndarray]) -> np.n
     ways = prod(factorial(int(n.sum())) // prod(factorial(int(k)) for k in n) for n in counts)
     if ways > MOST_DEALS_TO_ENUMERATE:
         return None
-    of_groups = [list(_arrangements(tuple(leaf_of[group].tolist()))) for group in groups]
+    arrangements = [list(_arrangements(tuple(leaf_of[group].tolist()))) for group in groups]
     deals = np.empty((ways, len(leaf_of)), dtype=leaf_of.dtype)
-    for at, dealt in enumerate(product(*of_groups)):
+    for row, dealt in enumerate(product(*arrangements)):
         for group, hand in zip(groups, dealt, strict=True):
-            deals[at, group] = hand
+            deals[row, group] = hand
     return deals
 
 
@@ -80,16 +81,16 @@ def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUME
     order = sorted(range(len(sizes)), key=lambda leaf: (sizes[leaf], leaf))
     deal = np.zeros(clients, dtype=np.int64)
 
-    def dealt(position: int, left: tuple[int, ...], first_before: int) -> Iterator[np.ndarray]:
+    def enumerate_deals(position: int, remaining: tuple[int, ...], first_before: int) -> Iterator[np.ndarray]:
         if position == len(order):
             yield deal.copy()
             return
         leaf = order[position]
-        twin = position > 0 and sizes[order[position - 1]] == sizes[leaf]
-        for hand in combinations(left, sizes[leaf]):
-            if twin and hand[0] < first_before:
+        is_twin = position > 0 and sizes[order[position - 1]] == sizes[leaf]
+        for hand in combinations(remaining, sizes[leaf]):
+            if is_twin and hand[0] < first_before:
                 continue
             deal[list(hand)] = leaf
-            yield from dealt(position + 1, tuple(c for c in left if c not in hand), hand[0])
+            yield from enumerate_deals(position + 1, tuple(c for c in remaining if c not in hand), hand[0])
 
-    return np.stack(list(dealt(0, tuple(range(clients)), -1)))
+    return np.stack(list(enumerate_deals(0, tuple(range(clients)), -1)))

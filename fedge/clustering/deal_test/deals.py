@@ -174,30 +174,32 @@ def deal_test(
     if not all(np.isfinite(similarity).all() for similarity in similarities):
         raise ValueError("a deal test needs finite similarities")
     pairs = np.stack([without_client_effects(similarity) for similarity in similarities])
-    apart = np.array([mean_apart(similarity) for similarity in similarities])
+    mean_distances = np.array([mean_apart(similarity) for similarity in similarities])
     deals, exact = deals_of(leaf_of, strata, rng, draws)
-    found, cuts = _best_cuts(pairs, apart, deals, sizes)
+    best_cuts, cuts = _best_cuts(pairs, mean_distances, deals, sizes)
     first = 1 if exact else 0  # of the null deals
-    middle, spread = _middle_and_spread(found.separation[first:])
+    mean, spread = _mean_and_spread(best_cuts.separation[first:])
     if cut is not None:  # the null is that of any cut
-        found.separation[0], found.explained[0] = _only(pairs, apart, leaf_of, cut)
-    standing = (found.separation - middle) / spread
-    kind, leaves = _least_likely(found.separation, standing, first)
+        best_cuts.separation[0], best_cuts.explained[0] = _evaluate_cut(pairs, mean_distances, leaf_of, cut)
+    standing = (best_cuts.separation - mean) / spread
+    kind, leaves = _least_likely_cut(best_cuts.separation, standing, first)
     best = standing.argmax(axis=2)[..., None]
-    height, told = (np.take_along_axis(of, best, axis=2)[..., 0] for of in (standing, found.explained))
-    unlikely, share = _statistic(height, told, first)
+    height, explained = (
+        np.take_along_axis(values, best, axis=2)[..., 0] for values in (standing, best_cuts.explained)
+    )
+    unlikely, share = _statistic(height, explained, first)
     reached = unlikely[first:] < unlikely[0]
     reached |= (unlikely[first:] == unlikely[0]) & (share[first:] >= share[0] - ROUNDING)
     reached[: 1 - first] = True  # the actual deal is one of the drawn ones
     labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
     statistic = float(f"{standing[0, kind, leaves]:.9g}")
     return Compared(
-        labels, statistic, float(reached.mean()), len(deals) - first, exact, told[0], told[first:]
+        labels, statistic, float(reached.mean()), len(deals) - first, exact, explained[0], explained[first:]
     )
 
 
 @dataclass(frozen=True)
-class _Found:
+class _BestCuts:
     """The best cuts of D deals by each similarity, among those separating 1, 2, … leaves from the rest.
 
     Attributes:
@@ -209,28 +211,28 @@ class _Found:
     explained: np.ndarray
 
 
-def _only(
-    pairs: np.ndarray, apart: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray
+def _evaluate_cut(
+    pairs: np.ndarray, mean_distances: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(M, S // 2) separations of one cut, -inf for another number of separated leaves; what it explains."""
     sizes = np.bincount(leaf_of)
     between = sums_between(between_leaves(pairs, leaf_of[None], len(sizes)), cut[None])
     separation = np.full((len(pairs), len(sizes) // 2), -np.inf)
-    told = np.zeros_like(separation)
+    explained = np.zeros_like(separation)
     leaves, inside = int(cut.sum()), int(sizes[cut].sum())
-    at = min(leaves, len(sizes) - leaves) - 1
-    separation[:, at] = -between[:, 0, 0] / null_spread(pairs)[:, inside]
-    told[:, at] = log_explained(between, apart, np.array([inside]), len(leaf_of))[:, 0, 0]
-    return separation, told
+    column = min(leaves, len(sizes) - leaves) - 1
+    separation[:, column] = -between[:, 0, 0] / null_spread(pairs)[:, inside]
+    explained[:, column] = log_explained(between, mean_distances, np.array([inside]), len(leaf_of))[:, 0, 0]
+    return separation, explained
 
 
-def _middle_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (M, S // 2) of separations (D, M, S // 2); 1 where they do not differ."""
     spread = null.std(axis=0)
     return null.mean(axis=0), np.where(spread > ROUNDING, spread, 1.0)
 
 
-def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
+def _least_likely_cut(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
     """(similarity, m - 1) of the observed cut, used for the groups.
 
     The test detects that there are groups, not which. For each similarity, the cut with the separation most
@@ -259,15 +261,18 @@ def _statistic(height: np.ndarray, share: np.ndarray, first: int) -> tuple[np.nd
         first: index of the first null deal.
     """
     null = np.sort(height[first:], axis=0)
-    below = [np.searchsorted(of, own - ROUNDING) for of, own in zip(null.T, height.T, strict=True)]
+    below = [
+        np.searchsorted(null_heights, heights - ROUNDING)
+        for null_heights, heights in zip(null.T, height.T, strict=True)
+    ]
     reached = len(null) - np.stack(below, axis=1)
     least: np.ndarray = reached.min(axis=1)
     return least, np.where(reached == least[:, None], share, -np.inf).max(axis=1)
 
 
 def _best_cuts(
-    pairs: np.ndarray, apart: np.ndarray, deals: np.ndarray, sizes: np.ndarray
-) -> tuple[_Found, np.ndarray]:
+    pairs: np.ndarray, mean_distances: np.ndarray, deals: np.ndarray, sizes: np.ndarray
+) -> tuple[_BestCuts, np.ndarray]:
     """The best cut of every deal among those separating m leaves from the rest.
 
     Returns:
@@ -282,16 +287,16 @@ def _best_cuts(
         between, inside = sums_between(blocks, proposed), proposed @ sizes
         chance = spread[:, inside]
         by_kind = -between / (chance[:, None] if proposed.ndim == 2 else chance)  # (M, D, Q)
-        share = log_explained(between, apart, inside, clients)
+        share = log_explained(between, mean_distances, inside, clients)
         leaves = proposed.sum(axis=-1)
         parted = np.broadcast_to(np.minimum(leaves, len(sizes) - leaves), by_kind.shape)
         of_size = [np.where(parted == m, by_kind, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
-        at = np.stack([found.argmax(axis=-1) for found in of_size], axis=-1)  # (M, D, S // 2)
-        separations.append(np.take_along_axis(by_kind, at, axis=-1).swapaxes(0, 1))
-        explained.append(np.take_along_axis(share, at, axis=-1).swapaxes(0, 1))
+        best = np.stack([values.argmax(axis=-1) for values in of_size], axis=-1)  # (M, D, S // 2)
+        separations.append(np.take_along_axis(by_kind, best, axis=-1).swapaxes(0, 1))
+        explained.append(np.take_along_axis(share, best, axis=-1).swapaxes(0, 1))
         if not first:
-            cuts = (proposed if proposed.ndim == 2 else proposed[0])[at[:, 0]]
-    return _Found(np.concatenate(separations), np.concatenate(explained)), cuts
+            cuts = (proposed if proposed.ndim == 2 else proposed[0])[best[:, 0]]
+    return _BestCuts(np.concatenate(separations), np.concatenate(explained)), cuts
 
 
 def _deals_at_once(clients: int, leaves: int) -> int:
@@ -315,9 +320,9 @@ def leaf_similarity(
     pairs = np.mean([without_client_effects(similarity) for similarity in similarities], axis=0)
     sizes = np.bincount(leaf_of, minlength=leaves)
     summed = between_leaves(pairs[None], leaf_of[None], leaves)[0, 0]
-    found: np.ndarray = summed / np.maximum(sizes[:, None] * sizes, 1)
-    np.fill_diagonal(found, 1.0)
-    return found
+    means: np.ndarray = summed / np.maximum(sizes[:, None] * sizes, 1)
+    np.fill_diagonal(means, 1.0)
+    return means
 
 
 def with_leaf_beside(test: DealTest, leaf: int, other: int) -> DealTest:
@@ -337,9 +342,9 @@ def with_leaf_beside(test: DealTest, leaf: int, other: int) -> DealTest:
 
 def labels_after(tests: Sequence[DealTest], labels: np.ndarray) -> np.ndarray:
     """Labels (S,) after the accepted cuts."""
-    after, free = labels.copy(), int(labels.max()) + 1
+    new_labels, next_label = labels.copy(), int(labels.max()) + 1
     for test in tests:
         if test.stands and test.parts[1]:
-            after[list(test.parts[1])] = free
-            free += 1
-    return number_by_first_appearance(after)
+            new_labels[list(test.parts[1])] = next_label
+            next_label += 1
+    return number_by_first_appearance(new_labels)

@@ -37,18 +37,18 @@ def smallest_p(sizes: Sequence[Count]) -> float:
     >>> round(smallest_p([3, 3, 3]), 3), round(smallest_p([3] * 6), 4), round(smallest_p([4, 4, 4]), 3)
     (0.036, 0.0074, 0.006)
     """
-    counts = [_strata(size) for size in sizes]
-    ways = {count: _ways(counts, count) for count in set(counts)}
+    counts = [_as_strata(size) for size in sizes]
+    ways = {count: _count_ways(counts, count) for count in set(counts)}
     if len(counts) == 2:  # the other leaf is set apart by the same deals
         return (2 if counts[0] == counts[1] else 1) / ways[counts[0]]
     return min(counts.count(count) / ways[count] for count in ways)
 
 
-def _strata(size: Count) -> tuple[int, ...]:
+def _as_strata(size: Count) -> tuple[int, ...]:
     return size if isinstance(size, tuple) else (size,)
 
 
-def _ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
+def _count_ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
     """Number of ways to choose the given number of clients of each stratum."""
     return prod(comb(sum(kind), n) for kind, n in zip(zip(*counts, strict=True), chosen, strict=True))
 
@@ -70,22 +70,24 @@ def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
     >>> round(smallest_p_of_any_cut([5, 5]), 4)  # one of 126
     0.0079
     """
-    counts = [_strata(size) for size in sizes]
+    counts = [_as_strata(size) for size in sizes]
     clients = sum(map(sum, counts))
     if len(counts) < FEWEST_LEAVES or clients < FEWEST_CLIENTS:
         return 1.0
-    apart = Counter(
+    ways_of_parts = Counter(
         {(0,) * len(counts[0]): 1}
     )  # clients of each stratum → ways to choose leaves with so many
     for count in counts:
-        further: Counter[tuple[int, ...]] = Counter()
-        for have, ways in apart.items():
-            further[tuple(a + b for a, b in zip(have, count, strict=True))] += ways
-        apart = apart + further
-    able = [
-        min(1.0, ways / _ways(counts, have)) for have, ways in apart.items() if 1 < sum(have) < clients - 1
+        extended: Counter[tuple[int, ...]] = Counter()
+        for part, ways in ways_of_parts.items():
+            extended[tuple(a + b for a, b in zip(part, count, strict=True))] += ways
+        ways_of_parts = ways_of_parts + extended
+    probabilities = [
+        min(1.0, ways / _count_ways(counts, part))
+        for part, ways in ways_of_parts.items()
+        if 1 < sum(part) < clients - 1
     ]
-    return min(able, default=1.0)
+    return min(probabilities, default=1.0)
 
 
 def draws_for(floor: float) -> int:
@@ -147,28 +149,28 @@ def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
 
 
 def out_of_reach(
-    level: float | str, sizes: Sequence[int], leaves_said: str = "hierarchy.num-servers"
+    level: float | str, sizes: Sequence[int], leaves_option: str = "hierarchy.num-servers"
 ) -> str | None:
     """Warning for leaves too small to detect a lone one, or None.
 
     Args:
         level: `cluster.level`.
         sizes: training clients of each leaf.
-        leaves_said: name of the setting that gives the number of leaves.
+        leaves_option: name of the setting that gives the number of leaves.
     """
     if len(sizes) < FEWEST_LEAVES:
-        there = "is one leaf"
+        situation = "is one leaf"
         return (
-            f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on, and there {there}: all "
-            f'stay one cluster; raise {leaves_said}, or set cluster.count="threshold"'
+            f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on, and there {situation}: "
+            f'all stay one cluster; raise {leaves_option}, or set cluster.count="threshold"'
         )
     smallest = smallest_p(sizes)
     in_force = level_in_force(level, sizes)
     if in_force <= STRONG and smallest <= in_force:
         return None
-    there = f"{quantity(sum(sizes), 'client')} in {quantity(len(sizes), 'leaf')}"
+    situation = f"{quantity(sum(sizes), 'client')} in {quantity(len(sizes), 'leaf')}"
     needed = clients_per_leaf_needed(len(sizes))
-    line = f"{there} cannot show that one leaf differs from all others below p = {smallest:.2g}; "
+    line = f"{situation} cannot show that one leaf differs from all others below p = {smallest:.2g}; "
     line += f"{needed} at each leaf could show it at {STRONG:g}"
     if smallest <= in_force:
         return f"{line}; splits at p up to {in_force:g} count, which is weak evidence"

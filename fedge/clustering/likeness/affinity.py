@@ -28,17 +28,17 @@ def effects(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         matrix: (…, S, S), S ≥ 3; the diagonal is not looked at.
     """
     size = matrix.shape[-1]
-    alone = np.eye(size, dtype=bool)
-    pairs = np.where(alone, 0.0, matrix)
+    diagonal = np.eye(size, dtype=bool)
+    pairs = np.where(diagonal, 0.0, matrix)
     rows, columns = pairs.sum(axis=-1) / (size - 1), pairs.sum(axis=-2) / (size - 1)
     mean = rows.mean(axis=-1)[..., None]
-    own = (size - 1) ** 2 / (size * (size - 2))
-    other = (size - 1) / (size * (size - 2))
-    both = (size - 1) / (size - 2)
-    actor = own * rows + other * columns - both * mean
-    partner = own * columns + other * rows - both * mean
+    own_factor = (size - 1) ** 2 / (size * (size - 2))
+    other_factor = (size - 1) / (size * (size - 2))
+    mean_factor = (size - 1) / (size - 2)
+    actor = own_factor * rows + other_factor * columns - mean_factor * mean
+    partner = own_factor * columns + other_factor * rows - mean_factor * mean
     fitted = mean[..., None] + actor[..., :, None] + partner[..., None, :]
-    return actor, np.where(alone, 0.0, pairs - fitted)
+    return actor, np.where(diagonal, 0.0, pairs - fitted)
 
 
 def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
@@ -59,10 +59,10 @@ def client_relationships(cross: CrossLosses) -> np.ndarray:
     """
     logs = np.log(np.maximum(cross.losses, _SMALLEST_LOSS))
     actor, _ = effects(mean_by_leaf(logs, cross.leaf_of))
-    own = np.arange(len(logs))[:, None] == cross.leaf_of
-    rest = np.where(own, 0.0, logs - actor[:, None])
+    is_own_leaf = np.arange(len(logs))[:, None] == cross.leaf_of
+    rest = np.where(is_own_leaf, 0.0, logs - actor[:, None])
     client = rest.sum(axis=0) / (len(logs) - 1)
-    return np.where(own, 0.0, rest - client)
+    return np.where(is_own_leaf, 0.0, rest - client)
 
 
 def mean_by_leaf(values: np.ndarray, leaf_of: np.ndarray) -> np.ndarray:

@@ -243,23 +243,23 @@ def collect_answers(
     moments: dict[str, np.ndarray] = {}
     confusions: dict[str, np.ndarray] = {}
 
-    def rows_of(found: dict[str, np.ndarray], role: str, shape: tuple[int, ...], empty: Any) -> np.ndarray:
-        return found.setdefault(role, np.full((len(clients), *shape), empty))
+    def rows_of(table: dict[str, np.ndarray], role: str, shape: tuple[int, ...], empty: Any) -> np.ndarray:
+        return table.setdefault(role, np.full((len(clients), *shape), empty))
 
-    for at, client in enumerate(clients):
+    for row, client in enumerate(clients):
         for (role, _), evaluation in evaluated.get(client, {}).items():
             loss, accuracy = rows_of(losses, role, (), np.nan), rows_of(accuracies, role, (), np.nan)
             counts = None
             if evaluation.confusion is not None:
                 counts = rows_of(confusions, role, evaluation.confusion.shape, np.int64(0))
             if evaluation.moments is not None:
-                rows_of(moments, role, (len(evaluation.moments),), np.nan)[at] = evaluation.moments
+                rows_of(moments, role, (len(evaluation.moments),), np.nan)[row] = evaluation.moments
             if not np.isfinite(evaluation.loss):  # as without an answer
                 continue
-            loss[at] = evaluation.loss
-            accuracy[at] = evaluation.task.scores[0].merit(evaluation.score)
+            loss[row] = evaluation.loss
+            accuracy[row] = evaluation.task.scores[0].merit(evaluation.score)
             if counts is not None:
-                counts[at] = evaluation.confusion
+                counts[row] = evaluation.confusion
     return Answers(
         losses,
         np.array([windows[client] for client in clients], dtype=np.int64),

@@ -139,13 +139,13 @@ def connected_components(edges: np.ndarray) -> np.ndarray:
     >>> connected_components(np.array([[0, 0, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)).tolist()
     [0, 1, 0]
     """
-    near = edges | edges.T | np.eye(len(edges), dtype=bool)
-    found = np.arange(len(near))
+    adjacent = edges | edges.T | np.eye(len(edges), dtype=bool)
+    labels = np.arange(len(adjacent))
     while True:
-        least = np.where(near, found, len(near)).min(axis=1)
-        if (least == found).all():
-            return found
-        found = least
+        least = np.where(adjacent, labels, len(adjacent)).min(axis=1)
+        if (least == labels).all():
+            return labels
+        labels = least
 
 
 def number_by_first_appearance(labels: np.ndarray) -> np.ndarray:
@@ -154,5 +154,5 @@ def number_by_first_appearance(labels: np.ndarray) -> np.ndarray:
     >>> number_by_first_appearance(np.array([7, 7, 2, 7, 5])).tolist()
     [0, 0, 1, 0, 2]
     """
-    names: dict[int, int] = {}
-    return np.array([names.setdefault(int(label), len(names)) for label in labels], dtype=np.int64)
+    numbers: dict[int, int] = {}
+    return np.array([numbers.setdefault(int(label), len(numbers)) for label in labels], dtype=np.int64)

@@ -50,6 +50,6 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
     lengths = np.sqrt(np.square(vectors).sum(axis=1))
     unit = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]
     # not by BLAS, whose last bits depend on the number of threads
-    found = np.stack([(unit * row).sum(axis=1) for row in unit])
-    np.fill_diagonal(found, 1.0)
-    return found
+    matrix = np.stack([(unit * row).sum(axis=1) for row in unit])
+    np.fill_diagonal(matrix, 1.0)
+    return matrix

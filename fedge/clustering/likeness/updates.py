@@ -78,13 +78,19 @@ class Likeness:
         Args:
             old: the earlier comparison, from the same start.
         """
-        ids = [np.arange(len(e.leaf_of)) if e.clients is None else e.clients for e in (self, old)]
-        both, mine, theirs = np.intersect1d(ids[0], ids[1], return_indices=True)
-        if not len(both) or len(self.cosines) != len(old.cosines):
+        ids = [
+            np.arange(len(likeness.leaf_of)) if likeness.clients is None else likeness.clients
+            for likeness in (self, old)
+        ]
+        common, own_index, old_index = np.intersect1d(ids[0], ids[1], return_indices=True)
+        if not len(common) or len(self.cosines) != len(old.cosines):
             return False
-        same = np.array_equal(self.leaf_of[mine], old.leaf_of[theirs])
-        now, then = self.cosines[:, mine][:, :, mine], old.cosines[:, theirs][:, :, theirs]
-        return same and np.array_equal(now, then)
+        same = np.array_equal(self.leaf_of[own_index], old.leaf_of[old_index])
+        new_cosines, old_cosines = (
+            self.cosines[:, own_index][:, :, own_index],
+            old.cosines[:, old_index][:, :, old_index],
+        )
+        return same and np.array_equal(new_cosines, old_cosines)
 
 
 class Updates:
@@ -98,11 +104,11 @@ class Updates:
             parameter_names: the model's trainable entries.
             global_round: 1, 2, …
         """
-        kinds = [list(parameter_names), _statistics(start, parameter_names)]
+        kinds = [list(parameter_names), _statistic_names(start, parameter_names)]
         self._start = start
         self._kinds = [names for names in kinds if names]
         self._global_round = global_round
-        self._seen: dict[int, tuple[int, int, list[np.ndarray]]] = {}
+        self._records: dict[int, tuple[int, int, list[np.ndarray]]] = {}
 
     def note(self, client: int, leaf: int, state: State, windows: int) -> None:
         """Record the model trained by a client of a leaf, unless it is not finite."""
@@ -112,13 +118,13 @@ class Updates:
             for names in self._kinds
         ]
         if all(np.isfinite(summary).all() for summary in summaries):
-            self._seen[client] = leaf, windows, summaries
+            self._records[client] = leaf, windows, summaries
 
     def summaries(self) -> dict[int, list[np.ndarray]]:
         """Client → the summary of each kind of its update, and its windows (1,), in float64."""
         return {
             client: [*kinds, np.array([windows], dtype=np.float64)]
-            for client, (_, windows, kinds) in self._seen.items()
+            for client, (_, windows, kinds) in self._records.items()
         }
 
     def sizes(self) -> list[int]:
@@ -129,22 +135,22 @@ class Updates:
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
         """Record `summaries` of a client from elsewhere, with the same shapes and dtypes."""
         *kinds, windows = summaries
-        self._seen[client] = leaf, int(windows[0]), kinds
+        self._records[client] = leaf, int(windows[0]), kinds
 
     def likeness(self) -> Likeness:
         """Similarities of all recorded updates."""
-        seen = [self._seen[client] for client in sorted(self._seen)]
-        leaves, windows, summaries = zip(*seen, strict=True)
+        records = [self._records[client] for client in sorted(self._records)]
+        leaves, windows, summaries = zip(*records, strict=True)
         return Likeness(
             np.stack([cosines(np.stack(of_kind)) for of_kind in zip(*summaries, strict=True)]),
             np.array(leaves, dtype=np.int64),
             self._global_round,
             np.array(windows, dtype=np.int64),
-            np.array(sorted(self._seen), dtype=np.int64),
+            np.array(sorted(self._records), dtype=np.int64),
         )
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._records)
 
 
 def size_strata(windows: np.ndarray) -> np.ndarray:
@@ -182,6 +188,6 @@ def even_windows(windows: Sequence[int]) -> int:
     return int(max(counts.min(), np.ceil(np.median(counts) / 2), 1))
 
 
-def _statistics(state: State, parameter_names: Sequence[str]) -> list[str]:
+def _statistic_names(state: State, parameter_names: Sequence[str]) -> list[str]:
     """The entries other than parameters and counters."""
     return [n for n, a in state.items() if n not in parameter_names and np.issubdtype(a.dtype, np.floating)]

@@ -49,30 +49,32 @@ class Membership:
         """Whether a candidate waits."""
         return self.candidate is not None
 
-    def settle(self, found: np.ndarray, patience: int, probed: bool = False) -> np.ndarray:
-        """The labels after a step with result `found` (S,).
+    def settle(self, labels: np.ndarray, patience: int, probed: bool = False) -> np.ndarray:
+        """The labels after a step with result `labels` (S,).
 
         Before the first labels are in force, all leaves are one cluster.
 
         Args:
-            found: numbered by first appearance.
+            labels: numbered by first appearance.
             patience: number of steps in agreement.
             probed: whether the step was a probe.
         """
-        present = self.labels if self.labels is not None else np.zeros_like(found)
-        if np.array_equal(found, present):
+        present = self.labels if self.labels is not None else np.zeros_like(labels)
+        if np.array_equal(labels, present):
             if self.probed == probed:
-                self._forget()
+                self._drop_candidate()
             return self._adopt(present)
-        again = self.probed == probed and self.candidate is not None and np.array_equal(found, self.candidate)
-        self.agreed = self.agreed + 1 if again else 1
-        self.candidate, self.probed = found, probed
+        is_repeated = (
+            self.probed == probed and self.candidate is not None and np.array_equal(labels, self.candidate)
+        )
+        self.agreed = self.agreed + 1 if is_repeated else 1
+        self.candidate, self.probed = labels, probed
         if self.agreed < patience:
             return self._adopt(present)
-        self._forget()
-        return self._adopt(found)
+        self._drop_candidate()
+        return self._adopt(labels)
 
-    def _forget(self) -> None:
+    def _drop_candidate(self) -> None:
         self.candidate, self.agreed = None, 0
 
     def _adopt(self, labels: np.ndarray) -> np.ndarray:
@@ -101,9 +103,9 @@ class Membership:
 
     def refuse_others(self, leaves: int) -> None:
         """Raise ValueError for labels of another number of leaves."""
-        for found in (self.labels, self.candidate):
-            if found is not None:
-                group_labels(found.tolist(), "labels of a membership", leaves)
+        for labels in (self.labels, self.candidate):
+            if labels is not None:
+                group_labels(labels.tolist(), "labels of a membership", leaves)
 
 
 def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[GroupEvent]:
@@ -113,26 +115,26 @@ def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np
     a split, several into one a merge, and all other changes are moves. Both are (S,) labels.
     """
     old, new = np.asarray(before), np.asarray(after)
-    found: list[GroupEvent] = []
-    for touched in _connected(old, new):
-        was, now = _clusters(old, touched), _clusters(new, touched)
-        if was != now:
-            kind = "split" if len(was) == 1 else "merge" if len(now) == 1 else "move"
-            found.append({"kind": kind, "before": was, "after": now})
-    return found
+    events: list[GroupEvent] = []
+    for leaves in _connected_leaves(old, new):
+        old_clusters, new_clusters = _clusters(old, leaves), _clusters(new, leaves)
+        if old_clusters != new_clusters:
+            kind = "split" if len(old_clusters) == 1 else "merge" if len(new_clusters) == 1 else "move"
+            events.append({"kind": kind, "before": old_clusters, "after": new_clusters})
+    return events
 
 
-def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
+def _connected_leaves(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
     """The leaves of connected old and new clusters."""
     names = np.arange(len(old))
     while True:
-        joined = names.copy()
+        smallest = names.copy()
         for labels in (old, new):
             for label in np.unique(labels):
-                joined[labels == label] = joined[labels == label].min()
-        if np.array_equal(joined, names):
+                smallest[labels == label] = smallest[labels == label].min()
+        if np.array_equal(smallest, names):
             break
-        names = joined
+        names = smallest
     numbered = number_by_first_appearance(names)
     return [np.flatnonzero(numbered == k).tolist() for k in range(int(numbered.max()) + 1)]
 
@@ -145,26 +147,26 @@ def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def words(event: GroupEvent, what: str = "leaves") -> str:
+def words(event: GroupEvent, noun: str = "leaves") -> str:
     """An event in words.
 
     Args:
         event: event of a step.
-        what: is grouped: leaves, or a server's children, by their numbers below it.
+        noun: is grouped: leaves, or a server's children, by their numbers below it.
     """
     if event["kind"] == "split":
-        return f"{what} {_list(event['before'][0])} split into {_lists(event['after'])}"
+        return f"{noun} {_format_cluster(event['before'][0])} split into {_format_clusters(event['after'])}"
     if event["kind"] == "merge":
-        return f"{what} {_lists(event['before'])} merged into {_list(event['after'][0])}"
-    return f"{what} moved: {_lists(event['before'])} became {_lists(event['after'])}"
+        return f"{noun} {_format_clusters(event['before'])} merged into {_format_cluster(event['after'][0])}"
+    return f"{noun} moved: {_format_clusters(event['before'])} became {_format_clusters(event['after'])}"
 
 
-def _list(leaves: Sequence[int]) -> str:
+def _format_cluster(leaves: Sequence[int]) -> str:
     """Leaves as {0 1 2}."""
     return "{" + " ".join(map(str, leaves)) + "}"
 
 
-def _lists(clusters: Sequence[Sequence[int]]) -> str:
+def _format_clusters(clusters: Sequence[Sequence[int]]) -> str:
     """Clusters as {0 1} and {2}."""
-    *first, last = map(_list, clusters)
+    *first, last = map(_format_cluster, clusters)
     return f"{', '.join(first)} and {last}" if first else last

@@ -61,11 +61,11 @@ class ByClass:
         return bool(of_leaf) and widest_class_gap(np.array(of_leaf)) > WIDE
 
 
-def standardised_gain(said: ByClass, parts: Sequence[tuple[int, ...]]) -> float | None:
+def standardised_gain(predictions: ByClass, parts: Sequence[tuple[int, ...]]) -> float | None:
     """Fall of the log error for people with all classes: the mean over parts of leaves.
 
     Args:
-        said: predictions on the clients' windows.
+        predictions: predictions on the clients' windows.
         parts: parts of leaves whose clients judge; those where no client evaluated both models are left out.
 
     Two classes with as many windows each; the present model has 6 of 8 right, the proposed one 7:
@@ -73,22 +73,23 @@ def standardised_gain(said: ByClass, parts: Sequence[tuple[int, ...]]) -> float 
     >>> held = np.full((2, 2), 4)
     >>> right = np.array([[3, 3], [3, 3]])
     >>> better = np.array([[4, 3], [3, 4]])
-    >>> said = ByClass(np.array([0, 1]), held, held, right, better)
-    >>> round(float(np.exp(standardised_gain(said, [(0,), (1,)]))), 3)  # (2/8 + 1/8) / (1/8 + 1/8)
+    >>> predictions = ByClass(np.array([0, 1]), held, held, right, better)
+    >>> round(float(np.exp(standardised_gain(predictions, [(0,), (1,)]))), 3)  # (2/8 + 1/8) / (1/8 + 1/8)
     1.5
     """
-    share = _shares(said.taught)
+    share = _shares(predictions.taught)
     falls = []
     for part in parts:
-        here = np.isin(said.leaf_of, part)
-        windows, own = said.windows[here].sum(axis=0), _shares(said.taught[here])
+        in_part = np.isin(predictions.leaf_of, part)
+        windows, part_share = predictions.windows[in_part].sum(axis=0), _shares(predictions.taught[in_part])
         known = windows > 0
-        lost = ~known & (own < _TAUGHT * share)
-        weights = np.where(known | lost, share, 0.0)
+        untaught = ~known & (part_share < _TAUGHT * share)
+        weights = np.where(known | untaught, share, 0.0)
         if known.any() and weights.sum() > 0:
             weights /= weights.sum()
             rates = [
-                right[here].sum(axis=0) / np.maximum(windows, 1) for right in (said.present, said.proposed)
+                right[in_part].sum(axis=0) / np.maximum(windows, 1)
+                for right in (predictions.present, predictions.proposed)
             ]
             least = 1 / windows.sum()  # an error of zero among few windows is no error of zero
             before = weights @ np.where(known, 1 - rates[0], 0.0) + least

@@ -74,10 +74,12 @@ class ClusterChange:
             tuple(tuple(wholes(cluster, "leaves of a change of clusters")) for cluster in facts[name])
             for name in ("before", "after")
         )
-        found = cls(wording(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after)
-        if sorted(leaf for part in after for leaf in part) != list(found.leaves):
+        change = cls(
+            wording(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after
+        )
+        if sorted(leaf for part in after for leaf in part) != list(change.leaves):
             raise ValueError("a change of clusters must have the same leaves before and after, but has not")
-        return found
+        return change
 
 
 def changes_between(before: np.ndarray, after: np.ndarray) -> list[ClusterChange]:
@@ -87,12 +89,12 @@ def changes_between(before: np.ndarray, after: np.ndarray) -> list[ClusterChange
 
 def applied(labels: np.ndarray, changes: Collection[ClusterChange]) -> np.ndarray:
     """The groups (S,) after some changes without common leaves, numbered by first appearance."""
-    after, free = labels.copy(), int(labels.max()) + 1
+    result, next_label = labels.copy(), int(labels.max()) + 1
     for change in changes:
         for cluster in change.after:
-            after[list(cluster)] = free
-            free += 1
-    return number_by_first_appearance(after)
+            result[list(cluster)] = next_label
+            next_label += 1
+    return number_by_first_appearance(result)
 
 
 def towards(
@@ -111,28 +113,28 @@ def towards(
         present: (S,) in force.
         refused: changes with failed trials.
     """
-    found = present
+    labels = present
     for change in changes_between(present, target):
         step = change
         if change.kind == "split" and len(change.after) > 2:
-            coarse, *between = _coarser(change, tests) or [change]
+            coarse, *between = _coarser_splits(change, tests) or [change]
             order = [coarse, change, *between]
-            step = next((each for each in order if each not in refused), change)
-        found = applied(found, [step])
-    return found
+            step = next((candidate for candidate in order if candidate not in refused), change)
+        labels = applied(labels, [step])
+    return labels
 
 
-def _coarser(change: ClusterChange, tests: Sequence[DealTest]) -> list[ClusterChange]:
+def _coarser_splits(change: ClusterChange, tests: Sequence[DealTest]) -> list[ClusterChange]:
     """The splits of a cluster by its first cut, by the first two, …, without the last."""
     (cluster,) = change.before
-    groups, found = [cluster], []
+    groups, splits = [cluster], []
     for test in tests:
         parts = [tuple(leaf for leaf in cluster if leaf in part) for part in test.parts]
-        whole = next((group for group in groups if set(group) == {*parts[0], *parts[1]}), None)
-        if test.stands and all(parts) and whole is not None:
-            groups = sorted([*(group for group in groups if group != whole), *parts])
-            found.append(ClusterChange("split", change.before, tuple(groups)))
-    return [split for split in found if split != change]
+        parent = next((group for group in groups if set(group) == {*parts[0], *parts[1]}), None)
+        if test.stands and all(parts) and parent is not None:
+            groups = sorted([*(group for group in groups if group != parent), *parts])
+            splits.append(ClusterChange("split", change.before, tuple(groups)))
+    return [split for split in splits if split != change]
 
 
 class Proposals:
@@ -161,9 +163,9 @@ class Proposals:
         """Whether a change without a failed trial is pending."""
         return any(change not in self.failed for change in self.agreed)
 
-    def find(self, found: np.ndarray) -> None:
+    def find(self, groups: np.ndarray) -> None:
         """Record the groups (S,) of a step; changes not found again are forgotten."""
-        changes = changes_between(self.present(len(found)), found)
+        changes = changes_between(self.present(len(groups)), groups)
         self.agreed = {change: self.agreed.get(change, 0) + 1 for change in changes}
 
     def decide(self, useful: Mapping[ClusterChange, bool], leaves: int) -> list[ClusterChange]:
@@ -218,8 +220,8 @@ class Proposals:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`; ValueError for anything else."""
-        found = facts["labels"]
-        self.labels = None if found is None else group_labels(found, "labels of proposals", len(found))
+        labels = facts["labels"]
+        self.labels = None if labels is None else group_labels(labels, "labels of proposals", len(labels))
         self.agreed, self.failed = (
             {
                 ClusterChange.from_json(change): whole(count, f"{name} changes")

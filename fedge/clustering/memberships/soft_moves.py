@@ -51,8 +51,10 @@ def dial_at(value: float) -> Dial:
     >>> dial_at(0.5)
     Dial(alpha=0.31622776601683794, tau=1.0, split=3.0, merge=0.525)
     """
-    at = min(max(value, 0.0), 1.0)
-    return Dial(10 ** (-3 + 5 * at), 10 ** (1 - 2 * at), 1 + 4 * (1 - at), 0.05 + 0.95 * (1 - at))
+    clipped = min(max(value, 0.0), 1.0)
+    return Dial(
+        10 ** (-3 + 5 * clipped), 10 ** (1 - 2 * clipped), 1 + 4 * (1 - clipped), 0.05 + 0.95 * (1 - clipped)
+    )
 
 
 def centroids(vectors: np.ndarray, members: Members) -> np.ndarray:
@@ -82,8 +84,8 @@ def memberships(
     """
     distances = squared_distances(vectors, centres)
     distances = distances / np.maximum(distances.mean(axis=1, keepdims=True), _LEAST)
-    own = tau * (1 + coupling * dispersion / max(float(dispersion.mean()), _LEAST))
-    scores = -distances / own[:, None]
+    temperatures = tau * (1 + coupling * dispersion / max(float(dispersion.mean()), _LEAST))
+    scores = -distances / temperatures[:, None]
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     if before is not None and before.shape == shares.shape:
@@ -106,15 +108,19 @@ def split_by_eigenvector(
     Returns:
         Two parts; one may be empty. The sign of an eigenvector is free, so they may change places.
     """
-    own = vectors[list(cluster)]
-    found = np.linalg.eigh(squared_distances(own, own))[1][:, eigenvector]
-    threshold = np.median(found) if eigenvector == -1 else 0.0
-    above = [leaf for leaf, entry in zip(cluster, found, strict=True) if entry > threshold]
+    points = vectors[list(cluster)]
+    entries = np.linalg.eigh(squared_distances(points, points))[1][:, eigenvector]
+    threshold = np.median(entries) if eigenvector == -1 else 0.0
+    above = [leaf for leaf, entry in zip(cluster, entries, strict=True) if entry > threshold]
     return above, [leaf for leaf in cluster if leaf not in above]
 
 
 def split(
-    vectors: np.ndarray, members: Members, most: int, may: Callable[[list[int]], bool], eigenvector: int = -1
+    vectors: np.ndarray,
+    members: Members,
+    most: int,
+    should_split: Callable[[list[int]], bool],
+    eigenvector: int = -1,
 ) -> Members:
     """Clusters after all splits; the first part takes a cluster's place, the second comes last.
 
@@ -122,54 +128,54 @@ def split(
         vectors: (S, P).
         members: members of each cluster.
         most: clusters.
-        may: tells whether a cluster of at least two leaves is to be cut.
+        should_split: tells whether a cluster of at least two leaves is to be cut.
         eigenvector: as in `split_by_eigenvector`.
     """
-    found = [list(cluster) for cluster in members]
-    at = 0
-    while at < len(found) and len(found) < min(most, len(vectors)):
+    clusters = [list(cluster) for cluster in members]
+    i = 0
+    while i < len(clusters) and len(clusters) < min(most, len(vectors)):
         parts = (
-            split_by_eigenvector(vectors, found[at], eigenvector)
-            if len(found[at]) > 1 and may(found[at])
+            split_by_eigenvector(vectors, clusters[i], eigenvector)
+            if len(clusters[i]) > 1 and should_split(clusters[i])
             else ([], [])
         )
         if all(parts):
-            found[at] = parts[0]
-            found.append(parts[1])
-            at = 0
+            clusters[i] = parts[0]
+            clusters.append(parts[1])
+            i = 0
         else:
-            at += 1
-    return found
+            i += 1
+    return clusters
 
 
 def louder(dispersion: np.ndarray, threshold: float) -> Callable[[list[int]], bool]:
     """Whether a cluster's largest over its mean dispersion (S,) is above a threshold: the published rule."""
 
-    def may(cluster: list[int]) -> bool:
-        own = dispersion[cluster]
-        return bool(own.max() / max(float(own.mean()), _LEAST) > threshold)
+    def should_split(cluster: list[int]) -> bool:
+        values = dispersion[cluster]
+        return bool(values.max() / max(float(values.mean()), _LEAST) > threshold)
 
-    return may
+    return should_split
 
 
 def merge(vectors: np.ndarray, members: Members, threshold: float) -> Members:
     """Clusters (of vectors (S, P)) after all merges of the two nearest; with two the ratio is 1: never."""
-    found = [list(cluster) for cluster in members]
-    while len(found) > 1:
-        centres = centroids(vectors, found)
-        one, other = np.triu_indices(len(found), 1)
+    clusters = [list(cluster) for cluster in members]
+    while len(clusters) > 1:
+        centres = centroids(vectors, clusters)
+        one, other = np.triu_indices(len(clusters), 1)
         pairs = squared_distances(centres, centres)[one, other]
-        least = int(pairs.argmin())
-        if not pairs[least] / max(float(pairs.mean()), _LEAST) < threshold:
+        nearest = int(pairs.argmin())
+        if not pairs[nearest] / max(float(pairs.mean()), _LEAST) < threshold:
             break
-        found = _joined(found, int(one[least]), int(other[least]))
-    return found
+        clusters = _merge_pair(clusters, int(one[nearest]), int(other[nearest]))
+    return clusters
 
 
-def _joined(members: Members, one: int, other: int) -> Members:
-    found = [list(cluster) for cluster in members]
-    found[one] += found.pop(other)
-    return found
+def _merge_pair(members: Members, one: int, other: int) -> Members:
+    clusters = [list(cluster) for cluster in members]
+    clusters[one] += clusters.pop(other)
+    return clusters
 
 
 def metropolis_hastings(
@@ -193,22 +199,22 @@ def metropolis_hastings(
         propose = _split_by_chance if splits else _merge_by_chance
         proposed = propose(vectors, members, rng)
         if proposed is not None:
-            gain = _posterior(vectors, proposed, alpha) - _posterior(vectors, members, alpha)
+            gain = _log_posterior(vectors, proposed, alpha) - _log_posterior(vectors, members, alpha)
             if rng.random() < math.exp(min(gain, 0.0)):
                 members = proposed
     return members
 
 
 def _split_by_chance(vectors: np.ndarray, members: Members, rng: np.random.Generator) -> Members | None:
-    able = [at for at, cluster in enumerate(members) if len(cluster) > 1]
-    scatter = np.array([_scatter(vectors, members[at]) for at in able])
-    if not able or scatter.sum() <= 0:
+    candidates = [index for index, cluster in enumerate(members) if len(cluster) > 1]
+    scatter = np.array([_scatter(vectors, members[index]) for index in candidates])
+    if not candidates or scatter.sum() <= 0:
         return None
-    at = able[int(rng.choice(len(able), p=scatter / scatter.sum()))]
-    first, second = split_by_eigenvector(vectors, members[at])
+    index = candidates[int(rng.choice(len(candidates), p=scatter / scatter.sum()))]
+    first, second = split_by_eigenvector(vectors, members[index])
     if not first or not second:
         return None
-    return [*members[:at], first, *members[at + 1 :], second]
+    return [*members[:index], first, *members[index + 1 :], second]
 
 
 def _merge_by_chance(vectors: np.ndarray, members: Members, rng: np.random.Generator) -> Members | None:
@@ -216,16 +222,16 @@ def _merge_by_chance(vectors: np.ndarray, members: Members, rng: np.random.Gener
         return None
     centres = centroids(vectors, members)
     one, other = np.triu_indices(len(members), 1)
-    near = 1 / (squared_distances(centres, centres)[one, other] + 1)
-    pair = int(rng.choice(len(near), p=near / near.sum()))
-    return _joined(members, int(one[pair]), int(other[pair]))
+    closeness = 1 / (squared_distances(centres, centres)[one, other] + 1)
+    pair = int(rng.choice(len(closeness), p=closeness / closeness.sum()))
+    return _merge_pair(members, int(one[pair]), int(other[pair]))
 
 
 def _scatter(vectors: np.ndarray, cluster: Sequence[int]) -> float:
-    own = vectors[list(cluster)]
-    return float(((own - own.mean(axis=0)) ** 2).sum())
+    points = vectors[list(cluster)]
+    return float(((points - points.mean(axis=0)) ** 2).sum())
 
 
-def _posterior(vectors: np.ndarray, members: Members, alpha: float) -> float:
+def _log_posterior(vectors: np.ndarray, members: Members, alpha: float) -> float:
     prior = len(members) * math.log(alpha) + sum(math.lgamma(len(cluster)) for cluster in members)
     return prior - 0.5 * sum(_scatter(vectors, cluster) for cluster in members)

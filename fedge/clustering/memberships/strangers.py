@@ -78,16 +78,16 @@ def questions(asking: Asking) -> list[dict[str, State]]:
         if change is None and not order:
             asked.append(roles)
             continue
-        old = cluster_neighbours(asking.labels, leaf)
-        alone = not old or (change is not None and change.after_of(leaf) == (leaf,))
-        if old:
-            roles[PRESENT] = means.of_models(old)
-        if alone:
+        neighbours = cluster_neighbours(asking.labels, leaf)
+        needs_folds = not neighbours or (change is not None and change.after_of(leaf) == (leaf,))
+        if neighbours:
+            roles[PRESENT] = means.of_models(neighbours)
+        if needs_folds:
             folds = asking.folds.get(leaf, {})
             first = {id(state): client for client, state in sorted(folds.items(), reverse=True)}
             roles |= {fold_role(client): folds[client] for client in sorted(first.values())}
         if change is not None:
-            roles |= _of_trial(change, leaf, asking, means)
+            roles |= _trial_models(change, leaf, asking, means)
         for cluster in order:
             if len(roles) < MOST_MODELS:
                 members = tuple(int(other) for other in np.flatnonzero(asking.labels == cluster))
@@ -96,7 +96,7 @@ def questions(asking: Asking) -> list[dict[str, State]]:
     return asked
 
 
-def _of_trial(change: ClusterChange, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
+def _trial_models(change: ClusterChange, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
     """The models of a change, for comparison with the present one at one of its leaves."""
     if is_simple_move(change):
         if leaf not in change.movers:
@@ -104,9 +104,9 @@ def _of_trial(change: ClusterChange, leaf: int, asking: Asking, means: "_Means")
         home = tuple(other for other in change.after_of(leaf) if other not in change.movers)
         return {PROPOSED: means.of_models(home)}
     roles: dict[str, State] = {}
-    new = tuple(other for other in change.after_of(leaf) if other != leaf)
-    if new:
-        roles[PROPOSED] = means.of_forks(new)
+    companions = tuple(other for other in change.after_of(leaf) if other != leaf)
+    if companions:
+        roles[PROPOSED] = means.of_forks(companions)
     if change.kind == "split" and len(change.after) == 2:
         (sibling,) = (part for part in change.after if leaf not in part)
         roles[NEIGHBOUR] = means.of_forks(sibling)
@@ -118,7 +118,7 @@ class _Means:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._known: dict[tuple[bool, tuple[int, ...]], State] = {}
+        self._cache: dict[tuple[bool, tuple[int, ...]], State] = {}
 
     def of_models(self, leaves: tuple[int, ...]) -> State:
         return self._mean(leaves, False)
@@ -129,13 +129,13 @@ class _Means:
 
     def _mean(self, leaves: tuple[int, ...], forked: bool) -> State:
         key = (forked, leaves)
-        if key not in self._known:
+        if key not in self._cache:
             asking, states = self._asking, []
             for leaf in leaves:
                 fork = asking.forks[leaf] if forked and asking.forks else None
                 states.append(asking.models[leaf] if fork is None else fork)
-            self._known[key] = weighted_mean(states, [asking.weights[leaf] for leaf in leaves])
-        return self._known[key]
+            self._cache[key] = weighted_mean(states, [asking.weights[leaf] for leaf in leaves])
+        return self._cache[key]
 
 
 def cluster_neighbours(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
@@ -184,33 +184,37 @@ def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
         logs: np.ndarray = np.log(np.maximum(losses, _SMALLEST_LOSS))
         return logs
 
-    alone = _folds_without_oneself(answers, asking.folds)
+    fold_roles = _fold_roles(answers, asking.folds)
     in_force_alone = [not cluster_neighbours(asking.labels, int(leaf)) for leaf in answers.leaf_of]
     to_be_alone = {cluster[0] for change in asking.on_trial for cluster in change.after if len(cluster) == 1}
     roles = [
-        [fold if is_alone else role for fold, is_alone in zip(alone, which, strict=True)]
-        for role, which in (
+        [fold if is_alone else role for fold, is_alone in zip(fold_roles, flags, strict=True)]
+        for role, flags in (
             (PRESENT, in_force_alone),
             (PROPOSED, [int(leaf) in to_be_alone for leaf in answers.leaf_of]),
         )
     ]
-    present, proposed = (log(_each(answers.losses, of_client, unknown)) for of_client in roles)
+    present, proposed = (
+        log(_answers_by_role(answers.losses, client_roles, unknown)) for client_roles in roles
+    )
     neighbour, *clusters = (
         log(answers.losses.get(role, unknown))
         for role in (NEIGHBOUR, *(cluster_role(k) for k in range(int(asking.labels.max()) + 1)))
     )
-    by_class = _by_class(answers, roles[0], roles[1], asking.taught)
+    by_class = _predictions_by_class(answers, roles[0], roles[1], asking.taught)
     return StrangerLosses(
         answers.leaf_of, present, proposed, neighbour, np.stack(clusters), asking.labels, by_class
     )
 
 
-def _each(said: Mapping[str, np.ndarray], roles: Sequence[str], unknown: np.ndarray) -> np.ndarray:
+def _answers_by_role(
+    answers: Mapping[str, np.ndarray], roles: Sequence[str], unknown: np.ndarray
+) -> np.ndarray:
     """Answer (K, …) of each client about the model of its role; `unknown` where there is none."""
-    return np.stack([said.get(role, unknown)[at] for at, role in enumerate(roles)])
+    return np.stack([answers.get(role, unknown)[i] for i, role in enumerate(roles)])
 
 
-def _by_class(
+def _predictions_by_class(
     answers: Answers, present: Sequence[str], proposed: Sequence[str], taught: np.ndarray | None
 ) -> ByClass | None:
     """Correct predictions of two models, a role per client each; None if leaves hardly differ in classes."""
@@ -218,21 +222,23 @@ def _by_class(
         return None
     clients, classes = len(answers.clients), taught.shape[1]
     unknown = np.zeros((clients, classes, classes), dtype=np.int64)
-    before, after = (_each(answers.confusions, roles, unknown) for roles in (present, proposed))
+    before, after = (_answers_by_role(answers.confusions, roles, unknown) for roles in (present, proposed))
     windows = np.minimum(before.sum(axis=2), after.sum(axis=2))  # of those who evaluated both
-    both = windows.any(axis=1)[:, None]
-    right = [np.where(both, np.diagonal(each, axis1=1, axis2=2), 0) for each in (before, after)]
-    found = ByClass(answers.leaf_of, taught[answers.clients], windows, right[0], right[1])
-    return found if found.is_skewed else None
+    evaluated_both = windows.any(axis=1)[:, None]
+    correct = [
+        np.where(evaluated_both, np.diagonal(confusion, axis1=1, axis2=2), 0) for confusion in (before, after)
+    ]
+    predictions = ByClass(answers.leaf_of, taught[answers.clients], windows, correct[0], correct[1])
+    return predictions if predictions.is_skewed else None
 
 
-def _folds_without_oneself(answers: Answers, folds: Mapping[int, Folds]) -> list[str]:
+def _fold_roles(answers: Answers, folds: Mapping[int, Folds]) -> list[str]:
     """Role per client (K,) of the model that the others of its leaf have made; "" where there is none."""
-    found = [""] * len(answers.leaf_of)
+    roles = [""] * len(answers.leaf_of)
     for leaf, of_client in folds.items():
         first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}
         for client, state in of_client.items():
-            at = np.flatnonzero(answers.clients == client)
-            if at.size and answers.leaf_of[at[0]] == leaf:
-                found[at[0]] = fold_role(first[id(state)])
-    return found
+            position = np.flatnonzero(answers.clients == client)
+            if position.size and answers.leaf_of[position[0]] == leaf:
+                roles[position[0]] = fold_role(first[id(state)])
+    return roles

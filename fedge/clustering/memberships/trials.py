@@ -53,42 +53,44 @@ class TrialResult:
         return {name: fact for name, fact in facts.items() if name != "standardised" or fact is not None}
 
 
-def change_gain(change: ClusterChange, said: StrangerLosses, min_gain: float) -> TrialResult | None:
+def change_gain(change: ClusterChange, losses: StrangerLosses, min_gain: float) -> TrialResult | None:
     """Gain of a change in the clients' answers; None if no client has evaluated both models."""
     if change.kind == "merge":
-        found = _result_of_merge(change, said)
-        return None if found is None else replace(found, useful=found.gain >= -min_gain)
-    found = _gained(said.present - said.proposed, said.leaf_of, _judges(change))
-    if found is None:
+        result = _result_of_merge(change, losses)
+        return None if result is None else replace(result, useful=result.gain >= -min_gain)
+    result = _mean_gain(losses.present - losses.proposed, losses.leaf_of, _judging_parts(change))
+    if result is None:
         return None
-    by_class = None if said.by_class is None else standardised_gain(said.by_class, _judges(change))
-    useful = found.gain > min_gain if by_class is None else by_class > min_gain and found.gain > -min_gain
-    return replace(found, useful=useful, standardised=by_class)
+    by_class = None if losses.by_class is None else standardised_gain(losses.by_class, _judging_parts(change))
+    useful = result.gain > min_gain if by_class is None else by_class > min_gain and result.gain > -min_gain
+    return replace(result, useful=useful, standardised=by_class)
 
 
-def _judges(change: ClusterChange) -> tuple[tuple[int, ...], ...]:
+def _judging_parts(change: ClusterChange) -> tuple[tuple[int, ...], ...]:
     """The parts of a split or move whose clients judge it."""
     return (change.movers,) if is_simple_move(change) else change.after
 
 
-def _result_of_merge(change: ClusterChange, said: StrangerLosses) -> TrialResult | None:
+def _result_of_merge(change: ClusterChange, losses: StrangerLosses) -> TrialResult | None:
     """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
     If clusters have become alike since they were split, for example because the cause is gone, the mean of
     their models may be worse than one of them. Clients of the model's own cluster gain nothing.
     """
-    found = [_gained(said.present - said.proposed, said.leaf_of, change.before)]
+    candidates = [_mean_gain(losses.present - losses.proposed, losses.leaf_of, change.before)]
     for home in change.before:
-        model = said.clusters[said.labels[home[0]]]
-        falls = np.where(np.isin(said.leaf_of, home), 0.0, said.present - model)
-        served = _gained(falls, said.leaf_of, change.before)
+        model = losses.clusters[losses.labels[home[0]]]
+        falls = np.where(np.isin(losses.leaf_of, home), 0.0, losses.present - model)
+        served = _mean_gain(falls, losses.leaf_of, change.before)
         if served is not None and all(part is not None for part in served.parts):
-            found.append(replace(served, home=home))
-    known = [gained for gained in found if gained is not None]
-    return max(known, key=lambda gained: gained.gain, default=None)
+            candidates.append(replace(served, home=home))
+    results = [result for result in candidates if result is not None]
+    return max(results, key=lambda result: result.gain, default=None)
 
 
-def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, ...]]) -> TrialResult | None:
+def _mean_gain(
+    falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, ...]]
+) -> TrialResult | None:
     """Mean fall of log loss over parts of leaves, each part counting alike; None if all are unknown.
 
     Args:
@@ -99,14 +101,14 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
     of_parts = [falls[np.isin(leaf_of, part)] for part in parts]
     known = [part[np.isfinite(part)] for part in of_parts]
     means = [float(part.mean()) if part.size else None for part in known]
-    there = [mean for mean in means if mean is not None]
-    if not there:
+    known_means = [mean for mean in means if mean is not None]
+    if not known_means:
         return None
-    gain, every = float(np.mean(there)), np.concatenate(known)
-    return TrialResult(gain, tuple(means), float((every > 0).mean()), int(every.size), False)
+    gain, known_falls = float(np.mean(known_means)), np.concatenate(known)
+    return TrialResult(gain, tuple(means), float((known_falls > 0).mean()), int(known_falls.size), False)
 
 
-def misplaced(change: ClusterChange, said: StrangerLosses, min_gain: float) -> list[int]:
+def misplaced(change: ClusterChange, losses: StrangerLosses, min_gain: float) -> list[int]:
     """Leaves of a split that the other part would serve better; a part is never emptied.
 
     A cut that is right overall may have a leaf on the wrong side. All of its clients must lose less on the
@@ -115,36 +117,36 @@ def misplaced(change: ClusterChange, said: StrangerLosses, min_gain: float) -> l
     """
     if change.kind != "split" or len(change.after) != 2:
         return []
-    left = {leaf: len(part) for part in change.after for leaf in part}
-    found = []
+    part_size = {leaf: len(part) for part in change.after for leaf in part}
+    leaves = []
     for part in change.after:
         remaining = len(part)
         for leaf in part:
-            gains = (said.proposed - said.neighbour)[said.leaf_of == leaf]
+            gains = (losses.proposed - losses.neighbour)[losses.leaf_of == leaf]
             gains = gains[np.isfinite(gains)]
             if remaining > 1 and gains.size and gains.mean() > _CLEARLY * min_gain and (gains > 0).all():
-                found.append(leaf)
+                leaves.append(leaf)
                 remaining -= 1
-    return [leaf for leaf in found if left[leaf] > 1]
+    return [leaf for leaf in leaves if part_size[leaf] > 1]
 
 
-def is_doubted(change: ClusterChange, said: StrangerLosses, gained: TrialResult, min_gain: float) -> bool:
+def is_doubted(change: ClusterChange, losses: StrangerLosses, result: TrialResult, min_gain: float) -> bool:
     """Whether forks of a useful split should train further before the decision.
 
     They should if a part loses, or if a leaf seems to be on the wrong side: after one round, the reason may
     be a lack of training. And if class shares explain more than half of the gain, or losses show none: a
     model of few classes learns these sooner than another learns all.
     """
-    if change.kind != "split" or not gained.useful:
+    if change.kind != "split" or not result.useful:
         return False
-    loses = any(part is not None and part < 0 for part in gained.parts)
-    by_class = gained.standardised
-    explained = by_class is not None and (by_class < gained.gain / 2 or gained.gain <= min_gain)
-    return loses or explained or bool(misplaced(change, said, min_gain))
+    loses = any(part is not None and part < 0 for part in result.parts)
+    by_class = result.standardised
+    explained = by_class is not None and (by_class < result.gain / 2 or result.gain <= min_gain)
+    return loses or explained or bool(misplaced(change, losses, min_gain))
 
 
 def groups_after_moves(
-    said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
+    losses: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
 ) -> np.ndarray:
     """Groups (S,) after each leaf's move to the cluster with the best model for its clients.
 
@@ -153,53 +155,53 @@ def groups_after_moves(
     clients are possible.
 
     Args:
-        said: the answers.
+        losses: the answers.
         labels: (S,) in force.
         blocked: leaves with another proposed change, of themselves or their clusters.
         min_gain: least fall of log loss.
     """
-    after = labels.copy()
+    new_labels = labels.copy()
     closed = set(labels[list(blocked)].tolist())
     for leaf in range(len(labels)):
-        mine, best = said.leaf_of == leaf, min_gain
-        for cluster in () if labels[leaf] in closed else range(len(said.clusters)):
-            falls = (said.present - said.clusters[cluster])[mine]
+        at_leaf, best = losses.leaf_of == leaf, min_gain
+        for cluster in () if labels[leaf] in closed else range(len(losses.clusters)):
+            falls = (losses.present - losses.clusters[cluster])[at_leaf]
             falls = falls[np.isfinite(falls)]
             is_other = cluster not in closed and cluster != labels[leaf]
             if is_other and falls.size and (falls > 0).all() and falls.mean() > best:
-                after[leaf], best = cluster, float(falls.mean())
-    return after
+                new_labels[leaf], best = cluster, float(falls.mean())
+    return new_labels
 
 
 def merged(
-    said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
+    losses: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
 ) -> list[tuple[int, int]]:
     """Pairs of clusters with equally good models at each other's clients, within `min_gain`.
 
     The pair with the smallest loss first; a cluster is in one pair at most.
 
     Args:
-        said: the answers.
+        losses: the answers.
         labels: (S,) in force.
         blocked: leaves of clusters with another proposed change.
         min_gain: excess loss allowed to a neighbour's model, in either direction.
     """
     closed = set(labels[list(blocked)].tolist())
     excess: dict[tuple[int, int], float] = {}
-    for cluster in range(len(said.clusters)):
-        mine = labels[said.leaf_of] == cluster
-        for other in range(len(said.clusters)):
-            more = _mean_known((said.clusters[other] - said.present)[mine])
-            if other != cluster and more is not None:
-                excess[cluster, other] = more
+    for cluster in range(len(losses.clusters)):
+        in_cluster = labels[losses.leaf_of] == cluster
+        for other in range(len(losses.clusters)):
+            increase = _mean_known((losses.clusters[other] - losses.present)[in_cluster])
+            if other != cluster and increase is not None:
+                excess[cluster, other] = increase
     both = {
         (a, b): max(excess[a, b], excess[b, a])
         for a, b in excess
         if a < b and (b, a) in excess and a not in closed and b not in closed
     }
     pairs: list[tuple[int, int]] = []
-    for pair, more in sorted(both.items(), key=lambda item: (item[1], item[0])):
-        if more < min_gain and not any(set(pair) & set(taken) for taken in pairs):
+    for pair, increase in sorted(both.items(), key=lambda item: (item[1], item[0])):
+        if increase < min_gain and not any(set(pair) & set(chosen) for chosen in pairs):
             pairs.append(pair)
     return pairs
 

@@ -46,17 +46,17 @@ def alone(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) 
 @method(compares="nothing")
 def oracle(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """The groups planted by a scenario: the optimum of any grouping."""
-    return Grouping(number_by_first_appearance(_truth(evidence)), None)
+    return Grouping(number_by_first_appearance(_true_groups(evidence)), None)
 
 
 @method(compares="nothing")
 def random(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Groups of the true groups' sizes, their members drawn once per seed: the effect of sizes alone."""
-    shuffled = numpy_stream(evidence.seed, Purpose.GROUPS).permutation(_truth(evidence))
+    shuffled = numpy_stream(evidence.seed, Purpose.GROUPS).permutation(_true_groups(evidence))
     return Grouping(number_by_first_appearance(shuffled), None)
 
 
-def _truth(evidence: Evidence) -> np.ndarray:
+def _true_groups(evidence: Evidence) -> np.ndarray:
     """The true groups, which the configuration guarantees."""
     assert evidence.truth is not None
     return evidence.truth
@@ -116,7 +116,7 @@ def cfl(
         still, pull = _limits_of_cfl(still_below, pull_above, float(largest[members[0]]))
         if len(members) > 1 and mean_norm < still and max_norm > pull:
             alike = similarity[np.ix_(members, members)]
-            second = _in_two(alike)
+            second = _split_in_two(alike)
             across = float(alike[np.ix_(second, ~second)].max())
             if pull_above != AUTO or np.sqrt((1 - across) / 2) > _APART:
                 labels[members[second]] = labels.max() + 1
@@ -130,7 +130,7 @@ def _limits_of_cfl(below: float | str, above: float | str, largest: float) -> tu
     return still, _PULL * still if isinstance(above, str) else above
 
 
-def _in_two(similarity: np.ndarray) -> np.ndarray:
+def _split_in_two(similarity: np.ndarray) -> np.ndarray:
     """The second of the two least similar parts, as a mask over leaves."""
     from sklearn.cluster import AgglomerativeClustering  # takes a second to load, which few runs need spend
 
@@ -153,22 +153,24 @@ def flhc(
     Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages, this among them,
     with a threshold chosen for the data. The rule of `cut="gap"` is ours: independent of the data set.
     """
-    if not _splits_now(evidence, split_round, config.every, before is None):
-        return _as_before(evidence, before)
+    if not _groups_now(evidence, split_round, config.every, before is None):
+        return _keep_groups(evidence, before)
     try:
         similarity = cosines_of(inner_products(evidence))
     except NotComparable as reason:
-        return _put_off(evidence, before, reason)
+        return _postpone(evidence, before, reason)
     if len(similarity) == 1:
         return Grouping(np.zeros(1, np.int64), similarity)
-    from sklearn.cluster import AgglomerativeClustering  # as in `_in_two`
+    from sklearn.cluster import AgglomerativeClustering  # as in `_split_in_two`
 
     tau = widest_joining_gap(similarity) if cut == "gap" else config.tau
     tree = AgglomerativeClustering(
         None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - tau)
     )
-    found = number_by_first_appearance(tree.fit_predict(1 - similarity))
-    return Grouping(found, similarity, {"gap_at": tau} if cut == "gap" else {}, kept=_made_up_for(evidence))
+    labels = number_by_first_appearance(tree.fit_predict(1 - similarity))
+    return Grouping(
+        labels, similarity, {"gap_at": tau} if cut == "gap" else {}, kept=_postponed_note(evidence)
+    )
 
 
 def widest_joining_gap(similarity: np.ndarray) -> float:
@@ -200,42 +202,42 @@ def kmeans(
     learning for edge-level personalization"), k-means++ (Arthur and Vassilvitskii 2007) on model updates;
     there clients are dealt to edge servers, here leaves to clusters.
     """
-    if not _splits_now(evidence, split_round, config.every, before is None):
-        return _as_before(evidence, before)
+    if not _groups_now(evidence, split_round, config.every, before is None):
+        return _keep_groups(evidence, before)
     try:
         gram = inner_products(evidence)
     except NotComparable as reason:
-        return _put_off(evidence, before, reason)
+        return _postpone(evidence, before, reason)
     values, vectors = np.linalg.eigh(gram)
     points = vectors * np.sqrt(np.maximum(values, 0.0))
     assert config.fixed_count is not None
-    from sklearn.cluster import KMeans  # as in `_in_two`
+    from sklearn.cluster import KMeans  # as in `_split_in_two`
 
     draws = legacy_stream(evidence.seed, Purpose.GROUPS)
-    found = KMeans(min(config.fixed_count, len(points)), n_init=10, random_state=draws).fit_predict(points)
-    return Grouping(number_by_first_appearance(found), cosines_of(gram), kept=_made_up_for(evidence))
+    labels = KMeans(min(config.fixed_count, len(points)), n_init=10, random_state=draws).fit_predict(points)
+    return Grouping(number_by_first_appearance(labels), cosines_of(gram), kept=_postponed_note(evidence))
 
 
-def _splits_now(evidence: Evidence, split_round: int, every: int, is_first: bool) -> bool:
+def _groups_now(evidence: Evidence, split_round: int, every: int, is_first: bool) -> bool:
     """Whether groups are made in this cloud step: the first in or after round `split_round`, or one after it.
 
     A step in which leaves do not begin from one model makes none, and says so: the next one is asked again.
     """
-    late = evidence.global_round >= split_round and evidence.kept.get(_GROUPED) is False
-    return late or splits_now(evidence.global_round, split_round, every, is_first)
+    is_overdue = evidence.global_round >= split_round and evidence.kept.get(_GROUPED) is False
+    return is_overdue or splits_now(evidence.global_round, split_round, every, is_first)
 
 
-def _put_off(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:
+def _postpone(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:
     """Keep the groups, because leaves cannot be compared in the grouping step; the next step tries again."""
     return replace(skipped(evidence, before, str(reason)), kept={_GROUPED: False})
 
 
-def _made_up_for(evidence: Evidence) -> dict[str, bool] | None:
+def _postponed_note(evidence: Evidence) -> dict[str, bool] | None:
     """Note that a postponed grouping was made, for `Grouping.kept`; None if it was not postponed."""
     return {_GROUPED: True} if _GROUPED in evidence.kept else None
 
 
-def _as_before(evidence: Evidence, before: np.ndarray | None) -> Grouping:
+def _keep_groups(evidence: Evidence, before: np.ndarray | None) -> Grouping:
     """Keep the groups; before there are any, all leaves are one."""
     return Grouping(np.zeros(len(evidence.models), np.int64) if before is None else before, None)
 

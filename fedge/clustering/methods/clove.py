@@ -84,28 +84,30 @@ def clove(
     elif evidence.taken is not None and stable and rounds >= stable:
         taken = evidence.taken
     else:
-        taken, facts = _by_vectors(losses, evidence, unknown)
-    same = evidence.taken is not None and np.array_equal(taken, evidence.taken)
+        taken, facts = _assign_by_vectors(losses, evidence, unknown)
+    is_unchanged = evidence.taken is not None and np.array_equal(taken, evidence.taken)
     shown = [[float(loss) if np.isfinite(loss) else None for loss in row] for row in losses]
     facts |= {"taken": taken.tolist(), "losses": shown}
-    kept = {"rounds": rounds + 1 if same else 0}
+    kept = {"rounds": rounds + 1 if is_unchanged else 0}
     return Grouping(number_by_first_appearance(taken), None, facts, taken, kept)
 
 
-def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[np.ndarray, dict[str, Any]]:
+def _assign_by_vectors(
+    losses: np.ndarray, evidence: Evidence, unknown: bool
+) -> tuple[np.ndarray, dict[str, Any]]:
     """The model of each leaf (S,) by its loss vector, and facts with the number of clusters.
 
     A leaf without answers keeps its model; a diverged model counts with the worst loss of any leaf.
     """
-    kept = np.zeros(len(losses), np.int64) if evidence.taken is None else evidence.taken
+    previous = np.zeros(len(losses), np.int64) if evidence.taken is None else evidence.taken
     known = np.flatnonzero(~np.isnan(losses).any(axis=1))
     finite = losses[np.isfinite(losses)]
     if not known.size or not finite.size:
-        return kept, {}
+        return previous, {}
     vectors = np.minimum(losses[known], finite.max())
     count = best_count(vectors, losses.shape[1]) if unknown else losses.shape[1]
     clusters = _k_means(vectors, count, evidence.seed)
-    taken = kept.copy()
+    taken = previous.copy()
     taken[known] = matched(clusters, vectors)[clusters]
     return taken, {"clusters": int(clusters.max()) + 1}
 
@@ -135,13 +137,13 @@ def best_count(vectors: np.ndarray, most: int) -> int:
 
     most = min(most, len(vectors))
     points = np.repeat(vectors, _REPEATS, axis=0) if most >= len(vectors) else vectors
-    best, found = -1.0, 1
+    best_score, chosen = -1.0, 1
     for count in range(2, most + 1):
         labels = AgglomerativeClustering(count, linkage="ward").fit_predict(points)
         score = float(silhouette_score(points, labels))
-        if score > best * _BETTER:
-            best, found = score, count
-    return found
+        if score > best_score * _BETTER:
+            best_score, chosen = score, count
+    return chosen
 
 
 def _k_means(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -170,5 +172,5 @@ def matched(clusters: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     [0, 1]
     """
     sums = np.stack([vectors[clusters == cluster].sum(axis=0) for cluster in range(int(clusters.max()) + 1)])
-    found: np.ndarray = linear_sum_assignment(sums)[1]
-    return found
+    models: np.ndarray = linear_sum_assignment(sums)[1]
+    return models

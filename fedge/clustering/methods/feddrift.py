@@ -51,21 +51,23 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 def _refuse_other(kept: Mapping[str, Any], config: ClusterConfig, leaves: int) -> None:
     """Raise ValueError for a state that `feddrift` cannot have left."""
     models = config.fixed_count or 0
-    found: dict[str, Any] = {
+    checked: dict[str, Any] = {
         name: whole(kept[name], f"{name} of feddrift") for name in ("cloud_steps", "time")
     }
-    found["accuracy"] = [
-        None if one is None else number(one, "an accuracy")
-        for one in listed(kept["accuracy"], "accuracies", leaves)
+    checked["accuracy"] = [
+        None if entry is None else number(entry, "an accuracy")
+        for entry in listed(kept["accuracy"], "accuracies", leaves)
     ]
-    found["isolated"] = [
+    checked["isolated"] = [
         [whole(leaf, "an isolated leaf", below=leaves), whole(model, "its model", below=models),
          whole(until, "the time step of its return")]
         for leaf, model, until in listed(kept["isolated"], "isolated leaves", width=3)
     ]  # fmt: skip
-    found["uses"] = [wholes(one, "uses of a model", leaves) for one in listed(kept["uses"], "uses", models)]
-    found["last"] = wholes(kept["last"], "time steps of models' last use", models, -1)
-    refuse_unlike(kept, found, "kept")
+    checked["uses"] = [
+        wholes(entry, "uses of a model", leaves) for entry in listed(kept["uses"], "uses", models)
+    ]
+    checked["last"] = wholes(kept["last"], "time steps of models' last use", models, -1)
+    refuse_unlike(kept, checked, "kept")
 
 
 @method(_pool, "accuracies of the cloud's models", _refuse_other)
@@ -152,9 +154,9 @@ class _State:
             delta, merge, isolation: as in `feddrift`.
         """
         self.time += 1
-        self.isolated = {leaf: at for leaf, at in self.isolated.items() if at[1] != self.time}
-        alone = {model for model, _ in self.isolated.values()}
-        in_use = [m for m in range(len(self.models)) if self.uses[m].any() and m not in alone]
+        self.isolated = {leaf: entry for leaf, entry in self.isolated.items() if entry[1] != self.time}
+        isolated_models = {model for model, _ in self.isolated.values()}
+        in_use = [m for m in range(len(self.models)) if self.uses[m].any() and m not in isolated_models]
         free = [leaf for leaf in range(len(self.taken)) if leaf not in self.isolated]
         known = [leaf for leaf in free if in_use and np.isfinite(accuracies[leaf]).any()]
         best = {leaf: in_use[int(accuracies[leaf, in_use].argmax())] for leaf in known}
@@ -165,12 +167,12 @@ class _State:
         for leaf in known:
             newest = accuracies[leaf, best[leaf]]
             if self.accuracy[leaf] - newest > delta:
-                own = self._unused()
-                if own is not None:
-                    self.models[own], self.taken[leaf], self.last[own] = (
-                        self.models[best[leaf]], own, self.time,
+                new_model = self._find_free_model()
+                if new_model is not None:
+                    self.models[new_model], self.taken[leaf], self.last[new_model] = (
+                        self.models[best[leaf]], new_model, self.time,
                     )  # fmt: skip
-                    self.isolated[leaf] = (own, self.time + isolation)
+                    self.isolated[leaf] = (new_model, self.time + isolation)
                     drifted.append(leaf)
             self.accuracy[leaf] = newest
         for leaf, model in enumerate(self.taken):
@@ -178,11 +180,11 @@ class _State:
         merged = self._merge(in_use, accuracies, merge)
         return self.taken, {"drifted": drifted, "merged": merged}
 
-    def _unused(self) -> int | None:
+    def _find_free_model(self) -> int | None:
         """A free model, or None if all are in use."""
-        never = np.flatnonzero(self.last < 0)
-        if never.size:
-            return int(never[0])
+        never_used = np.flatnonzero(self.last < 0)
+        if never_used.size:
+            return int(never_used[0])
         oldest = np.flatnonzero(self.last == self.last.min())
         chosen = int(numpy_stream(self._seed, Purpose.GROUPS, 1, self.time).choice(oldest))
         if self.last[chosen] == self.time:
@@ -195,17 +197,19 @@ class _State:
 
         A model without leaves of known accuracy is not compared.
         """
-        at = {m: np.flatnonzero((self.taken == m) & np.isfinite(accuracies).all(axis=1)) for m in in_use}
-        there = [m for m in in_use if at[m].size]
-        if len(there) < 2:
+        leaves_of = {
+            m: np.flatnonzero((self.taken == m) & np.isfinite(accuracies).all(axis=1)) for m in in_use
+        }
+        comparable = [m for m in in_use if leaves_of[m].size]
+        if len(comparable) < 2:
             return []
-        mean = np.array([[accuracies[at[j], i].mean() for j in there] for i in there])
+        mean = np.array([[accuracies[leaves_of[j], i].mean() for j in comparable] for i in comparable])
         distances = distances_between(mean)
         tree = linkage(squareform(distances, checks=False), "complete")
         cluster = fcluster(tree, limit, "distance")
         merged = []
         for joined in np.unique(cluster):
-            base, *others = [m for m, c in zip(there, cluster, strict=True) if c == joined]
+            base, *others = [m for m, c in zip(comparable, cluster, strict=True) if c == joined]
             for other in others:
                 weights = [float(self.uses[base].sum()), float(self.uses[other].sum())]
                 self.models[base] = weighted_mean([self.models[base], self.models[other]], weights)
@@ -226,8 +230,8 @@ def distances_between(accuracies: np.ndarray) -> np.ndarray:
     >>> distances_between(np.array([[0.9, 0.5], [0.8, 0.7]])).round(1).tolist()  # .9 − .5, .7 − .8
     [[0.0, 0.4], [0.4, 0.0]]
     """
-    own = accuracies.diagonal()
-    worse = own[:, None] - accuracies
+    own_accuracy = accuracies.diagonal()
+    worse = own_accuracy[:, None] - accuracies
     distances: np.ndarray = np.maximum(np.maximum(worse, worse.T), 0.0)
     np.fill_diagonal(distances, 0.0)
     return distances
@@ -238,9 +242,9 @@ def leaf_accuracies(answers: Answers, count: int, leaves: int) -> np.ndarray:
     unknown = np.full(len(answers.windows), np.nan)
     right = np.stack([answers.accuracies.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)
     known = np.isfinite(right).all(axis=1)
-    found = np.full((leaves, count), np.nan)
+    result = np.full((leaves, count), np.nan)
     for leaf in range(leaves):
-        mine = (answers.leaf_of == leaf) & known
-        if mine.any():
-            found[leaf] = np.average(right[mine], axis=0, weights=answers.windows[mine])
-    return found
+        answering = (answers.leaf_of == leaf) & known
+        if answering.any():
+            result[leaf] = np.average(right[answering], axis=0, weights=answers.windows[answering])
+    return result

@@ -65,15 +65,15 @@ def flux(
 
 def leaf_descriptions(answers: Answers, leaves: int) -> np.ndarray:
     """(S, numbers) the mean description of each leaf's clients; NaN for a leaf without answers."""
-    made = answers.moments.get(DESCRIBED)
-    if made is None:
+    descriptions = answers.moments.get(DESCRIBED)
+    if descriptions is None:
         return np.full((leaves, 1), np.nan)
-    found = np.full((leaves, made.shape[1]), np.nan)
+    means = np.full((leaves, descriptions.shape[1]), np.nan)
     for leaf in range(leaves):
-        mine = (answers.leaf_of == leaf) & np.isfinite(made).all(axis=1)
-        if mine.any():
-            found[leaf] = np.average(made[mine], axis=0, weights=answers.windows[mine])
-    return found
+        answering = (answers.leaf_of == leaf) & np.isfinite(descriptions).all(axis=1)
+        if answering.any():
+            means[leaf] = np.average(descriptions[answering], axis=0, weights=answers.windows[answering])
+    return means
 
 
 def scaled_distances(descriptions: np.ndarray) -> np.ndarray:
@@ -84,8 +84,8 @@ def scaled_distances(descriptions: np.ndarray) -> np.ndarray:
     """
     deviation = descriptions.std(axis=0)
     scaled = (descriptions - descriptions.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    found: np.ndarray = np.sqrt(np.square(scaled[:, None] - scaled).sum(axis=2))
-    return found
+    distances: np.ndarray = np.sqrt(np.square(scaled[:, None] - scaled).sum(axis=2))
+    return distances
 
 
 def knee(distances: np.ndarray) -> float:
@@ -98,12 +98,12 @@ def knee(distances: np.ndarray) -> float:
     nearest = np.sort(others.min(axis=1))
     if len(nearest) < 3 or nearest[-1] == nearest[0]:
         return float(nearest[0])
-    along = np.linspace(0, 1, len(nearest))
+    positions = np.linspace(0, 1, len(nearest))
     height = (nearest - nearest[0]) / (nearest[-1] - nearest[0])
-    return float(nearest[int((along - height).argmax())])
+    return float(nearest[int((positions - height).argmax())])
 
 
 def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
     """Labels (S,) of DBSCAN with two members to a core: leaves within `radius` are joined."""
-    near = distances <= radius
-    return number_by_first_appearance(connected_components(near))
+    adjacent = distances <= radius
+    return number_by_first_appearance(connected_components(adjacent))

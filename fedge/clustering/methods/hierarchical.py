@@ -25,7 +25,7 @@ def _needs(config: ClusterConfig) -> frozenset[Need]:
 @method(_needs)
 def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join leaves with a similarity of at least `cluster.tau`, and all joined to them (contract C5)."""
-    return _grouped(evidence, config, before, lambda s: threshold_components(s, config.tau))
+    return _group_by_signal(evidence, config, before, lambda s: threshold_components(s, config.tau))
 
 
 @method(_needs)
@@ -33,7 +33,7 @@ def agglomerative(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, linkage: str
 ) -> Grouping:
     """Join clusters bottom-up by their mean or worst pair, to `cluster.count` or above `cluster.tau`."""
-    return _grouped(
+    return _group_by_signal(
         evidence, config, before, lambda s: linkage_labels(s, linkage, config.fixed_count, config.tau)
     )
 
@@ -43,10 +43,10 @@ def spectral(evidence: Evidence, config: ClusterConfig, before: np.ndarray | Non
     """Cut by the leading eigenvectors of the similarity into `cluster.count` clusters."""
     assert config.fixed_count is not None
     count = config.fixed_count
-    return _grouped(evidence, config, before, lambda s: spectral_labels(s, count))
+    return _group_by_signal(evidence, config, before, lambda s: spectral_labels(s, count))
 
 
-def _grouped(
+def _group_by_signal(
     evidence: Evidence,
     config: ClusterConfig,
     before: np.ndarray | None,
@@ -85,10 +85,10 @@ def linkage_labels(
     members = {leaf: [leaf] for leaf in range(size)}
     for step, (one, other) in enumerate(tree[:steps, :2].astype(int)):
         members[size + step] = members.pop(one) + members.pop(other)
-    found = np.empty(size, dtype=np.int64)
+    labels = np.empty(size, dtype=np.int64)
     for cluster, leaves in members.items():
-        found[leaves] = cluster
-    return number_by_first_appearance(found)
+        labels[leaves] = cluster
+    return number_by_first_appearance(labels)
 
 
 def spectral_labels(similarity: np.ndarray, count: int) -> np.ndarray:
@@ -108,8 +108,8 @@ def spectral_labels(similarity: np.ndarray, count: int) -> np.ndarray:
     size = len(similarity)
     if count == 1 or size <= count:
         return np.zeros(size, dtype=np.int64) if count == 1 else np.arange(size)
-    alone = np.eye(size, dtype=bool)
-    weights = np.where(alone, 0.0, similarity - similarity[~alone].min())
+    diagonal = np.eye(size, dtype=bool)
+    weights = np.where(diagonal, 0.0, similarity - similarity[~diagonal].min())
     roots = np.sqrt(np.maximum(weights.sum(axis=1), np.finfo(np.float64).eps))
     normalised = weights / (roots[:, None] * roots)
     _, vectors = eigh(normalised, subset_by_index=(size - count, size - 1))

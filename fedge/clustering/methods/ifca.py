@@ -111,14 +111,14 @@ def leaf_losses(answers: Answers, count: int, leaves: int) -> np.ndarray:
     unknown = np.full(len(answers.windows), np.nan)
     losses = np.stack([answers.losses.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)
     has_answered = np.isfinite(losses).any(axis=1)
-    found = np.full((leaves, count), np.nan)
+    result = np.full((leaves, count), np.nan)
     for leaf in range(leaves):
-        mine = (answers.leaf_of == leaf) & has_answered
-        if mine.any():
-            windows = answers.windows[mine]
-            mean = (losses[mine] * windows[:, None]).sum(axis=0) / windows.sum()
-            found[leaf] = np.where(np.isfinite(mean), mean, np.inf)
-    return found
+        answering = (answers.leaf_of == leaf) & has_answered
+        if answering.any():
+            windows = answers.windows[answering]
+            mean = (losses[answering] * windows[:, None]).sum(axis=0) / windows.sum()
+            result[leaf] = np.where(np.isfinite(mean), mean, np.inf)
+    return result
 
 
 def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
@@ -128,9 +128,9 @@ def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
         losses: (S, k); a leaf whose row is NaN keeps its candidate.
         before: (S,) the last candidates; None for the first choice, when such a leaf takes candidate 0.
     """
-    kept = np.zeros(len(losses), np.int64) if before is None else before
+    previous = np.zeros(len(losses), np.int64) if before is None else before
     unknown = np.isnan(losses).all(axis=1)
-    return np.where(unknown, kept, np.argmin(np.where(np.isnan(losses), np.inf, losses), axis=1))
+    return np.where(unknown, previous, np.argmin(np.where(np.isnan(losses), np.inf, losses), axis=1))
 
 
 def averaged(

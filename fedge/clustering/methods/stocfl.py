@@ -30,7 +30,7 @@ from fedge.states.restored import listed, number, refuse_unlike
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
     """Raise ValueError for a state that `stocfl` cannot have left."""
     gram = [
-        [number(one, "an inner product") for one in row]
+        [number(value, "an inner product") for value in row]
         for row in listed(kept["gram"], "gram", leaves, leaves)
     ]
     refuse_unlike(kept, {"gram": gram}, "kept")
@@ -56,8 +56,8 @@ def joined_once(gram: np.ndarray, labels: np.ndarray, tau: float) -> np.ndarray:
     share = np.eye(int(labels.max()) + 1)[labels]
     share /= share.sum(axis=0)
     alike = cosines_of(share.T @ gram @ share)
-    after = labels.copy()
+    new_labels = labels.copy()
     for one, other in np.argwhere(np.triu(alike >= tau, 1)):
-        kept, gone = after[labels == one][0], after[labels == other][0]
-        after[after == gone] = kept
-    return number_by_first_appearance(after)
+        kept, replaced = new_labels[labels == one][0], new_labels[labels == other][0]
+        new_labels[new_labels == replaced] = kept
+    return number_by_first_appearance(new_labels)

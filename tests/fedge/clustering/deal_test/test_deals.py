@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedge.clustering.deal_test.cuts import without_client_effects
 from fedge.clustering.deal_test.deals import (
     DealTest,
-    _least_likely,
+    _least_likely_cut,
     _statistic,
     deal_test,
     labels_after,
@@ -131,7 +131,7 @@ def test_the_cut_is_of_the_similarity_in_which_fewest_deals_reach_it(seed, kinds
     separation = rng.normal(size=(40, kinds, 2))
     standing = (separation - separation[1:].mean(axis=0)) / separation[1:].std(axis=0)
     deviations = standing[0]
-    kind, size = _least_likely(separation, standing, 1)
+    kind, size = _least_likely_cut(separation, standing, 1)
     reached = (separation[1:] >= separation[0]).sum(axis=0)
     assert deviations[kind, size] == deviations[kind].max()
     assert all(reached[kind, size] <= reached[k, deviations[k].argmax()] for k in range(kinds))
