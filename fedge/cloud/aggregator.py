@@ -104,11 +104,11 @@ class CloudAggregator:
         its past.
         """
         memory, setting = self.memory, self._setting
-        kept = list(starts) if memory.needs("starts") else None
+        recorded_starts = list(starts) if memory.needs("starts") else None
         began, updates = began_alike(starts), None
         if memory.needs("updates") and not began.any() and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
-        return CloudRound(setting, memory, kept, began, updates, self._first)
+        return CloudRound(setting, memory, recorded_starts, began, updates, self._first)
 
 
 def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:
@@ -119,9 +119,9 @@ def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudA
         clouds: path → aggregator, for servers that group their children or combine them by a rule.
     """
     for region in regions:
-        given = region.models.look_at_given()
-        if given is not None:
-            clouds[region.path].step_from(given, len(region.below))
+        model = region.models.look_at_given()
+        if model is not None:
+            clouds[region.path].step_from(model, len(region.below))
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class FirstChoice:
         names = self.setting.parameter_names
         seed = self.setting.seed
         evidence = Evidence([], None, weights, names, answers=answers, global_round=0, seed=seed)
-        found = self.memory.method.group(evidence, self.memory.config, None)
-        assert found.takes is not None
+        grouping = self.memory.method.group(evidence, self.memory.config, None)
+        assert grouping.takes is not None
         assert self.memory.pool is not None
-        return found.labels, self.memory.pool.take(found.takes)
+        return grouping.labels, self.memory.pool.take(grouping.takes)

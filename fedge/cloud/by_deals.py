@@ -70,8 +70,8 @@ class GroupsByDeals:
 
     def ask(self, step: GroupStep, tried: Tried) -> Questions:
         """Questions of the changes on trial."""
-        where, taught = (step.setting.seed, step.global_round), step.setting.taught
-        return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, where, taught)
+        draw_key, taught = (step.setting.seed, step.global_round), step.setting.taught
+        return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, draw_key, taught)
 
     def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
         """The current groups after the trials of the step."""
@@ -81,8 +81,8 @@ class GroupsByDeals:
         if step.has_updates and dealt.too_few:
             facts["skipped"] = dealt.too_few
         before = dealt.proposals.labels
-        labels, told = dealt.settle(answers, children)
-        facts |= told | dealt.proposed()
+        labels, trial_facts = dealt.settle(answers, children)
+        facts |= trial_facts | dealt.proposed()
         if answers is not None:
             facts["exchange_bytes"] = answers.downlink_bytes
         if probe is not None:
@@ -96,9 +96,11 @@ class GroupsByDeals:
         similarity = None
         if dealt.likeness is not None and "tests" in facts:
             similarity = leaf_similarity(dealt.likeness.cosines, dealt.likeness.leaf_of, children)
-        given = zip(step.brought, *dealt.brought(step.models, step.weights), strict=True)
-        brought = [replace(each, state=state, weight=weight) for each, state, weight in given]
-        return Settled(Grouping(labels, similarity, facts), labels, facts, brought, step.common_start)
+        updated = zip(step.brought, *dealt.brought(step.models, step.weights), strict=True)
+        contributions = [
+            replace(contribution, state=state, weight=weight) for contribution, state, weight in updated
+        ]
+        return Settled(Grouping(labels, similarity, facts), labels, facts, contributions, step.common_start)
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Starting model of each child's fork until the next step; None for no fork."""

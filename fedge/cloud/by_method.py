@@ -82,30 +82,30 @@ class GroupsByMethod:
             ValueError: the signal is not finite for a leaf, which the message names.
         """
         memory, evidence = step.memory, _evidence(step, answers)
-        found = self._grouped(memory, evidence)
-        memory.kept = memory.kept if found.kept is None else found.kept
-        own = packed(evidence.memory, "memory of the cloud")
-        memory.own = step.setting.keep(own) if own else {}
-        labels, facts = self._settled(memory, found, evidence, step.probe is not None)
-        return Settled(found, labels, facts, step.brought, evidence.common_start)
+        grouping = self._group(memory, evidence)
+        memory.kept = memory.kept if grouping.kept is None else grouping.kept
+        method_memory = packed(evidence.memory, "memory of the cloud")
+        memory.own = step.setting.keep(method_memory) if method_memory else {}
+        labels, facts = self._settle_labels(memory, grouping, evidence, step.probe is not None)
+        return Settled(grouping, labels, facts, step.brought, evidence.common_start)
 
-    def _grouped(self, memory: MethodMemory, evidence: Evidence) -> Grouping:
+    def _group(self, memory: MethodMemory, evidence: Evidence) -> Grouping:
         """The method's grouping; the current one and the reason if comparison is impossible."""
         try:
             return memory.method.group(evidence, memory.config, self.labels)
         except NotComparable as reason:
             return skipped(evidence, self.labels, str(reason))
 
-    def _settled(
-        self, memory: MethodMemory, found: Grouping, evidence: Evidence, probed: bool
+    def _settle_labels(
+        self, memory: MethodMemory, grouping: Grouping, evidence: Evidence, probed: bool
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """The labels from now on, and the step's facts."""
         membership, config = self.membership, self._config
-        before, facts = membership.labels, {**found.facts, **_measured(evidence, probed)}
-        if "skipped" in found.facts:
-            return found.labels, facts
-        is_served = found.takes is not None or found.memberships is not None
-        labels = membership.settle(found.labels, 1 if is_served else config.patience, probed)
+        before, facts = membership.labels, {**grouping.facts, **_measurement_facts(evidence, probed)}
+        if "skipped" in grouping.facts:
+            return grouping.labels, facts
+        is_served = grouping.takes is not None or grouping.memberships is not None
+        labels = membership.settle(grouping.labels, 1 if is_served else config.patience, probed)
         if membership.candidate is not None:
             facts["candidate"] = membership.candidate.tolist()
             facts["agreed"] = membership.agreed
@@ -131,7 +131,7 @@ class GroupsByMethod:
 
     def states(self) -> dict[str, State]:
         """Arrays that the next step needs, by name."""
-        return {f"{_RECENT}{at}": vars(c) for at, c in enumerate(self.recent)}
+        return {f"{_RECENT}{i}": vars(c) for i, c in enumerate(self.recent)}
 
     def facts(self) -> dict[str, Any]:
         """Other state, as JSON."""
@@ -164,11 +164,11 @@ def _evidence(step: GroupStep, answers: Answers | None) -> Evidence:
     return replace(evidence, models=probe.models, starts=starts, common_start=True, recent=())
 
 
-def _measured(evidence: Evidence, probed: bool) -> dict[str, Any]:
+def _measurement_facts(evidence: Evidence, probed: bool) -> dict[str, Any]:
     """Facts of the step from clients' answers and a probe."""
     facts: dict[str, Any] = {}
     if evidence.has_cross_losses:
-        facts["cross_loss"] = _as_json(loss_matrix(evidence.cross))
+        facts["cross_loss"] = _matrix_to_json(loss_matrix(evidence.cross))
     if evidence.answers is not None:
         facts["exchange_bytes"] = evidence.answers.downlink_bytes
     if probed:
@@ -176,6 +176,6 @@ def _measured(evidence: Evidence, probed: bool) -> dict[str, Any]:
     return facts
 
 
-def _as_json(matrix: np.ndarray) -> list[list[float | None]]:
+def _matrix_to_json(matrix: np.ndarray) -> list[list[float | None]]:
     """A matrix as JSON; None for unknown entries."""
     return [[float(v) if np.isfinite(v) else None for v in row] for row in matrix]

@@ -72,21 +72,21 @@ def depart(
     numbers: dict[Hashable, int] = {None: _NOBODY}
     numbered = [numbers.setdefault(group, len(numbers) - 1) for group in groups]
     corrections: dict[int, State] = {}
-    for together in _standing_together(leaves, numbered):
-        shares = None if memberships is None else memberships[together]
-        made = _corrections([leaves[index] for index in together], kept, shares)
-        corrections.update(zip(together, made, strict=True))
-    for at, (leaf, number) in enumerate(zip(leaves, numbered, strict=True)):
-        leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(at))
+    for members in _common_groups(leaves, numbered):
+        shares = None if memberships is None else memberships[members]
+        member_corrections = _corrections([leaves[index] for index in members], kept, shares)
+        corrections.update(zip(members, member_corrections, strict=True))
+    for position, (leaf, number) in enumerate(zip(leaves, numbered, strict=True)):
+        leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(position))
 
 
-def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
+def _common_groups(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
     """The sets of two or more trained leaves that share a group both before and now."""
     sets: dict[Hashable, list[int]] = {}
-    for at, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
+    for index, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
         assert leaf.drift is not None
         if leaf.drift.length > 0 and _NOBODY not in (leaf.drift.group, group):
-            sets.setdefault((leaf.drift.group, group), []).append(at)
+            sets.setdefault((leaf.drift.group, group), []).append(index)
     return [members for members in sets.values() if len(members) > 1]
 
 
@@ -95,23 +95,23 @@ def _corrections(
 ) -> list[State]:
     """u_j of leaves in one group, computed in parts, as models may be large."""
     assert leaves[0].control is not None
-    whole = leaves[0].control
-    made = [{name: np.zeros_like(array) for name, array in whole.items()} for _ in leaves]
-    for batch in batches({name: array for name, array in whole.items() if name not in kept}):
+    template = leaves[0].control
+    corrections = [{name: np.zeros_like(array) for name, array in template.items()} for _ in leaves]
+    for batch in batches({name: array for name, array in template.items() if name not in kept}):
         weights = [float(leaf.weight) for leaf in leaves]
-        controls = [_control(leaf, batch) for leaf in leaves]
+        controls = [_control_part(leaf, batch) for leaf in leaves]
         parts = (
             leaf_corrections(controls, weights)
             if memberships is None
             else family_corrections(controls, weights, memberships)
         )
-        for correction, part in zip(made, parts, strict=True):
-            for name, at in batch.items():
-                correction[name].reshape(-1)[at] = part[name]
-    return list(made)
+        for correction, part in zip(corrections, parts, strict=True):
+            for name, section in batch.items():
+                correction[name].reshape(-1)[section] = part[name]
+    return list(corrections)
 
 
-def _control(leaf: Server, batch: dict[str, slice]) -> State:
+def _control_part(leaf: Server, batch: dict[str, slice]) -> State:
     """A part of d_j."""
     drift = leaf.drift
     assert drift is not None and drift.end is not None  # noqa: PT018

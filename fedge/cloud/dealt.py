@@ -105,11 +105,13 @@ class DealtGroups:
         """
         rises: dict[int, list[float]] = {}
         for client, loss in losses.items():
-            before = self._losses.get(client)
-            if before is not None and before > 0 and loss > 0:
-                rises.setdefault(leaf_of[client], []).append(float(np.log(loss / before)))
+            previous = self._losses.get(client)
+            if previous is not None and previous > 0 and loss > 0:
+                rises.setdefault(leaf_of[client], []).append(float(np.log(loss / previous)))
         limit = self._config.watch
-        self._jumped = [leaf for leaf, of in sorted(rises.items()) if limit and np.mean(of) > limit]
+        self._jumped = [
+            leaf for leaf, increases in sorted(rises.items()) if limit and np.mean(increases) > limit
+        ]
         self._losses |= losses
         self._changed = sorted({*self._changed, *self._jumped})
 
@@ -126,9 +128,9 @@ class DealtGroups:
             self.likeness = likeness if np.array_equal(old.leaf_of, likeness.leaf_of) else old
             return
         self.likeness = likeness
-        found = dealt_tests(likeness, self._config, seed)
-        self.too_few = found if isinstance(found, str) else ""
-        self.tests, self.is_open = ([], False) if isinstance(found, str) else (found, True)
+        result = dealt_tests(likeness, self._config, seed)
+        self.too_few = result if isinstance(result, str) else ""
+        self.tests, self.is_open = ([], False) if isinstance(result, str) else (result, True)
 
     def ask(
         self,
@@ -136,7 +138,7 @@ class DealtGroups:
         weights: Sequence[float],
         forks: Sequence[State | None],
         folds: Mapping[int, Folds],
-        where: tuple[int, int],
+        draw_key: tuple[int, int],
         taught: np.ndarray | None = None,
     ) -> list[dict[str, State]]:
         """Questions to clients: per leaf, role → model.
@@ -146,14 +148,14 @@ class DealtGroups:
             weights: number of training windows of each leaf.
             forks: trained fork of each leaf on trial; empty or None for none.
             folds: leaf → client → model trained without this client.
-            where: seed and global round of the draw, if there are too many models to ask about.
+            draw_key: seed and global round of the draw, if there are too many models to ask about.
             taught: (clients, C) training windows of each class, by partition id; None if unknown.
         """
-        self._seed = where[0]
+        self._seed = draw_key[0]
         labels = self.proposals.present(len(models))
         self._forks.back(forks, folds)
         self._asking = Asking(
-            labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *where), taught
+            labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *draw_key), taught
         )
         return strangers.questions(self._asking)
 
@@ -166,34 +168,38 @@ class DealtGroups:
         """
         config, proposals = self._config, self.proposals
         present = proposals.present(leaves)
-        said = (
+        losses = (
             strangers.stranger_losses(answers, self._asking)
             if answers is not None and self._asking is not None
             else None
         )
-        found = self._towards_result(present)
-        by_result = changes_between(present, found)
-        if said is not None:
-            young = self._since_change < _MATURE
-            fixed = [leaf for leaf in range(leaves) if young and leaf not in self._changed]
-            found = _by_losses(said, present, found, config.min_gain, fixed)
-        proposals.find(found)
+        proposed = self._next_groups(present)
+        by_result = changes_between(present, proposed)
+        if losses is not None:
+            is_young = self._since_change < _MATURE
+            fixed = [leaf for leaf in range(leaves) if is_young and leaf not in self._changed]
+            proposed = _by_losses(losses, present, proposed, config.min_gain, fixed)
+        proposals.find(proposed)
         trial_results = {
             change: None
-            if said is None
-            else change_gain(change, said, config.min_gain * proposals.hurdle(change))
+            if losses is None
+            else change_gain(change, losses, config.min_gain * proposals.hurdle(change))
             for change in proposals.on_trial
         }
-        facts = self._told(trial_results)
-        adopted = proposals.decide(self._decided(trial_results, said), leaves)
+        facts = self._trial_facts(trial_results)
+        adopted = proposals.decide(self._decide(trial_results, losses), leaves)
         self._entering, self._by_forks = [], {}
         finest = deals.labels_after(self.tests, np.zeros_like(present))
         for change in adopted:
-            gained = trial_results[change]
-            wrong = [] if said is None else self._placed(change, _on_wrong_side(change, said, finest, config))
-            self._note_who_brings_what(change, () if gained is None else gained.home, wrong)
-            if wrong:
-                facts["misplaced"] = facts.get("misplaced", []) + wrong
+            result = trial_results[change]
+            moved = (
+                []
+                if losses is None
+                else self._move_misplaced(change, _misplaced_leaves(change, losses, finest, config))
+            )
+            self._note_contributions(change, () if result is None else result.home, moved)
+            if moved:
+                facts["misplaced"] = facts.get("misplaced", []) + moved
         labels = proposals.labels
         assert labels is not None
         self._since_change = 0 if adopted else self._since_change + 1
@@ -204,34 +210,34 @@ class DealtGroups:
         self._forks.go_on(proposals.call(config.patience), adopted)
         return labels, facts
 
-    def _decided(
-        self, trial_results: Mapping[ClusterChange, TrialResult | None], said: StrangerLosses | None
+    def _decide(
+        self, trial_results: Mapping[ClusterChange, TrialResult | None], losses: StrangerLosses | None
     ) -> dict[ClusterChange, bool]:
         """Decision on each change, by its trial; forks of undecided changes train further."""
-        known = {change: gained for change, gained in trial_results.items() if gained is not None}
+        known = {change: result for change, result in trial_results.items() if result is not None}
         return {
-            change: gained.useful
-            for change, gained in known.items()
+            change: result.useful
+            for change, result in known.items()
             if self._forks.ages.get(change, 0) >= _DOUBTS
-            or said is None
-            or not is_doubted(change, said, gained, self._config.min_gain)
+            or losses is None
+            or not is_doubted(change, losses, result, self._config.min_gain)
         }
 
-    def _note_who_brings_what(self, change: ClusterChange, home: Sequence[int], wrong: Sequence[int]) -> None:
+    def _note_contributions(self, change: ClusterChange, home: Sequence[int], moved: Sequence[int]) -> None:
         """Record which leaves have not yet contributed to their new cluster's model, and which have forks.
 
         Args:
             change: the adopted change.
             home: for a merge, the cluster whose model serves the others, if any.
-            wrong: for a split, leaves moved to its other side.
+            moved: for a split, leaves moved to its other side.
         """
         if home:
             self._entering += [leaf for leaf in change.leaves if leaf not in home]
         elif is_simple_move(change):
             self._entering += change.movers
         else:
-            self._entering += wrong
-            self._by_forks |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in wrong}
+            self._entering += moved
+            self._by_forks |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in moved}
 
     def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
         """The models and weights for averaging the current clusters after this step.
@@ -261,7 +267,7 @@ class DealtGroups:
             {} if self.likeness is None else self._forks.fold_starts(models, weights, self.likeness.leaf_of)
         )
 
-    def _towards_result(self, present: np.ndarray) -> np.ndarray:
+    def _next_groups(self, present: np.ndarray) -> np.ndarray:
         """The groups after the next change towards the result; the current ones once it is reached."""
         if not self.is_open or not self.tests:
             return present
@@ -273,10 +279,10 @@ class DealtGroups:
 
     def _propose_finer_cuts(self, labels: np.ndarray) -> None:
         """Propose the result's finer cuts of the groups just adopted; one test found both."""
-        for change in changes_between(labels, self._towards_result(labels)):
+        for change in changes_between(labels, self._next_groups(labels)):
             self.proposals.agreed.setdefault(change, self._config.patience)
 
-    def _placed(self, change: ClusterChange, wrong: Sequence[int]) -> list[int]:
+    def _move_misplaced(self, change: ClusterChange, misplaced_leaves: Sequence[int]) -> list[int]:
         """Move leaves of an adopted split to its other side, in groups and result; returns these leaves.
 
         Only if the resulting cut passes the deal test, because every adopted cut must. Other leaves may move
@@ -284,33 +290,33 @@ class DealtGroups:
         """
         labels = self.proposals.labels
         assert labels is not None
-        if not wrong:
+        if not misplaced_leaves:
             return []
-        first = {leaf for leaf in change.after[0] if leaf not in wrong}
-        first |= {leaf for leaf in change.after[1] if leaf in wrong}
+        first = {leaf for leaf in change.after[0] if leaf not in misplaced_leaves}
+        first |= {leaf for leaf in change.after[1] if leaf in misplaced_leaves}
         test = next((t for t in self.tests if set(t.leaves) == set(change.leaves)), None)
         if test is None or self.likeness is None or not 0 < len(first) < len(change.leaves):
             return []
         p = p_of_cut(self.likeness, change.leaves, sorted(first), self._seed)
         if p > test.level:
             return []
-        for leaf in wrong:
+        for leaf in misplaced_leaves:
             (other,) = (part for part in change.after if leaf not in part)
-            stay = next(at for at in other if at not in wrong or len(other) == 1)
+            stay = next(member for member in other if member not in misplaced_leaves or len(other) == 1)
             labels[leaf] = labels[stay]
             self.tests = [deals.with_leaf_beside(test, leaf, stay) for test in self.tests]
-        own = set(change.leaves)
-        self.tests = [replace(test, p=p) if set(test.leaves) == own else test for test in self.tests]
+        cut_leaves = set(change.leaves)
+        self.tests = [replace(test, p=p) if set(test.leaves) == cut_leaves else test for test in self.tests]
         self.proposals.labels = applied(labels, [])
-        return list(wrong)
+        return list(misplaced_leaves)
 
-    def _told(self, trial_results: Mapping[ClusterChange, TrialResult | None]) -> dict[str, Any]:
+    def _trial_facts(self, trial_results: Mapping[ClusterChange, TrialResult | None]) -> dict[str, Any]:
         """The facts of the trials of a step."""
-        known = {change: gained for change, gained in trial_results.items() if gained is not None}
+        known = {change: result for change, result in trial_results.items() if result is not None}
         if not known:
             return {}
         trials = [{**c.to_json(), **w.to_json()} for c, w in known.items()]
-        best = max(known.values(), key=lambda gained: (gained.useful, gained.gain))
+        best = max(known.values(), key=lambda result: (result.useful, result.gain))
         summary = {"gain": best.gain, "better": best.better, "clients": best.clients, "useful": best.useful}
         return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}
 
@@ -376,32 +382,34 @@ class DealtGroups:
 
 
 def _by_losses(
-    said: StrangerLosses, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
+    losses: StrangerLosses, present: np.ndarray, proposed: np.ndarray, min_gain: float, fixed: Sequence[int]
 ) -> np.ndarray:
     """Groups (S,) with changes proposed by clients' losses where the result proposes none.
 
     Args:
-        said: the clients' answers.
+        losses: the clients' answers.
         present: (S,) in force.
-        found: (S,) proposed by the result.
+        proposed: (S,) proposed by the result.
         min_gain: largest loss difference at which two clusters are merged, and smallest for a leaf to move.
         fixed: leaves that may not move yet, because the models are young.
     """
-    after = found.copy()
-    target = groups_after_moves(said, present, _touched(present, after), min_gain)
+    labels = proposed.copy()
+    target = groups_after_moves(losses, present, _changed_leaves(present, labels), min_gain)
     for leaf in np.flatnonzero(target != present):
         if leaf in fixed:
             continue
         home = np.flatnonzero((present == target[leaf]) & (target == present))
         if home.size:
-            after[leaf] = after[home[0]]
-    for one, other in () if len(fixed) else merged(said, present, _touched(present, after), min_gain):
-        after[present == other] = after[np.flatnonzero(present == one)[0]]
-    return number_by_first_appearance(after)
+            labels[leaf] = labels[home[0]]
+    for one, other in (
+        () if len(fixed) else merged(losses, present, _changed_leaves(present, labels), min_gain)
+    ):
+        labels[present == other] = labels[np.flatnonzero(present == one)[0]]
+    return number_by_first_appearance(labels)
 
 
-def _on_wrong_side(
-    change: ClusterChange, said: StrangerLosses, finest: np.ndarray, config: ClusterConfig
+def _misplaced_leaves(
+    change: ClusterChange, losses: StrangerLosses, finest: np.ndarray, config: ClusterConfig
 ) -> list[int]:
     """Leaves of a split that the other side serves better, except on a side that will be cut again.
 
@@ -410,24 +418,24 @@ def _on_wrong_side(
 
     Args:
         change: adopted.
-        said: the clients' answers.
+        losses: the clients' answers.
         finest: (S,) groups after all cuts of the result.
         config: configuration of the run.
     """
-    again = {leaf for part in change.after if len({*finest[list(part)]}) > 1 for leaf in part}
-    return [leaf for leaf in misplaced(change, said, config.min_gain) if leaf not in again]
+    cut_again = {leaf for part in change.after if len({*finest[list(part)]}) > 1 for leaf in part}
+    return [leaf for leaf in misplaced(change, losses, config.min_gain) if leaf not in cut_again]
 
 
-def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:
+def _changed_leaves(present: np.ndarray, new: np.ndarray) -> list[int]:
     """The leaves affected by changes between two groupings (S,)."""
-    return [leaf for change in changes_between(present, found) for leaf in change.leaves]
+    return [leaf for change in changes_between(present, new) for leaf in change.leaves]
 
 
 def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
     """Per leaf, the other clusters in random order, because only some of many are asked about."""
     orders = []
-    for leaf, own in enumerate(labels.tolist()):
-        clusters = [k for k in range(int(labels.max()) + 1) if k != own]
+    for leaf, own_cluster in enumerate(labels.tolist()):
+        clusters = [k for k in range(int(labels.max()) + 1) if k != own_cluster]
         if len(clusters) > 1:
             rng = numpy_stream(seed, Purpose.CLUSTERING, 2, global_round, leaf)
             clusters = rng.permutation(clusters).tolist()

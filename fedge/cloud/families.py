@@ -13,7 +13,7 @@ from fedge.states.averaging import State, weighted_mean
 
 def family_models(
     memberships: np.ndarray,
-    brought: Sequence[Contribution],
+    contributions: Sequence[Contribution],
     rule: CloudRule | None = None,
     global_round: int = 1,
 ) -> list[State | None]:
@@ -21,7 +21,7 @@ def family_models(
 
     Args:
         memberships: Π (S, K).
-        brought: contribution of each leaf.
+        contributions: contribution of each leaf.
         rule: of the cloud; None for the mean.
         global_round: 1, 2, …
 
@@ -30,7 +30,7 @@ def family_models(
     """
     models: list[State | None] = []
     for number, shares in enumerate(memberships.T):
-        members = [_scaled(each, float(s)) for each, s in zip(brought, shares, strict=True) if s > 0]
+        members = [_scaled(c, float(s)) for c, s in zip(contributions, shares, strict=True) if s > 0]
         if not members:
             models.append(None)
         elif rule is None or len(members) == 1:
@@ -41,12 +41,12 @@ def family_models(
     return models
 
 
-def _scaled(brought: Contribution, share: float) -> Contribution:
+def _scaled(contribution: Contribution, share: float) -> Contribution:
     """A leaf's contribution with a share of its weight."""
     if share == 1:
-        return brought
-    parts = tuple(_scaled(part, share) for part in brought.parts)
-    return replace(brought, weight=brought.weight * share, parts=parts)
+        return contribution
+    parts = tuple(_scaled(part, share) for part in contribution.parts)
+    return replace(contribution, weight=contribution.weight * share, parts=parts)
 
 
 def family_offers(memberships: np.ndarray, models: Sequence[State | None]) -> list[State | None]:
@@ -56,28 +56,28 @@ def family_offers(memberships: np.ndarray, models: Sequence[State | None]) -> li
         memberships: Π (S, K).
         models: K.
     """
-    made: dict[bytes, State | None] = {}
+    cache: dict[bytes, State | None] = {}
     offers = []
     for row in memberships:
         key = row.tobytes()
-        if key not in made:
-            made[key] = _mixture(row, models)
-        offers.append(made[key])
+        if key not in cache:
+            cache[key] = _mixture(row, models)
+        offers.append(cache[key])
     return offers
 
 
 def _mixture(row: np.ndarray, models: Sequence[State | None]) -> State | None:
-    taken = [(model, float(share)) for model, share in zip(models, row, strict=True) if share > 0]
-    states = [model for model, _ in taken if model is not None]
-    if len(states) < len(taken):
+    members = [(model, float(share)) for model, share in zip(models, row, strict=True) if share > 0]
+    states = [model for model, _ in members if model is not None]
+    if len(states) < len(members):
         return None
-    return states[0] if len(states) == 1 else weighted_mean(states, [share for _, share in taken])
+    return states[0] if len(states) == 1 else weighted_mean(states, [share for _, share in members])
 
 
 def offers_of_family(
     memberships: np.ndarray,
     models: Sequence[State] | None,
-    brought: Sequence[Contribution],
+    contributions: Sequence[Contribution],
     rule: CloudRule | None,
     global_round: int,
     keep: Callable[[State], State],
@@ -89,21 +89,23 @@ def offers_of_family(
     Args:
         memberships: Π (S, K).
         models: w_k as a method made them; None for the mean, or the rule's result.
-        brought: contribution of each leaf.
+        contributions: contribution of each leaf.
         rule: of the cloud; None for the mean.
         global_round: 1, 2, …
         keep: stores large states in files or in memory.
     """
-    known: Sequence[State | None] = models or family_models(memberships, brought, rule, global_round)
-    offers = family_offers(memberships, [None if model is None else keep(model) for model in known])
+    all_models: Sequence[State | None] = models or family_models(
+        memberships, contributions, rule, global_round
+    )
+    offers = family_offers(memberships, [None if model is None else keep(model) for model in all_models])
     if models is None:
         for leaf, row in enumerate(memberships):
-            alone = np.flatnonzero(row == 1)
-            if len(alone) and np.count_nonzero(memberships[:, alone[0]]) == 1:
+            sole_model = np.flatnonzero(row == 1)
+            if len(sole_model) and np.count_nonzero(memberships[:, sole_model[0]]) == 1:
                 offers[leaf] = None
     if rule is not None:
-        rule.go_on(offers, brought)
+        rule.go_on(offers, contributions)
         rule.keep_states(keep)
-    missing = [k for k, model in enumerate(known) if model is None]
+    missing = [k for k, model in enumerate(all_models) if model is None]
     failed = {} if rule is None else rule.failures()
     return offers, ({"models_without_leaves": missing} if missing else {}) | failed

@@ -31,7 +31,7 @@ class Forks:
     def __init__(self) -> None:
         """Start without forks."""
         self.ages: dict[ClusterChange, int] = {}
-        self._made: Sequence[State | None] = ()
+        self._trained: Sequence[State | None] = ()
         self._folds: dict[int, list[State]] = {}
 
     @property
@@ -40,14 +40,14 @@ class Forks:
         splits = [change for change in self.ages if change.kind == "split"]
         return frozenset(part[0] for change in splits for part in change.after if len(part) == 1)
 
-    def back(self, made: Sequence[State | None], folds: Mapping[int, Folds]) -> None:
+    def back(self, forks: Sequence[State | None], folds: Mapping[int, Folds]) -> None:
         """Set the forks' models after a round.
 
         Args:
-            made: fork of each leaf; empty or None for none.
+            forks: fork of each leaf; empty or None for none.
             folds: leaf → client → model trained without this client.
         """
-        self._made = made
+        self._trained = forks
         self._folds = {}
         for leaf in self.apart & folds.keys():
             distinct = {id(state): state for _, state in sorted(folds[leaf].items())}
@@ -61,7 +61,7 @@ class Forks:
         grown = {leaf for change, age in self.ages.items() if age for leaf in change.leaves}
         if leaf in grown and leaf in self._folds:
             return weighted_mean(self._folds[leaf], [1.0] * len(self._folds[leaf]))
-        return self._made[leaf] if self._made else None
+        return self._trained[leaf] if self._trained else None
 
     def go_on(self, on_trial: Collection[ClusterChange], adopted: Collection[ClusterChange]) -> None:
         """Set which changes are on trial from now on.
@@ -70,8 +70,8 @@ class Forks:
             on_trial: changes on trial from now on.
             adopted: changes just adopted.
         """
-        before = {c: age for c, age in self.ages.items() if c.kind == "split" and c not in adopted}
-        self.ages = {change: before[change] + 1 if change in before else 0 for change in on_trial}
+        ages = {c: age for c, age in self.ages.items() if c.kind == "split" and c not in adopted}
+        self.ages = {change: ages[change] + 1 if change in ages else 0 for change in on_trial}
 
     def starts(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Starting model of each leaf's fork in the coming round; None for no fork.
@@ -84,12 +84,12 @@ class Forks:
         for change, age in self.ages.items():
             for part in () if is_simple_move(change) else change.after:
                 if len(part) > 1:
-                    made = [self._made[leaf] if age and self._made else None for leaf in part]
-                    trained = [state for state in made if state is not None]
-                    known = trained if len(trained) == len(part) else [models[leaf] for leaf in part]
-                    begin = weighted_mean(known, [weights[leaf] for leaf in part])
+                    forks = [self._trained[leaf] if age and self._trained else None for leaf in part]
+                    trained = [state for state in forks if state is not None]
+                    members = trained if len(trained) == len(part) else [models[leaf] for leaf in part]
+                    mean = weighted_mean(members, [weights[leaf] for leaf in part])
                     for leaf in part:
-                        starts[leaf] = begin
+                        starts[leaf] = mean
         return starts
 
     def fold_starts(
@@ -106,13 +106,15 @@ class Forks:
         for change, age in self.ages.items():
             for leaf in self.apart.intersection(change.leaves):
                 lines = lines_of(int((leaf_of == leaf).sum()))
-                made = self._folds.get(leaf, []) if age else []
-                if lines and len(made) != lines:
-                    whole = next(cluster for cluster in change.before if leaf in cluster)
-                    common = weighted_mean([models[at] for at in whole], [weights[at] for at in whole])
-                    made = [common] * lines
+                fold_models = self._folds.get(leaf, []) if age else []
+                if lines and len(fold_models) != lines:
+                    parent = next(cluster for cluster in change.before if leaf in cluster)
+                    common = weighted_mean(
+                        [models[member] for member in parent], [weights[member] for member in parent]
+                    )
+                    fold_models = [common] * lines
                 if lines:
-                    starts[leaf] = made
+                    starts[leaf] = fold_models
         return starts
 
     def facts(self) -> list[list[Any]]:

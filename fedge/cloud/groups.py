@@ -37,12 +37,12 @@ class BroughtModels:
     @property
     def models(self) -> list[State]:
         """Model of each child."""
-        return [each.state for each in self.brought]
+        return [contribution.state for contribution in self.brought]
 
     @property
     def weights(self) -> list[float]:
         """Number of training windows of each child."""
-        return [each.weight for each in self.brought]
+        return [contribution.weight for contribution in self.brought]
 
 
 @dataclass(frozen=True)

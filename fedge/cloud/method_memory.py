@@ -32,6 +32,6 @@ class MethodMemory:
         self.kept: Mapping[str, Any] = {}
         self.own: State = {}
 
-    def needs(self, what: Need) -> bool:
+    def needs(self, need: Need) -> bool:
         """Whether the method needs costly evidence."""
-        return self.config.enabled and what in self.method.needs(self.config)
+        return self.config.enabled and need in self.method.needs(self.config)

@@ -45,7 +45,7 @@ def blends_of(blend: float | str) -> tuple[float, ...]:
 
 
 def make_offers(
-    own: Sequence[State],
+    leaf_models: Sequence[State],
     clusters: Sequence[State | None],
     weights: Sequence[float],
     blends: Sequence[float],
@@ -57,7 +57,7 @@ def make_offers(
     alone in its cluster gets no offer for λ = 1, which would be its own model.
 
     Args:
-        own: each leaf's model at the end of its leaf rounds.
+        leaf_models: each leaf's model at the end of its leaf rounds.
         clusters: each leaf's cluster model, one object per cluster; None for a leaf alone in its cluster.
         weights: number of training windows of each leaf.
         blends: λ to offer, each in 0..1; one makes the role "offered", several "offered-0.25" and so on.
@@ -66,20 +66,20 @@ def make_offers(
     Returns:
         Per leaf, its offers by role. Without `kept`, leaves of one cluster share the models.
     """
-    if len(own) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
+    if len(leaf_models) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
         blends = (1.0,)
-    global_model = weighted_mean(own, weights) if min(blends) < 1 else None
+    global_model = weighted_mean(leaf_models, weights) if min(blends) < 1 else None
     mixed = {blend: Once(partial(mix, global_model=global_model, blend=blend)) for blend in blends}
     offers: list[Offers] = []
-    for model, cluster in zip(own, clusters, strict=True):
-        mine: Offers = {}
+    for model, cluster in zip(leaf_models, clusters, strict=True):
+        leaf_offers: Offers = {}
         for blend in blends:
             if blend == 1 and cluster is None:
                 continue
             base = model if cluster is None else cluster
             role = OFFERED if len(blends) == 1 else f"{OFFERED}-{blend:g}"
-            mine[role] = Offer(blend, with_own(mixed[blend](base), model, kept))
-        offers.append(mine)
+            leaf_offers[role] = Offer(blend, with_own(mixed[blend](base), model, kept))
+        offers.append(leaf_offers)
     return offers
 
 

@@ -60,7 +60,7 @@ class RegionModels(LeafModels):
         super().go_on_with(model)
         self._note_given(model)
         for server in self._below:
-            server.models.go_on_with(self._worn(server, model))
+            server.models.go_on_with(self._with_personal(server, model))
 
     def stay(self) -> None:
         """Continue with its own model; children that stand apart have already continued with theirs."""
@@ -74,14 +74,16 @@ class RegionModels(LeafModels):
         super().take_tentatively(offer)
         self._note_given(offer)
         for server in self._below:
-            server.models.take_tentatively(self._worn(server, offer))
+            server.models.take_tentatively(self._with_personal(server, offer))
 
     def serve_unseen(self, model: State | None) -> None:
         """Serve unseen clients a separate model, or with None that of the known clients."""
         super().serve_unseen(model)
         for server in self._below:
-            own = model is not None and model is self.model
-            server.models.serve_unseen(self._worn(server, model) if own and model is not None else model)
+            is_own = model is not None and model is self.model
+            server.models.serve_unseen(
+                self._with_personal(server, model) if is_own and model is not None else model
+            )
 
     def trained(self, line: Line, model: State) -> None:
         """Set the mean of a line's models from below; the servers train it and serve their previous model."""
@@ -89,7 +91,7 @@ class RegionModels(LeafModels):
         if line == LEAF:
             self._note_given(model)
         for server in self._below:
-            server.models.trained(line, self._worn(server, model))
+            server.models.trained(line, self._with_personal(server, model))
 
     def stand_at(self, model: State) -> None:
         """Set the region's own model to the mean of its children, which continue with other models."""
@@ -97,15 +99,15 @@ class RegionModels(LeafModels):
 
     def look_at_given(self) -> State | None:
         """The model that the parent has sent since the last call; None without one."""
-        given, self.given = self.given, None
-        return given
+        model, self.given = self.given, None
+        return model
 
     def _note_given(self, model: State) -> None:
         """Record a model from the parent; with children apart, only `stand_at` sets the own model."""
         if self._is_apart:
             self.given = model
 
-    def _worn(self, server: Server, model: State) -> State:
+    def _with_personal(self, server: Server, model: State) -> State:
         """A model with a leaf's personal entries; for a region, the model unchanged."""
         return model if server.below else with_own(model, server.model, self._kept)
 
@@ -142,7 +144,7 @@ class Region:
             kept: leaves' personal entries when they take a model.
         """
         self.path, self.below, self.is_apart, self.rounds = path, list(below), is_apart, rounds
-        self.leaves = [leaf for each in below for leaf in leaves_below(each)]
+        self.leaves = [leaf for child in below for leaf in leaves_below(child)]
         self.clients = tuple(sorted(chain.from_iterable(leaf.clients for leaf in self.leaves)))
         self.unseen_clients = tuple(sorted(chain.from_iterable(leaf.unseen_clients for leaf in self.leaves)))
         self.train_samples = {c: n for leaf in self.leaves for c, n in leaf.train_samples.items()}
@@ -208,8 +210,12 @@ class Region:
         """
         if self.is_apart and role == OWN:
             return leaf.models.unseen if unseen and leaf.models.unseen is not None else leaf.models.served
-        own = leaf.models.own_line if role == OWN_LINE else None
-        return model if role == CLUSTER else with_own(model, leaf.model if own is None else own, self._kept)
+        own_line = leaf.models.own_line if role == OWN_LINE else None
+        return (
+            model
+            if role == CLUSTER
+            else with_own(model, leaf.model if own_line is None else own_line, self._kept)
+        )
 
     # --- its rounds -----------------------------------------------------------------------------------------
 
@@ -239,14 +245,14 @@ class Region:
             version: version of their models.
             keep: stores large states in files or in memory.
         """
-        brought = tuple(server.contribution(version) for server in self.below)
-        self._brought = brought if self.rounds == 1 else ()
+        contributions = tuple(server.contribution(version) for server in self.below)
+        self._brought = contributions if self.rounds == 1 else ()
         control.arrive(self.below)
         if self.drift is not None:
             lengths = [server.drift.length for server in self.below if server.drift is not None]
             weights = [server.weight for server in self.below]
             self.drift.length += sum(w * n for w, n in zip(weights, lengths, strict=True)) / sum(weights)
-        mean = keep(mean_of(brought))
+        mean = keep(mean_of(contributions))
         self.models.stand_at(mean)
         return mean
 
@@ -286,9 +292,9 @@ class Region:
     def correct_below(self) -> None:
         """Pass the sum of its own correction and those of all servers above to the children."""
         own, above = None if self.drift is None else self.drift.correction, self._above
-        told = above if own is None else own if above is None else corrected_control(own, above)
+        total = above if own is None else own if above is None else corrected_control(own, above)
         for server in self.below:
-            server.be_corrected(told)
+            server.be_corrected(total)
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Pass its states, and those of all servers below, through `keep`, which stores them."""
@@ -336,15 +342,15 @@ def servers_over(
     paths = hierarchy.shape.paths(hierarchy.tiers - 1) if hierarchy.tiers > 2 else []
     for leaf in leaves if paths else ():
         leaf.path = paths[leaf.index]
-    for at in range(hierarchy.tiers - 2, tier - 1, -1):
+    for inner_tier in range(hierarchy.tiers - 2, tier - 1, -1):
         servers = [
             Region(
                 path,
                 [server for server in servers if server.path[:-1] == path],
-                levels > hierarchy.tiers - at,
-                at in config.meeting_tiers,
+                levels > hierarchy.tiers - inner_tier,
+                inner_tier in config.meeting_tiers,
                 own_layers,
-                hierarchy.rounds_of_tiers[at - 1],
+                hierarchy.rounds_of_tiers[inner_tier - 1],
             )
             for path in dict.fromkeys(server.path[:-1] for server in servers)
         ]
@@ -355,7 +361,7 @@ def leaves_below(server: Server) -> list[Leaf]:
     """Leaves below a server, in order; a leaf itself."""
     if isinstance(server, Leaf):
         return [server]
-    return [leaf for each in server.below for leaf in leaves_below(each)]
+    return [leaf for child in server.below for leaf in leaves_below(child)]
 
 
 def all_regions(servers: Sequence[Server]) -> list[Region]:

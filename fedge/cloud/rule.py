@@ -90,7 +90,7 @@ class CloudRule:
         for group in self._groups.values():
             group.model = model
 
-    def combined(self, key: Key, brought: Sequence[Contribution], global_round: int) -> State | None:
+    def combined(self, key: Key, contributions: Sequence[Contribution], global_round: int) -> State | None:
         """Model of a group; None if it has too few models for the rule, or the rule fails.
 
         The cause may be extreme values from a leaf as well as the rule itself. As with a leaf whose strategy
@@ -98,7 +98,7 @@ class CloudRule:
 
         Args:
             key: key of the group, the same in every step while the group exists.
-            brought: contributions of its leaves, in order.
+            contributions: contributions of its leaves, in order.
             global_round: 1, 2, …
         """
         # imported here, because it loads torch, which the check before a run and the mean do not need
@@ -107,34 +107,36 @@ class CloudRule:
         from fedge.leaf.strategies.rules import combine
         from fedge.training.settings import LocalTraining
 
-        if len(brought) < self._maker.needed:
+        if len(contributions) < self._maker.needed:
             return None
-        before = self._groups.get(key)
-        current = self._current(brought) if before is None else before.model
-        strategy = self._maker.make() if before is None else copy.deepcopy(before.strategy)
+        previous = self._groups.get(key)
+        current = self._start_model(contributions) if previous is None else previous.model
+        strategy = self._maker.make() if previous is None else copy.deepcopy(previous.strategy)
         replies = [
-            TrainReply(each.state, round(each.weight), 1, 0.0, 0.0, 0, weight=float(each.weight))
-            for each in brought
+            TrainReply(c.state, round(c.weight), 1, 0.0, 0.0, 0, weight=float(c.weight))
+            for c in contributions
         ]
-        names, where = self._maker.names, (global_round, 0)
+        names, round_key = self._maker.names, (global_round, 0)
         try:
-            made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
-            refuse_impossible(made, self._maker.variances, " of a group's model")
+            result = combine(
+                strategy, current, mean_of(contributions), replies, names, LocalTraining(), 0, round_key
+            )
+            refuse_impossible(result, self._maker.variances, " of a group's model")
         except OWN_ERRORS as error:  # arithmetic, or an error in a strategy
-            members = [each.child for each in brought]
+            members = [contribution.child for contribution in contributions]
             logger.warning(
                 "global round %d: cloud.rule cannot combine the models of children %s, which keep theirs: %s",
                 global_round, ", ".join(map(str, members)), words_of(error),
             )  # fmt: skip
             self._failed.append(members)
             return None
-        self._coming[key] = _Group(strategy, made)
-        return made
+        self._coming[key] = _Group(strategy, result)
+        return result
 
     def offers(
         self,
         labels: np.ndarray,
-        brought: Sequence[Contribution],
+        contributions: Sequence[Contribution],
         global_round: int,
         keep: Callable[[State], State],
     ) -> tuple[list[State | None], dict[str, Any]]:
@@ -142,20 +144,20 @@ class CloudRule:
 
         Args:
             labels: (S,) current groups.
-            brought: contribution of each leaf.
+            contributions: contribution of each leaf.
             global_round: 1, 2, …
             keep: stores large states in files or in memory.
         """
-        offers: list[State | None] = [None] * len(brought)
+        offers: list[State | None] = [None] * len(contributions)
         too_few = []
         for group in np.unique(labels):
             members = [int(leaf) for leaf in np.flatnonzero(labels == group)]
             if len(members) > 1:
-                made = self.combined(tuple(members), [brought[m] for m in members], global_round)
+                model = self.combined(tuple(members), [contributions[m] for m in members], global_round)
                 too_few += [members] if len(members) < self._maker.needed else []
                 for member in members:
-                    offers[member] = made
-        self.go_on(offers, brought)
+                    offers[member] = model
+        self.go_on(offers, contributions)
         self.keep_states(keep)
         return offers, ({"too_few_for_rule": too_few} if too_few else {}) | self.failures()
 
@@ -164,26 +166,27 @@ class CloudRule:
         failed, self._failed = self._failed, []
         return {"rule_failed": failed} if failed else {}
 
-    def _current(self, brought: Sequence[Contribution]) -> State:
+    def _start_model(self, contributions: Sequence[Contribution]) -> State:
         """The model from which a new group steps; the last offer itself if all its leaves share one."""
         if not self.offered:
             assert self._first is not None
             return self._first
-        offered = [self.offered[each.child] for each in brought]
+        offered = [self.offered[contribution.child] for contribution in contributions]
         if all(model is offered[0] for model in offered):
             return offered[0]
-        return weighted_mean(offered, [each.weight for each in brought])
+        return weighted_mean(offered, [contribution.weight for contribution in contributions])
 
-    def go_on(self, offers: Sequence[State | None], brought: Sequence[Contribution]) -> None:
+    def go_on(self, offers: Sequence[State | None], contributions: Sequence[Contribution]) -> None:
         """End a cloud step, and drop the state of groups that no longer exist.
 
         Args:
             offers: offer of each leaf, None without one.
-            brought: contribution of each leaf.
+            contributions: contribution of each leaf.
         """
         self._groups, self._coming = self._coming, {}
         self.offered = [
-            each.state if offer is None else offer for offer, each in zip(offers, brought, strict=True)
+            contribution.state if offer is None else offer
+            for offer, contribution in zip(offers, contributions, strict=True)
         ]
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
@@ -194,26 +197,26 @@ class CloudRule:
             group.model = kept[id(group.model)]
 
     def _models(self) -> list[State]:
-        every = [*self.offered, *(group.model for group in self._groups.values())]
-        return list({id(model): model for model in every}.values())
+        all_models = [*self.offered, *(group.model for group in self._groups.values())]
+        return list({id(model): model for model in all_models}.values())
 
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """Arrays that the next cloud step needs, by name."""
-        found = {f"{_MODEL}{at}": model for at, model in enumerate(self._models())}
-        for at, group in enumerate(self._groups.values()):
-            own = states_of(group.strategy)
-            found |= {f"{_STRATEGY}{at}.{name}": state for name, state in own.items()}
-        return found
+        result = {f"{_MODEL}{i}": model for i, model in enumerate(self._models())}
+        for i, group in enumerate(self._groups.values()):
+            strategy_states = states_of(group.strategy)
+            result |= {f"{_STRATEGY}{i}.{name}": state for name, state in strategy_states.items()}
+        return result
 
     def facts(self) -> dict[str, Any]:
         """Other state, as JSON."""
-        at = {id(model): number for number, model in enumerate(self._models())}
+        index_of = {id(model): number for number, model in enumerate(self._models())}
         return {
-            "offered": [at[id(model)] for model in self.offered],
+            "offered": [index_of[id(model)] for model in self.offered],
             "groups": [
-                {"key": list(key), "model": at[id(group.model)], "numbers": numbers_of(group.strategy)}
+                {"key": list(key), "model": index_of[id(group.model)], "numbers": numbers_of(group.strategy)}
                 for key, group in self._groups.items()
             ],
         }
@@ -221,13 +224,13 @@ class CloudRule:
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`; ValueError if they do not belong to this rule's."""
         models = under(_MODEL, states)
-        self.offered = [models[str(at)] for at in facts["offered"]]
-        for number, known in enumerate(facts["groups"]):
-            strategy, own = self._maker.make(), under(f"{_STRATEGY}{number}.", states)
-            model = models[str(known["model"])]
-            refuse_other(strategy, own, known["numbers"], model)
-            restore_strategy(strategy, own, known["numbers"])
-            self._groups[tuple(wholes(known["key"], "key of a group", least=-MOST))] = _Group(strategy, model)
+        self.offered = [models[str(index)] for index in facts["offered"]]
+        for number, saved in enumerate(facts["groups"]):
+            strategy, strategy_states = self._maker.make(), under(f"{_STRATEGY}{number}.", states)
+            model = models[str(saved["model"])]
+            refuse_other(strategy, strategy_states, saved["numbers"], model)
+            restore_strategy(strategy, strategy_states, saved["numbers"])
+            self._groups[tuple(wholes(saved["key"], "key of a group", least=-MOST))] = _Group(strategy, model)
 
     def refuse_others(self, like: State, leaves: int) -> None:
         """Raise ValueError if a restored state does not fit this number of leaves and form of model."""

@@ -18,15 +18,15 @@ _WORDS = "did not start from one model, so their updates cannot be compared"
 
 def began_alike(starts: Sequence[State]) -> np.ndarray:
     """(S,) int64: leaves with bit-identical starts share a number, in order of appearance."""
-    known: list[State] = []
-    found = np.zeros(len(starts), dtype=np.int64)
+    distinct: list[State] = []
+    numbers = np.zeros(len(starts), dtype=np.int64)
     for leaf, start in enumerate(starts):
-        same = (k for k, other in enumerate(known) if start is other or _equal(start, other))
-        number = next(same, len(known))
-        if number == len(known):
-            known.append(start)
-        found[leaf] = number
-    return found
+        matches = (k for k, other in enumerate(distinct) if start is other or _equal(start, other))
+        number = next(matches, len(distinct))
+        if number == len(distinct):
+            distinct.append(start)
+        numbers[leaf] = number
+    return numbers
 
 
 def _equal(one: State, other: State) -> bool:

@@ -134,14 +134,14 @@ class Meeting(BroughtModels):
         Args:
             answers: to the questions of this step; None before they are asked.
         """
-        begun, memory = self.begun, self.begun.memory
-        truth = begun.setting.truth
+        cloud_round, memory = self.begun, self.begun.memory
+        truth = cloud_round.setting.truth
         groups = None if truth is None else np.array(truth(self.global_round), dtype=np.int64)
         needs, labels = memory.method.needs(memory.config), memory.groups.labels
-        starts = usable(begun.starts, begun.began, needs, labels)
+        starts = usable(cloud_round.starts, cloud_round.began, needs, labels)
         return Evidence(
-            self.models, starts, self.weights, begun.setting.parameter_names,
-            begun.common_start, answers, groups, self.global_round, begun.setting.seed,
+            self.models, starts, self.weights, cloud_round.setting.parameter_names,
+            cloud_round.common_start, answers, groups, self.global_round, cloud_round.setting.seed,
             tuple(memory.groups.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
             memory.kept, () if memory.pool is None else memory.pool.models,
             labels, self.dispersion, unpacked(memory.own),
@@ -149,19 +149,19 @@ class Meeting(BroughtModels):
 
     def comparison(self, probe: Probe | None) -> GroupStep:
         """The step's input for finding groups."""
-        begun, has_updates = self.begun, probe is not None or self.begun.updates is not None
+        cloud_round, has_updates = self.begun, probe is not None or self.begun.updates is not None
         return GroupStep(
-            self.brought, self.global_round, begun.memory, begun.setting, probe, begun.common_start,
-            has_updates, self.evidence,
+            self.brought, self.global_round, cloud_round.memory, cloud_round.setting, probe,
+            cloud_round.common_start, has_updates, self.evidence,
         )  # fmt: skip
 
     def probe_start(self) -> State | None:
         """Starting model of the probe that leaves should make before this step, or None for no probe."""
-        memory, begun = self.begun.memory, self.begun
-        first_due = begun.setting.asks_all and memory.likeness is None and memory.needs("updates")
+        memory, cloud_round = self.begun.memory, self.begun
+        first_due = cloud_round.setting.asks_all and memory.likeness is None and memory.needs("updates")
         if not memory.can_compare(len(self.models)):
             return None
-        if not first_due and not memory.is_probe_due(begun.common_start):
+        if not first_due and not memory.is_probe_due(cloud_round.common_start):
             return None
         return self.begun.first if memory.groups.probes_first else mean_of(self.brought)
 
@@ -236,19 +236,19 @@ class OpenStep:
             if memory.compares
             else self._without_comparison()
         )
-        labels, facts, found = settled.labels, settled.facts, settled.found
-        offers, told = _offers(self.met, settled)
-        facts |= told
+        labels, facts, grouping = settled.labels, settled.facts, settled.found
+        offers, offer_facts = _make_offers(self.met, settled)
+        facts |= offer_facts
         if memory.pool is not None:
-            assert found.takes is not None
-            if found.models is not None:
-                memory.pool.models = list(found.models)
+            assert grouping.takes is not None
+            if grouping.models is not None:
+                memory.pool.models = list(grouping.models)
                 memory.pool.keep_states(self.met.begun.setting.keep)
-            offers = list(memory.pool.take(found.takes))
+            offers = list(memory.pool.take(grouping.takes))
         return CloudStep(
             signal=(memory.method.compares or config.signal) if config.enabled else "off",
             labels=labels,
-            similarity=found.similarity,
+            similarity=grouping.similarity,
             tau=config.tau,
             common_start=settled.common_start,
             offers=offers,
@@ -256,29 +256,30 @@ class OpenStep:
             facts=facts,
             trials=memory.groups.forks(models, self.met.weights),
             folds=memory.groups.fold_starts(models, self.met.weights),
-            memberships=found.memberships,
+            memberships=grouping.memberships,
         )
 
     def _without_comparison(self) -> Settled:
         """The current clusters; a single one if clustering is disabled."""
-        memory, brought, common_start = self.met.begun.memory, self.met.brought, self.met.begun.common_start
+        cloud_round, contributions = self.met.begun, self.met.brought
+        memory, common_start = cloud_round.memory, cloud_round.common_start
         facts: dict[str, Any] = {}
-        labels = np.zeros(len(brought), dtype=np.int64)
+        labels = np.zeros(len(contributions), dtype=np.int64)
         if memory.config.enabled:
             present = memory.groups.labels
             assert present is not None  # a step can skip the comparison only after one has compared
             memory.pace.note_rest()
             labels, facts = present, {"compared": False}
-        return Settled(Grouping(labels, None), labels, facts, brought, common_start)
+        return Settled(Grouping(labels, None), labels, facts, contributions, common_start)
 
 
-def _offers(met: Meeting, settled: Settled) -> tuple[list[State | None], dict[str, Any]]:
+def _make_offers(meeting: Meeting, settled: Settled) -> tuple[list[State | None], dict[str, Any]]:
     """Each leaf's group model or mixture (None for no offer), and facts of the offers."""
-    rule, keep, found = met.begun.memory.rule, met.begun.setting.keep, settled.found
-    if found.memberships is not None:
+    rule, keep, grouping = meeting.begun.memory.rule, meeting.begun.setting.keep, settled.found
+    if grouping.memberships is not None:
         return offers_of_family(
-            found.memberships, found.models, settled.brought, rule, met.global_round, keep
+            grouping.memberships, grouping.models, settled.brought, rule, meeting.global_round, keep
         )
     if rule is None:
         return group_means(settled.labels, settled.brought), {}
-    return rule.offers(settled.labels, settled.brought, met.global_round, keep)
+    return rule.offers(settled.labels, settled.brought, meeting.global_round, keep)
