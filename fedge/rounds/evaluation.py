@@ -82,51 +82,51 @@ class Evaluating:
         """
         self._transport, self._leaves, self._task = transport, leaves, task
 
-    def ask(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
+    def ask(self, request: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the accepted evaluations, client by client.
 
         Args:
-            asked: clients, and models to evaluate.
+            request: clients, and models to evaluate.
             phase: phase charged with the time, if the exchange is not a step itself.
         """
-        exchange = self._transport.evaluate(self.messages(asked), phase)
-        return self.take(asked, exchange.replies.values())
+        exchange = self._transport.evaluate(self.messages(request), phase)
+        return self.take(request, exchange.replies.values())
 
-    def messages(self, asked: EvaluationRequest) -> list[Message]:
+    def messages(self, request: EvaluationRequest) -> list[Message]:
         """One message per client asked, leaf by leaf.
 
         Args:
-            asked: clients, and models to evaluate.
+            request: clients, and models to evaluate.
         """
         context, clients = self._transport.context(self._transport.book.global_round), self._transport.clients
         record = Once(to_record)  # messages share equal content
         messages: list[Message] = []
         for leaf in self._leaves:
             for members, by_leaf in (
-                (leaf.clients, asked.models),
-                (leaf.unseen_clients, asked.unseen_clients),
+                (leaf.clients, request.models),
+                (leaf.unseen_clients, request.unseen_clients),
             ):
                 if leaf.index not in by_leaf or not members:
                     continue
                 nodes, models = [clients.node(client) for client in members], by_leaf[leaf.index]
-                of_role = {role: record(model) for role, model in models.items()}
-                made = evaluate_messages(nodes, of_role, asked.splits, context)
+                records = {role: record(model) for role, model in models.items()}
+                leaf_messages = evaluate_messages(nodes, records, request.splits, context)
                 if OWN_MODELS in models and leaf.algorithm is not None:
-                    of_clients = {client: clients.node(client) for client in members}
+                    node_of = {client: clients.node(client) for client in members}
                     leaf.algorithm.tell(
-                        made, of_clients, evaluate=True, unseen=members is leaf.unseen_clients
+                        leaf_messages, node_of, evaluate=True, unseen=members is leaf.unseen_clients
                     )
-                clients.send_tickets(made, {evaluated_record(role): m for role, m in models.items()})
-                messages += made
+                clients.send_tickets(leaf_messages, {evaluated_record(role): m for role, m in models.items()})
+                messages += leaf_messages
         return messages
 
-    def take(self, asked: EvaluationRequest, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
+    def take(self, request: EvaluationRequest, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
         """The accepted evaluations, client by client, with failures noted.
 
         A loss that is not finite indicates a diverged model; it is recorded, and the evaluation counts.
 
         Args:
-            asked: the request.
+            request: the request.
             replies: the clients' replies.
         """
         evaluated: dict[int, EvaluateReply] = {}
@@ -134,8 +134,8 @@ class Evaluating:
         learned = task_of(task.config.train)
         for message in replies:
             client = self._transport.clients.partition(message.metadata.src_node_id)
-            windows: dict[str, int] = {split: task.held_out[client][split] for split in asked.splits}
-            roles = roles_of(asked.of(client, leaf_of[client]), leaf_of[client])
+            windows: dict[str, int] = {split: task.held_out[client][split] for split in request.splits}
+            roles = roles_of(request.of(client, leaf_of[client]), leaf_of[client])
             try:
                 evaluated[client] = admit_evaluations(message, roles, windows, task.classes, learned)
             except ReplyRejected as rejected:
@@ -144,12 +144,12 @@ class Evaluating:
             losses: dict[tuple[str, str], float] = {
                 key: evaluation.loss for key, evaluation in evaluated[client].items()
             }
-            for at in not_finite_losses(losses):
-                self._transport.note_failure(client, loss_not_finite(at))
+            for evaluation_key in not_finite_losses(losses):
+                self._transport.note_failure(client, loss_not_finite(evaluation_key))
         return evaluated
 
 
 def roles_of(models: Mapping[str, State], leaf: Leaf) -> list[str]:
     """The roles in a client's reply, with the roles of its algorithm's models spelt out."""
-    own = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
-    return [role for asked in models for role in (own if asked == OWN_MODELS else [asked])]
+    algorithm_roles = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
+    return [role for name in models for role in (algorithm_roles if name == OWN_MODELS else [name])]

@@ -63,7 +63,7 @@ class Gates:
             evaluated: client → its evaluations.
         """
         for child in self.children:
-            offer, decision = self._decided(child, minutes, evaluated)
+            offer, decision = self._decide_child(child, minutes, evaluated)
             models, tentatively = asked.models[child.number], choosing.is_tentative(self.gate)
             choosing.serve_decision(child, decision, offer and offer[1], models, tentatively)
             role = serving.unseen_role(self.personal, child) if child.unseen_clients else None
@@ -74,11 +74,11 @@ class Gates:
     def decide_again(self, minutes: Minutes, evaluated: Evaluated) -> None:
         """Add clients' evaluations to decisions that were foreseen; the children have already continued."""
         for number, child in enumerate(self.children):
-            before, (_, decision) = minutes.gates[number], self._decided(child, minutes, evaluated)
-            assert decision.role == before.role
-            minutes.gates[number] = replace(decision, unseen_role=before.unseen_role)
+            previous, (_, decision) = minutes.gates[number], self._decide_child(child, minutes, evaluated)
+            assert decision.role == previous.role
+            minutes.gates[number] = replace(decision, unseen_role=previous.unseen_role)
 
-    def _decided(
+    def _decide_child(
         self, child: Server, minutes: Minutes, evaluated: Evaluated
     ) -> tuple[tuple[str, Offer] | None, GateResult]:
         """The offer that a child considered, if any, and its gate's decision."""

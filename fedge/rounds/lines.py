@@ -18,7 +18,7 @@ from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
 from fedge.leaf.folds import MOST_LINES, held_out_clients
 from fedge.leaf.leaf import Leaf
 
-_BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)
+_SIDE_LINES: Sequence[Line] = (OWN_LINE, TRIAL)
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
 
     The caller must call `hand_back` after a line has trained.
     """
-    for line in _BESIDE:
+    for line in _SIDE_LINES:
         models = [(leaf, leaf.models.training(line)) for leaf in leaves]
         forks = [leaf.fork(model, scaffold=True) for leaf, model in models if model is not None]
         if forks:
             yield TrainingLine(line, forks)
     for fold in range(MOST_LINES):
-        forks = [_fold(leaf, fold) for leaf in leaves if fold < len(leaf.models.folds)]
+        forks = [_fork_for_fold(leaf, fold) for leaf in leaves if fold < len(leaf.models.folds)]
         if forks:
             yield TrainingLine(TRIAL, forks, fold)
 
@@ -65,12 +65,12 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
 def any_beside(leaves: Sequence[Leaf]) -> bool:
     """Whether there are lines beside the leaves' own models, without creating them."""
     return any(
-        leaf.models.folds or any(leaf.models.training(line) is not None for line in _BESIDE)
+        leaf.models.folds or any(leaf.models.training(line) is not None for line in _SIDE_LINES)
         for leaf in leaves
     )
 
 
-def _fold(leaf: Leaf, fold: int) -> Leaf:
+def _fork_for_fold(leaf: Leaf, fold: int) -> Leaf:
     """A fork of a leaf, trained without some of its clients."""
     folds = leaf.models.folds
     return leaf.fork(folds[fold], scaffold=True, without=held_out_clients(leaf.clients, fold, len(folds)))

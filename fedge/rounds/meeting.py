@@ -98,7 +98,7 @@ class Meetings:
         self._leaves = [leaf for child in self._children for leaf in leaves_below(child)]
         self._child_of = {leaf.index: leaf.path[len(seat.path)] for leaf in self._leaves}
         self.gates = Gates(self._children, seat.gate, seat.task.config.personal)
-        self._begun: CloudRound | None = None
+        self._cloud_round: CloudRound | None = None
 
     # --- a round --------------------------------------------------------------------------------------------
 
@@ -112,33 +112,33 @@ class Meetings:
 
     def begin_if_due(self, leaf_round: int) -> None:
         """Begin a round of the server if this is its first leaf round, and record the children's models."""
-        number, since = divmod(leaf_round - 1, self._seat.every)
-        if since:
+        number, offset = divmod(leaf_round - 1, self._seat.every)
+        if offset:
             return
         book, root = self._transport.book, not self.path
         has_gates, received = root or self._seat.gate.enabled, {} if number else self.minutes.received
         self.minutes = Minutes(
             self.path, number + 1, self.labels, self._cloud.config.enabled, has_gates, received=received
         )
-        self._begun = self._cloud.begin([child.model for child in self._children], number + 1)
+        self._cloud_round = self._cloud.begin([child.model for child in self._children], number + 1)
         if root:
             book.root = self.minutes
         else:
             book.inner.append(self.minutes)
-        wanted, begun = book.wanted, self._begun
-        if begun.updates is not None:
-            wanted.receivers.append(Receiver(begun.updates, self._child_of))
-        wanted.alone |= self._indices(begun.alone)
-        wanted.dispersion |= begun.memory.needs("dispersion")
+        requests, cloud_round = book.wanted, self._cloud_round
+        if cloud_round.updates is not None:
+            requests.receivers.append(Receiver(cloud_round.updates, self._child_of))
+        requests.alone |= self._leaf_indices(cloud_round.alone)
+        requests.dispersion |= cloud_round.memory.needs("dispersion")
 
-    def _indices(self, children: Collection[int]) -> frozenset[int]:
+    def _leaf_indices(self, children: Collection[int]) -> frozenset[int]:
         """Indices of those children that are leaves."""
         return frozenset(leaf.index for leaf in self._leaves if self._child_of[leaf.index] in children)
 
     def hold_if_due(self, leaf_round: int) -> None:
         """After the leaf rounds of a round with a cloud step, group the children and make offers."""
         if self._cloud.is_due(self.minutes.number):
-            step = self._held(leaf_round)
+            step = self._run_step(leaf_round)
             if self.minutes.number > self._cloud.config.start_round:
                 self.minutes.labels_before = self.labels
             self.labels = self.minutes.labels = step.labels
@@ -150,12 +150,12 @@ class Meetings:
         region.gather(book.global_round, keep)
         self.hold_if_due(leaf_round)
         self._transport.lap("cluster")
-        asked = self.gates.asked(self.minutes)
+        request = self.gates.asked(self.minutes)
         is_foreseen = self.gates.is_foreseen(self.minutes)
-        evaluated = {} if is_foreseen else self._port.evaluate(asked.of_leaves(self._children))
-        self.gates.decide(self.minutes, asked, evaluated)
-        if self._cloud.has_rule and (made := self._one_offer()) is not None:
-            region.stand_at(made)
+        evaluated = {} if is_foreseen else self._port.evaluate(request.of_leaves(self._children))
+        self.gates.decide(self.minutes, request, evaluated)
+        if self._cloud.has_rule and (shared := self._shared_offer()) is not None:
+            region.stand_at(shared)
         self.begin_new_drifts()
         for child in self._children:
             if isinstance(child, Region):
@@ -163,9 +163,13 @@ class Meetings:
         region.keep_states(keep)
         self._transport.lap("gate")
 
-    def _one_offer(self) -> State | None:
+    def _shared_offer(self) -> State | None:
         """The offer shared by all children, if there is one."""
-        models = {id(offer.model): offer.model for mine in self.minutes.offers for offer in mine.values()}
+        models = {
+            id(offer.model): offer.model
+            for child_offers in self.minutes.offers
+            for offer in child_offers.values()
+        }
         is_one = len(models) == 1 and all(self.minutes.offers)
         return next(iter(models.values())) if is_one else None
 
@@ -193,21 +197,22 @@ class Meetings:
 
     # --- its step -------------------------------------------------------------------------------------------
 
-    def _held(self, leaf_round: int) -> CloudStep:
+    def _run_step(self, leaf_round: int) -> CloudStep:
         """Run the server's step: group the children, and set their offers."""
-        children, book, begun, minutes = self._children, self._transport.book, self._begun, self.minutes
-        assert begun is not None
-        brought = [child.contribution(version=book.global_round) for child in children]
+        children, book = self._children, self._transport.book
+        cloud_round, minutes = self._cloud_round, self.minutes
+        assert cloud_round is not None
+        contributions = [child.contribution(version=book.global_round) for child in children]
         child_of = self._child_of_client()
         losses = {c: (child_of[c], loss) for c, loss in book.train_loss.items() if c in child_of}
-        meeting = begun.meet(brought, minutes.number, losses, self._dispersion())
+        meeting = cloud_round.meet(contributions, minutes.number, losses, self._dispersion())
         start = meeting.probe_start()
-        probe = None if start is None else self._probe(begun, start, leaf_round)
+        probe = None if start is None else self._probe(cloud_round, start, leaf_round)
         open_step = meeting.open(probe, [child.models.trial for child in children], self._all_folds())
         step = open_step.finish(self._ask(open_step.questions) if any(open_step.questions) else None)
         cloud_control.arrive(children)
-        step = self._kept(step)
-        book.note_cloud_step(minutes, step, self._offers(step.offers), children)
+        step = self._store_models(step)
+        book.note_cloud_step(minutes, step, self._make_offers(step.offers), children)
         for child, cluster, trial in zip(children, step.offers, step.trials, strict=True):
             child.models.meet_cloud(
                 cluster if child.unseen_clients and child.clients else None,
@@ -220,61 +225,61 @@ class Meetings:
         """Partition id → child of the server, for training clients; may change when clients move."""
         return {client: child.number for child in self._children for client in child.clients}
 
-    def _probe(self, begun: CloudRound, start: State, leaf_round: int) -> Probe:
+    def _probe(self, cloud_round: CloudRound, start: State, leaf_round: int) -> Probe:
         """Run a probe of the children from a model."""
-        updates = begun.probed_updates(start, self.minutes.number)
+        updates = cloud_round.probed_updates(start, self.minutes.number)
         receiver = None if updates is None else Receiver(updates, self._child_of)
-        if start is begun.first:  # so that clients repeat the draws of the first leaf round
-            windows = begun.setting.even_windows
-            asked = ProbeRequest(self._leaves, start, 1, receiver, PROBE, windows)
+        if start is cloud_round.first:  # so that clients repeat the draws of the first leaf round
+            windows = cloud_round.setting.even_windows
+            request = ProbeRequest(self._leaves, start, 1, receiver, PROBE, windows)
         else:
-            asked = ProbeRequest(self._leaves, start, leaf_round, receiver)
-        return self._of_children(self._port.probe(asked))
+            request = ProbeRequest(self._leaves, start, leaf_round, receiver)
+        return self._probe_by_child(self._port.probe(request))
 
     def _dispersion(self) -> np.ndarray | None:
         """(S,) dispersion of clients' models at each child; for a region the mean over its leaves."""
-        known = self._transport.book.dispersion
+        by_leaf = self._transport.book.dispersion
         if not self._transport.book.wanted.dispersion:
             return None
-        found = [
-            [known[leaf.index] for leaf in leaves_below(s) if leaf.index in known] for s in self._children
+        by_child = [
+            [by_leaf[leaf.index] for leaf in leaves_below(s) if leaf.index in by_leaf] for s in self._children
         ]
-        return np.array([float(np.mean(values)) if values else np.nan for values in found])
+        return np.array([float(np.mean(values)) if values else np.nan for values in by_child])
 
-    def _of_children(self, probe: Probe) -> Probe:
+    def _probe_by_child(self, probe: Probe) -> Probe:
         """Probe by child, from a probe by leaf; for a region the mean over its leaves."""
-        of_leaf = dict(zip((leaf.index for leaf in self._leaves), probe.models, strict=True))
+        model_of = dict(zip((leaf.index for leaf in self._leaves), probe.models, strict=True))
         models: list[State] = []
         for server in self._children:
             below = leaves_below(server)
-            brought = [Contribution(leaf.index, of_leaf[leaf.index], leaf.weight, 0) for leaf in below]
-            models.append(mean_of(brought) if server.below else brought[0].state)
+            contributions = [Contribution(leaf.index, model_of[leaf.index], leaf.weight, 0) for leaf in below]
+            models.append(mean_of(contributions) if server.below else contributions[0].state)
         return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
         """Child leaf → client → model trained without this client, by forks if there are any."""
-        assert self._begun is not None
-        wanted, known = self._indices(self._begun.alone), self._transport.book.folds
-        found = {self._child_of[leaf]: folds for leaf, folds in known.items() if leaf in wanted}
+        assert self._cloud_round is not None
+        leaves, folds_of = self._leaf_indices(self._cloud_round.alone), self._transport.book.folds
+        recorded = {self._child_of[leaf]: folds for leaf, folds in folds_of.items() if leaf in leaves}
         forks = {
             child.number: by_client(child.clients, child.models.folds)
             for child in self._children
             if child.models.folds
         }
-        return {**found, **forks}
+        return {**recorded, **forks}
 
     def _ask(self, questions: Questions) -> Answers:
         """Let clients evaluate the models of the server's questions, on the requested windows."""
         split: SplitName = "train" if self._cloud.config.asks_training_losses else "val"
-        book, once = self._transport.book, Once(self._transport.shared.keep)
+        book, store = self._transport.book, Once(self._transport.shared.keep)
         models = {
-            child: {role: once(model) for role, model in roles.items()}
+            child: {role: store(model) for role, model in roles.items()}
             for child, roles in enumerate(questions)
         }
         book.note_questions(self.minutes, [models[child.number] for child in self._children], self._children)
         bytes_before = book.downlink_bytes
-        asked = EvaluationRequest(models, (split,)).of_leaves(self._children)
-        evaluated = self._port.evaluate(asked, phase="cluster")
+        request = EvaluationRequest(models, (split,)).of_leaves(self._children)
+        evaluated = self._port.evaluate(request, phase="cluster")
         return collect_answers(
             evaluated,
             leaf_of=self._child_of_client(),
@@ -282,29 +287,29 @@ class Meetings:
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
 
-    def _kept(self, step: CloudStep) -> CloudStep:
+    def _store_models(self, step: CloudStep) -> CloudStep:
         """A step with its models stored in files or in memory, as configured."""
-        once = Once(self._transport.shared.keep)
+        store = Once(self._transport.shared.keep)
         offers, trials = (
-            [None if model is None else once(model) for model in models]
+            [None if model is None else store(model) for model in models]
             for models in (step.offers, step.trials)
         )
-        folds = {leaf: [once(model) for model in models] for leaf, models in step.folds.items()}
+        folds = {leaf: [store(model) for model in models] for leaf, models in step.folds.items()}
         return replace(step, offers=offers, trials=trials, folds=folds)
 
-    def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
+    def _make_offers(self, clusters: Sequence[State | None]) -> list[Offers]:
         """Offers for every child, from the clusters' models."""
         models = [child.model for child in self._children]
         weights = [child.weight for child in self._children]
         # a region's leaves insert their personal entries themselves
         kept = () if self._children[0].below else self._seat.task.own_layers
         offers = make_offers(models, clusters, weights, blends_of(self._cloud.config.blend), kept)
-        once = Once(self._transport.shared.keep)
+        store = Once(self._transport.shared.keep)
         return [
-            {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()}
+            {role: replace(offer, model=store(offer.model)) for role, offer in child_offers.items()}
             if child.clients
             else {}  # its clients have all moved away: it keeps its model
-            for child, mine in zip(self._children, offers, strict=True)
+            for child, child_offers in zip(self._children, offers, strict=True)
         ]
 
     # --- state beyond the process ---------------------------------------------------------------------

@@ -84,32 +84,32 @@ def schedule(places: Places, turn: MoveTurn, moves: str) -> Moves:
     Raises:
         ConfigError: the text is malformed.
     """
-    return _said(moves, places).get(turn.global_round, {})
+    return _parse_moves(moves, places).get(turn.global_round, {})
 
 
-def _said(text: str, places: Places) -> dict[int, dict[int, int]]:
+def _parse_moves(text: str, places: Places) -> dict[int, dict[int, int]]:
     """Global round → client → leaf."""
     home = dict(zip(places.ids.tolist(), places.home.tolist(), strict=True))
-    found: dict[int, dict[int, int]] = {}
+    moves: dict[int, dict[int, int]] = {}
     for part in str(text).split(";"):
-        before, colon, after = part.partition(":")
-        words = [re.fullmatch(r"\s*(\d{1,9})\s*>\s*(\d{1,9}|home)\s*", word) for word in after.split(",")]
-        if not colon or not re.fullmatch(r"\s*[1-9]\d{0,8}\s*", before) or not all(words):
+        number, colon, entries = part.partition(":")
+        words = [re.fullmatch(r"\s*(\d{1,9})\s*>\s*(\d{1,9}|home)\s*", word) for word in entries.split(",")]
+        if not colon or not re.fullmatch(r"\s*[1-9]\d{0,8}\s*", number) or not all(words):
             raise ConfigError(
                 f'{_KEY}-args.moves must be rounds with clients and leaves as "3: 4>1, 5>0; 6: 4>home", but '
                 f"is {shown(text)}; fix it"
             )
-        of_round = found.setdefault(int(before), {})
+        round_moves = moves.setdefault(int(number), {})
         for word in words:
             assert word is not None
             client, leaf = int(word[1]), word[2]
-            if client in of_round:
+            if client in round_moves:
                 raise ConfigError(
                     f"{_KEY}-args.moves must send a client to one leaf in a round, but sends {client} twice "
-                    f"in round {int(before)}; fix it"
+                    f"in round {int(number)}; fix it"
                 )
-            of_round[client] = home.get(client, 0) if leaf == _HOME else int(leaf)
-    return found
+            round_moves[client] = home.get(client, 0) if leaf == _HOME else int(leaf)
+    return moves
 
 
 def markov(
@@ -134,11 +134,11 @@ def markov(
     ends = np.cumsum(chances, axis=1)
     ends[:, -1] = np.inf  # rounding
     drawn = turn.rng.random(len(places.ids))
-    goes = [
-        int(np.searchsorted(ends[leaf], at, side="right"))
-        for leaf, at in zip(places.leaf, drawn, strict=True)
+    destinations = [
+        int(np.searchsorted(ends[leaf], draw, side="right"))
+        for leaf, draw in zip(places.leaf, drawn, strict=True)
     ]
-    return dict(zip(places.ids.tolist(), goes, strict=True))
+    return dict(zip(places.ids.tolist(), destinations, strict=True))
 
 
 def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
@@ -146,15 +146,15 @@ def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
     if matrix is None:
         if isinstance(stay, bool) or not isinstance(stay, int | float) or not 0 <= stay <= 1:
             raise ConfigError(f"{_KEY}-args.stay must be a number of 0 to 1, but is {shown(stay)}; try 0.9")
-        others = (1 - stay) / max(1, leaves - 1)
-        even: np.ndarray = np.full((leaves, leaves), others) + np.eye(leaves) * (stay - others)
-        return even
+        elsewhere = (1 - stay) / max(1, leaves - 1)
+        uniform: np.ndarray = np.full((leaves, leaves), elsewhere) + np.eye(leaves) * (stay - elsewhere)
+        return uniform
     try:
         chances = np.array(matrix, dtype=np.float64)
     except (TypeError, ValueError):
         chances = np.zeros(0)
-    is_right = chances.shape == (leaves, leaves) and np.isfinite(chances).all() and (chances >= 0).all()
-    if not is_right or not np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=_NEAR):
+    is_valid = chances.shape == (leaves, leaves) and np.isfinite(chances).all() and (chances >= 0).all()
+    if not is_valid or not np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=_NEAR):
         raise ConfigError(
             f"{_KEY}-args.matrix must be {leaves} rows of {leaves} chances, each row adding up to 1, but is "
             f"{shown(matrix)}; fix it"
@@ -174,12 +174,12 @@ def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
     file = Path(str(path))
     stat = file.stat() if file.is_file() else None
     key = (stat.st_size, stat.st_mtime_ns) if stat else (0, 0)
-    there = _rows(str(file), key).get(turn.global_round, {})
-    return {client: leaf for client, leaf in there.items() if places.unseen.get(client) != leaf}
+    moves = _read_moves(str(file), key).get(turn.global_round, {})
+    return {client: leaf for client, leaf in moves.items() if places.unseen.get(client) != leaf}
 
 
 @lru_cache(maxsize=4)
-def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
+def _read_moves(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
     """Global round → client → leaf from a file, cached until its `state` (size, time) changes."""
     option = f"{_KEY}-args.path"
     names, rows = table_of(Path(path), option)
@@ -188,21 +188,21 @@ def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
         raise ConfigError(
             f"{option} must have columns round, client and leaf, but {path} has {shown(list(names))}; fix it"
         )
-    found: dict[int, dict[int, int]] = {}
-    for where, row in rows:
+    moves: dict[int, dict[int, int]] = {}
+    for place, row in rows:
         cells = [str(row[name]).strip() for name in (rounds, "client", "leaf")]
         if not all(cell.isdecimal() and len(cell) < 10 for cell in cells):
             raise ConfigError(
-                f"{option} must have whole numbers of at least 0 as round, client and leaf, but {where} has "
+                f"{option} must have whole numbers of at least 0 as round, client and leaf, but {place} has "
                 f"{shown(cells)}; fix it"
             )
         number, client, leaf = map(int, cells)
-        if found.setdefault(number, {}).setdefault(client, leaf) != leaf:
+        if moves.setdefault(number, {}).setdefault(client, leaf) != leaf:
             raise ConfigError(
-                f"{option} must have a client at one leaf in a round, but {where} has client {client} at "
+                f"{option} must have a client at one leaf in a round, but {place} has client {client} at "
                 f"leaf {leaf}, too; fix it"
             )
-    return found
+    return moves
 
 
 # --- calls --------------------------------------------------------------------------------------------
@@ -276,31 +276,32 @@ class Mover:
             ConfigError: a user's mobility fails, or moves an unseen client or to an unknown leaf.
         """
         ids = list(self.home)
-        at, home, count = (
-            np.array([of[client] for client in ids], np.int64) for of in (leaf_of, self.home, windows)
+        current, home, window_counts = (
+            np.array([mapping[client] for client in ids], np.int64)
+            for mapping in (leaf_of, self.home, windows)
         )
         leaves = self._hierarchy.num_servers
-        places = Places(np.array(ids, np.int64), at, home, count, leaves, self._unseen)
+        places = Places(np.array(ids, np.int64), current, home, window_counts, leaves, self._unseen)
         turn = MoveTurn(global_round, numpy_stream(self._seed, Purpose.MOBILITY, global_round))
         name = self._hierarchy.mobility
         with MOBILITIES.carried_out(name):
-            found = MOBILITIES.load(name)(places, turn, **self._hierarchy.arguments("mobility"))
-        self._refuse_lie(found, global_round)
-        return {int(c): int(leaf) for c, leaf in sorted(found.items()) if leaf_of[int(c)] != int(leaf)}
+            result = MOBILITIES.load(name)(places, turn, **self._hierarchy.arguments("mobility"))
+        self._refuse_invalid_moves(result, global_round)
+        return {int(c): int(leaf) for c, leaf in sorted(result.items()) if leaf_of[int(c)] != int(leaf)}
 
-    def _refuse_lie(self, found: Any, global_round: int) -> None:
+    def _refuse_invalid_moves(self, moves: Any, global_round: int) -> None:
         """Raise ConfigError unless all moves are of training clients to existing leaves."""
-        said = f"{_KEY} {self._hierarchy.mobility} must send clients that train to leaves"
-        if not isinstance(found, Mapping):
+        rule = f"{_KEY} {self._hierarchy.mobility} must send clients that train to leaves"
+        if not isinstance(moves, Mapping):
             raise ConfigError(
-                f"{said}, client → leaf, but before global round {global_round} it returned {shown(found)}; "
+                f"{rule}, client → leaf, but before global round {global_round} it returned {shown(moves)}; "
                 f"fix it"
             )
-        for pair in found.items():
-            whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
-            if not whole or pair[0] not in self.home or not 0 <= pair[1] < self._hierarchy.num_servers:
+        for pair in moves.items():
+            are_integers = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
+            if not are_integers or pair[0] not in self.home or not 0 <= pair[1] < self._hierarchy.num_servers:
                 raise ConfigError(
-                    f"{said} 0 to {self._hierarchy.num_servers - 1}, but before global round {global_round} "
+                    f"{rule} 0 to {self._hierarchy.num_servers - 1}, but before global round {global_round} "
                     f"it sends {shown(pair[0])} to {shown(pair[1])}; fix it"
                 )
 
@@ -330,10 +331,10 @@ def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int)
     mover = Mover(config, seed, home, {client: places[client] for client in unseen})
 
     def moves() -> list[dict[int, int]]:
-        leaf_of, found = dict(home), []
+        leaf_of, rounds = dict(home), []
         for global_round in range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1):
-            found.append(mover.moves(global_round, leaf_of, dict.fromkeys(home, 1)))
-            leaf_of |= found[-1]
-        return found
+            rounds.append(mover.moves(global_round, leaf_of, dict.fromkeys(home, 1)))
+            leaf_of |= rounds[-1]
+        return rounds
 
     asked_twice(MOBILITIES, config.hierarchy.mobility, moves, FROM_RNG)

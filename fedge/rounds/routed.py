@@ -56,7 +56,7 @@ class RoutedLeaves:
     def train(self, training: TrainingLine, leaf_round: int) -> int:
         """Run the exchange in which leaves, or their forks, train, unless all have trained ahead."""
         transport = self._transport
-        replies = self._trained_ahead(training, leaf_round)
+        replies = self._take_replies_ahead(training, leaf_round)
         if replies is None:
             messages = self._leaf_rounds.messages(training, leaf_round, transport.clients.grid)
             replies = transport.train(messages).replies
@@ -64,7 +64,7 @@ class RoutedLeaves:
         transport.lap("aggregate")
         return counted
 
-    def _trained_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
+    def _take_replies_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
         """Client → reply of a leaf round requested ahead, or None if there was none.
 
         Clients that did not train then are asked now, so that a failure counts in its own round.
@@ -75,14 +75,16 @@ class RoutedLeaves:
         assert ahead.leaf_round == leaf_round
         self._transport.book.downlink_bytes += total_payload_bytes(ahead.questions.values())
         self._transport.book.told += len(ahead.questions)
-        rest = self._once_more(ahead.questions, ahead.replies)
+        missing = self._repeat_messages(ahead.questions, ahead.replies)
         replies = dict(ahead.replies)
         self._transport.make_room(training.leaves[0].model)
-        if rest:
-            replies |= self._transport.train(rest, counted=False).replies
+        if missing:
+            replies |= self._transport.train(missing, counted=False).replies
         return dict(sorted(replies.items()))
 
-    def _once_more(self, questions: Mapping[int, Message], replies: Mapping[int, Message]) -> list[Message]:
+    def _repeat_messages(
+        self, questions: Mapping[int, Message], replies: Mapping[int, Message]
+    ) -> list[Message]:
         """The messages of clients without a reply, addressed to the nodes that now hold their windows."""
         return [
             Message(question.content, self._transport.clients.node(client), question.metadata.message_type)
@@ -117,11 +119,11 @@ class RoutedLeaves:
                 for client, question in evaluate.items()
             ]
         )
-        trained, evaluated = _parts(exchange.replies, train, evaluate)
+        trained, evaluated = _split_replies(exchange.replies, train, evaluate)
         self._ahead = _Ahead(leaf_round, train, trained)
-        rest = self._once_more(evaluate, evaluated)
-        if rest:
-            evaluated |= transport.evaluate(rest, counted=False).replies
+        missing = self._repeat_messages(evaluate, evaluated)
+        if missing:
+            evaluated |= transport.evaluate(missing, counted=False).replies
         return self._evaluating.take(asked, dict(sorted(evaluated.items())).values())
 
     def _by_client(self, messages: Iterable[Message]) -> dict[int, Message]:
@@ -150,7 +152,7 @@ def _role_of(model: State, models: Mapping[str, State]) -> str | None:
     return next((role for role, evaluated in models.items() if evaluated is model), None)
 
 
-def _parts(
+def _split_replies(
     replies: Mapping[int, Message], train: Mapping[int, Message], evaluate: Mapping[int, Message]
 ) -> tuple[dict[int, Message], dict[int, Message]]:
     """Client → train reply, and client → evaluation reply, from joint replies.

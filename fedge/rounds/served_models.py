@@ -87,9 +87,9 @@ class LastSteps:
             self._train(training, leaf_round)
         models = {fork.index: {PERSONAL: fork.model} for fork in training.leaves}
         unseen_clients = models if self._config.personal.unseen_clients == "same" else {}
-        found = self._port.evaluate(EvaluationRequest(models, ("val", "test"), unseen_clients))
+        evaluated = self._port.evaluate(EvaluationRequest(models, ("val", "test"), unseen_clients))
         for leaf, fork in zip(self._leaves, training.leaves, strict=True):
-            if self._transport.book.note_personal(leaf, found):
+            if self._transport.book.note_personal(leaf, evaluated):
                 leaf.models.serve_personal(fork.model)
         self._transport.lap("gate")
 
@@ -110,7 +110,7 @@ class LastSteps:
             for leaf in leaves
             if leaf.algorithm is not None and leaf.algorithm.form.unseen
         }
-        found = self._port.evaluate(EvaluationRequest(models, ("test",), unseen))
+        evaluated = self._port.evaluate(EvaluationRequest(models, ("test",), unseen))
         self._transport.book.models.clear()  # if late, they differ from those before fine-tuning
-        self._transport.book.note_models(leaves, found)
+        self._transport.book.note_models(leaves, evaluated)
         self._transport.lap("gate")

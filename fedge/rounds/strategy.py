@@ -94,9 +94,9 @@ class HierarchicalStrategy:
         self._clouds = {(): cloud, **(inner or {})}
         region_at = {region.path: region for region in self._regions}
         self._meetings: dict[Path, Meetings] = {}
-        for path, of in self._clouds.items():
+        for path, aggregator in self._clouds.items():
             region = region_at.get(path)
-            seat = Seat(path, region.below if region else self.branches, of, task, region)
+            seat = Seat(path, region.below if region else self.branches, aggregator, task, region)
             self._meetings[path] = Meetings(seat, self._transport, self._port)
         self._root = self._meetings[()]
         parts = self.leaves, self._transport, self._port, self._leaf_round
@@ -152,13 +152,13 @@ class HierarchicalStrategy:
         self._transport.begin_round(global_round)
         self._transport.hooks.begin_round(global_round)
         if self._mover is not None:
-            given = global_round, self.leaves, self._clouds[()], self._transport.shared.keep
-            self._transport.book.came_from = self._mover.let_go(*given)
+            arguments = global_round, self.leaves, self._clouds[()], self._transport.shared.keep
+            self._transport.book.came_from = self._mover.let_go(*arguments)
         if global_round == 1:
             for meetings in self._meetings.values():
                 meetings.choose_first()
         self._train(global_round)
-        sent = deepcopy(self._transport.book.traffic)
+        traffic_before = deepcopy(self._transport.book.traffic)
         self._root.hold_if_due(global_round * self._config.hierarchy.leaf_rounds_per_global)
         self._transport.lap("cluster")
         # a callback may have ended the run during this round
@@ -168,10 +168,14 @@ class HierarchicalStrategy:
             or personal.is_due(self._config.personal, global_round, last)
             or not self._root.gates.is_foreseen(self._root.minutes)
         )
-        asked = self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
+        request = self._let_gates_decide(
+            evaluates, evaluates and self._trains_ahead(global_round, num_rounds)
+        )
         if self._time is not None:
-            self._time.meet(self.branches, bytes_between_servers(self._transport.book.traffic, sent))
-        self._last_steps.carry_out(global_round, last, None if evaluates else asked)
+            self._time.meet(
+                self.branches, bytes_between_servers(self._transport.book.traffic, traffic_before)
+            )
+        self._last_steps.carry_out(global_round, last, None if evaluates else request)
         return self._result(global_round)
 
     @property
@@ -238,7 +242,7 @@ class HierarchicalStrategy:
             if leaf_round % self._config.hierarchy.leaf_rounds_of(len(region.path)):
                 continue
             book = self._transport.book
-            sent = deepcopy(book.traffic)
+            traffic_before = deepcopy(book.traffic)
             if meetings is not None:
                 meetings.combine(leaf_round)
             else:
@@ -247,16 +251,16 @@ class HierarchicalStrategy:
                 book.note_region(region)
             take_in_given_models(self._regions, self._clouds)
             if self._time is not None:
-                self._time.meet(region.below, bytes_between_servers(book.traffic, sent))
+                self._time.meet(region.below, bytes_between_servers(book.traffic, traffic_before))
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or their forks, train for a leaf round; return the number of accepted replies."""
         book = self._transport.book
         book.trained, book.told, book.answered = set(), 0, 0
-        up, down = book.uplink_bytes, book.downlink_bytes
+        uplink_before, downlink_before = book.uplink_bytes, book.downlink_bytes
         counted = self._port.train(training, leaf_round)
         if self._time is not None and book.trained:
-            up_bytes, down_bytes = book.uplink_bytes - up, book.downlink_bytes - down
+            up_bytes, down_bytes = book.uplink_bytes - uplink_before, book.downlink_bytes - downlink_before
             self._time.train(book.trained, up_bytes / book.answered, down_bytes / book.told)
         self._releases += 1
         return counted
@@ -295,11 +299,11 @@ class HierarchicalStrategy:
             The gates' candidate models.
         """
         book, root = self._transport.book, self._root
-        asked = root.gates.asked(root.minutes)
-        of_leaves = asked.of_leaves(self.branches)
+        request = root.gates.asked(root.minutes)
+        leaf_request = request.of_leaves(self.branches)
         if evaluates and not trains_ahead:
-            book.evaluated = self._port.evaluate(of_leaves)
-        root.gates.decide(root.minutes, asked, book.evaluated)
+            book.evaluated = self._port.evaluate(leaf_request)
+        root.gates.decide(root.minutes, request, book.evaluated)
         take_in_given_models(self._regions, self._clouds)
         root.begin_new_drifts()
         for region in self._regions:
@@ -309,10 +313,10 @@ class HierarchicalStrategy:
         if trains_ahead:
             assert isinstance(self._port, TrainsAhead)
             first = book.global_round * self._config.hierarchy.leaf_rounds_per_global + 1
-            book.evaluated = self._port.evaluate_and_train(of_leaves, lines.own_models(self.leaves), first)
+            book.evaluated = self._port.evaluate_and_train(leaf_request, lines.own_models(self.leaves), first)
             root.gates.decide_again(root.minutes, book.evaluated)
         self._transport.lap("gate")
-        return of_leaves
+        return leaf_request
 
     # --- state beyond the process ---------------------------------------------------------------------
 
@@ -324,10 +328,12 @@ class HierarchicalStrategy:
     def states(self) -> dict[str, State]:
         """States from which the next global round starts: ``<path>/<kind>``, ``cloud/<kind>``."""
         servers: list[Leaf | Region] = [*self.leaves, *self._regions]
-        own = {f"{dotted(each.path)}/{kind}": s for each in servers for kind, s in each.states().items()}
+        result = {
+            f"{dotted(server.path)}/{kind}": s for server in servers for kind, s in server.states().items()
+        }
         for meetings in self._meetings.values():
-            own |= {meetings.prefix + kind: state for kind, state in meetings.states().items()}
-        return own
+            result |= {meetings.prefix + kind: state for kind, state in meetings.states().items()}
+        return result
 
     def client_controls(self) -> dict[int, State]:
         """Partition id → SCAFFOLD's c_i if not zero, in order."""

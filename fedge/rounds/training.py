@@ -72,26 +72,30 @@ class LeafRounds:
             if not leaf.clients:  # its clients have all moved to other leaves
                 self._asked[training.line, leaf.index] = []
                 continue
-            chosen = self._asked[training.line, leaf.index] = self._chosen(leaf, context)
+            chosen = self._asked[training.line, leaf.index] = self._choose_clients(leaf, context)
             nodes = [clients.node(client) for client in chosen]
-            made = leaf.configure_train(grid, nodes, context)
-            clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
+            leaf_messages = leaf.configure_train(grid, nodes, context)
+            clients.send_tickets(leaf_messages, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
             if leaf.algorithm is not None:
-                of_clients = {client: clients.node(client) for client in leaf.clients}
-                leaf.algorithm.tell(made, of_clients, keep=training.line == LEAF)
+                node_of = {client: clients.node(client) for client in leaf.clients}
+                leaf.algorithm.tell(leaf_messages, node_of, keep=training.line == LEAF)
             if leaf.told_control is not None:
-                own_of = {clients.node(client): own for client, own in leaf.client_controls.items()}
-                tell_controls(made, leaf.told_control, own_of, clients.shares)
-            messages.extend(made)
+                control_of = {
+                    clients.node(client): control for client, control in leaf.client_controls.items()
+                }
+                tell_controls(leaf_messages, leaf.told_control, control_of, clients.shares)
+            messages.extend(leaf_messages)
         return messages
 
-    def _chosen(self, leaf: Leaf, context: RoundContext) -> list[int]:
+    def _choose_clients(self, leaf: Leaf, context: RoundContext) -> list[int]:
         """The clients that train at a leaf in a leaf round, ascending."""
         count = num_training(self._config, len(leaf.clients), context.global_round, leaf.index)
-        where, turns = context.stream_of(leaf.index), leaf.turns or Turns()
+        stream_key, turns = context.stream_of(leaf.index), leaf.turns or Turns()
         candidates = turns.candidates(leaf.train_samples)
         hierarchy = self._config.hierarchy
-        return selected(hierarchy, candidates, count, context.seed, where, leaf.index, context.global_round)
+        return selected(
+            hierarchy, candidates, count, context.seed, stream_key, leaf.index, context.global_round
+        )
 
     def take(self, training: TrainingLine, leaf_round: int, replies: Iterable[Message]) -> int:
         """Let every leaf combine its clients' replies; return the number of accepted ones.
@@ -101,7 +105,7 @@ class LeafRounds:
             leaf_round: counted over the run.
             replies: in partition-id order.
         """
-        per_leaf = self._checked_replies(training, replies)
+        per_leaf = self._check_replies(training, replies)
         settings = local_training(self._config.train, self._transport.book.global_round)
         context = self._transport.context(leaf_round, training.line)
         total = 0
@@ -118,19 +122,19 @@ class LeafRounds:
                 counted = counted.without(refused)
             if training.line == LEAF:
                 self._note_turns(leaf, counted.replies, leaf_round)
-                wanted = self._transport.book.wanted
-                _note_updates(wanted.receivers_of(leaf.index), leaf, counted.replies)
-                if wanted.dispersion and counted.replies:
+                requests = self._transport.book.wanted
+                _note_updates(requests.receivers_of(leaf.index), leaf, counted.replies)
+                if requests.dispersion and counted.replies:
                     states = [reply.state for reply in counted.replies.values()]
                     self._transport.book.dispersion[leaf.index] = dispersion(states, leaf.parameter_names)
-                if leaf.index in wanted.alone:
-                    self._transport.book.folds[leaf.index] = _folds(counted.replies)
-            self._note(training, leaf, checked, counted)
+                if leaf.index in requests.alone:
+                    self._transport.book.folds[leaf.index] = _fold_means(counted.replies)
+            self._record_replies(training, leaf, checked, counted)
             total += len(counted.replies)
             leaf.keep_states(self._transport.shared.keep)
         return total
 
-    def _checked_replies(
+    def _check_replies(
         self,
         training: TrainingLine,
         messages: Iterable[Message],
@@ -145,17 +149,17 @@ class LeafRounds:
         leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}
         keeps, steps = training.line == LEAF and model is None, transport.context(0).local_steps
 
-        def checked_one(message: Message) -> Checked | ReplyRejected:
+        def check(message: Message) -> Checked | ReplyRejected:
             client = transport.clients.partition(message.metadata.src_node_id)
             leaf = training.by_index[leaf_of[client]]
             folder = transport.shared.folder if transport.clients.any_shares else None
-            given = folder, model, keeps, steps, most_windows
-            return checked_reply(message, client, leaf, self._config, *given)
+            options = folder, model, keeps, steps, most_windows
+            return checked_reply(message, client, leaf, self._config, *options)
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)
-        each = map if transport.shared.folder is None else in_threads  # threads pay off for checksums
-        for message, checked in zip(messages, each(checked_one, messages), strict=True):
+        apply = map if transport.shared.folder is None else in_threads  # threads pay off for checksums
+        for message, checked in zip(messages, apply(check, messages), strict=True):
             client = transport.clients.partition(message.metadata.src_node_id)
             if isinstance(checked, ReplyRejected):
                 transport.note_failure(client, checked.failure)
@@ -164,7 +168,7 @@ class LeafRounds:
         transport.shared.sweep()  # opened files stay valid
         return per_leaf
 
-    def _note(
+    def _record_replies(
         self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked], counted: Counted
     ) -> None:
         """Record all replies to a leaf."""
@@ -206,18 +210,18 @@ class LeafRounds:
         transport, keep = self._transport, self._transport.shared.keep
         start, leaves, receiver = keep(asked.start), asked.leaves, asked.receiver
         nodes = [transport.clients.node(client) for leaf in leaves for client in leaf.clients]
-        of_line = transport.context(asked.leaf_round, asked.line)
-        context = replace(of_line, most_windows=asked.most_windows)
+        line_context = transport.context(asked.leaf_round, asked.line)
+        context = replace(line_context, most_windows=asked.most_windows)
         messages = train_messages(nodes, to_record(start), context)
         transport.clients.send_tickets(messages, {ARRAYS: start})
         by_node = {message.metadata.dst_node_id: message for message in messages}
         for leaf in leaves:
             if leaf.algorithm is not None:
-                of_clients = {client: transport.clients.node(client) for client in leaf.clients}
-                leaf.algorithm.tell([by_node[node] for node in of_clients.values()], of_clients)
+                node_of = {client: transport.clients.node(client) for client in leaf.clients}
+                leaf.algorithm.tell([by_node[node] for node in node_of.values()], node_of)
         exchange = transport.train(messages, phase="cluster")
         lines = own_models(leaves)
-        per_leaf = self._checked_replies(lines, exchange.replies.values(), start, asked.most_windows)
+        per_leaf = self._check_replies(lines, exchange.replies.values(), start, asked.most_windows)
         means: list[State | None] = []
         for leaf in leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
@@ -238,7 +242,7 @@ def _note_updates(receivers: Sequence[Receiver], leaf: Leaf, replies: Mapping[in
             receiver.note(client, leaf.index, reply.state, reply.samples)
 
 
-def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
+def _fold_means(replies: Mapping[int, TrainReply]) -> dict[int, State]:
     """Client → mean model of the other clients of its leaf."""
     return means_without(
         {client: reply.state for client, reply in replies.items()},

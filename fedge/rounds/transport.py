@@ -86,7 +86,7 @@ class Transport:
         self._facilities = facilities
         self._clock = facilities.clock
         self._train_samples = dict(train_samples)
-        self._told: set[tuple[int, str]] = set()
+        self._logged: set[tuple[int, str]] = set()
 
     def begin_round(self, global_round: int) -> None:
         """Start the record of a global round."""
@@ -102,15 +102,15 @@ class Transport:
             line: kind of line.
             global_round: global round of the exchange; by default the current one.
         """
-        of_round = self.book.global_round if global_round is None else global_round
-        return replace(self._facilities.round_context(of_round, leaf_round), line=line)
+        round_number = self.book.global_round if global_round is None else global_round
+        return replace(self._facilities.round_context(round_number, leaf_round), line=line)
 
     def train(self, messages: Sequence[Message], phase: str = "", counted: bool = True) -> Exchange:
         """Let clients train, the longest first; the arguments as for `evaluate`."""
-        began = self._clock.now()
+        start = self._clock.now()
         exchange = self._exchange(messages, phase, self.seconds_per_window, counted)
         self.book.told += len(messages) * counted
-        self.train_s = self._clock.now() - began
+        self.train_s = self._clock.now() - start
         return exchange
 
     def evaluate_and_train(self, messages: Sequence[Message]) -> Exchange:
@@ -125,9 +125,9 @@ class Transport:
         Raises:
             RunError, CheckpointError: as for `evaluate`.
         """
-        began = self._clock.now()
-        exchange = self._sent(messages, "", self.seconds_per_window, retries=0)
-        self.train_s = self._clock.now() - began
+        start = self._clock.now()
+        exchange = self._send(messages, "", self.seconds_per_window, retries=0)
+        self.train_s = self._clock.now() - start
         for client, failure in exchange.failures.items():
             logger.info("client %d is asked for one thing after the other, not for both: %s", client, failure)
         return exchange
@@ -152,13 +152,13 @@ class Transport:
         """Send and receive, and record bytes, failures and time."""
         if counted:
             self.book.downlink_bytes += total_payload_bytes(messages)
-        exchange = self._sent(messages, phase, seconds_per_window, self._retries)
+        exchange = self._send(messages, phase, seconds_per_window, self._retries)
         for client, failure in exchange.failures.items():
             self.note_failure(client, failure)
         self.lap(phase or "check")
         return exchange
 
-    def _sent(
+    def _send(
         self, messages: Sequence[Message], phase: str, seconds_per_window: float, retries: int
     ) -> Exchange:
         """Send and receive, and record the time."""
@@ -166,7 +166,7 @@ class Transport:
         costs_s = {client: count * seconds_per_window for client, count in self._train_samples.items()}
         exchange = self.clients.exchange(
             messages, self.timeout_s, None if phase else self._clock, retries,
-            self._last_words, costs_s,
+            self._last_output, costs_s,
         )  # fmt: skip
         self.lap(phase or "check")
         self._facilities.behind.finish()  # the job's tables and files are about to change
@@ -209,12 +209,12 @@ class Transport:
 
         Repeated failures would fill the log; they are counted in the metrics.
         """
-        if (client, failure.kind) not in self._told:
-            self._told.add((client, failure.kind))
+        if (client, failure.kind) not in self._logged:
+            self._logged.add((client, failure.kind))
             logger.warning("global round %d: client %d failed: %s", self.book.global_round, client, failure)
         self.book.failures.setdefault(client, failure)
 
-    def _last_words(self, client: int) -> str | None:
+    def _last_output(self, client: int) -> str | None:
         """Last output of a client whose worker died; the output's file is logged."""
         words = last_words(self.context(0).data_folder, client)
         if words:

@@ -99,21 +99,21 @@ class RoundBook:
     @property
     def cloud_uplink_bytes(self) -> int:
         """Bytes of arrays from servers to their parents."""
-        return sum(each.up for each in self.traffic.values())
+        return sum(traffic.up for traffic in self.traffic.values())
 
     @property
     def cloud_downlink_bytes(self) -> int:
         """Bytes of arrays from servers to their children."""
-        return sum(each.down for each in self.traffic.values())
+        return sum(traffic.down for traffic in self.traffic.values())
 
     def minutes_of(self, path: Path) -> Minutes | None:
         """Latest minutes of a server; None for a server that only averages its children."""
-        return next((each for each in (*reversed(self.inner), self.root) if each.path == path), None)
+        return next((minutes for minutes in (*reversed(self.inner), self.root) if minutes.path == path), None)
 
     def minutes_above(self, path: Path) -> list[Minutes]:
         """Latest minutes of the servers above a server, from the root down."""
-        found = (self.minutes_of(path[:tier]) for tier in range(len(path)))
-        return [minutes for minutes in found if minutes is not None]
+        candidates = (self.minutes_of(path[:tier]) for tier in range(len(path)))
+        return [minutes for minutes in candidates if minutes is not None]
 
     def gate(self, leaf: Leaf) -> GateResult:
         """Decision of the gate at the child of the cloud above a leaf, or at the leaf itself."""
@@ -123,8 +123,8 @@ class RoundBook:
         """Count bytes between a server and its parent; those sent down are passed on to all servers below."""
         self.traffic.setdefault(server.path, Traffic()).add(up, down)
         if down:
-            for each in server.below:
-                self.note_sent(each, 0, down)
+            for child in server.below:
+                self.note_sent(child, 0, down)
 
     def note_region(self, region: Region) -> None:
         """Record the bytes of a region's round: models up, their mean down, and corrections."""
@@ -161,10 +161,10 @@ class RoundBook:
         for client in (*leaf.clients, *leaf.unseen_clients):
             if client in self.evaluated and client in evaluated:
                 self.evaluated[client] = {**self.evaluated[client], **evaluated[client]}
-        of_clients = [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
-        both = [j for j in of_clients if (PERSONAL, "val") in j]
-        before = pooled([j[self.gate(leaf).role, "val"] for j in both])
-        after = pooled([j[PERSONAL, "val"] for j in both])
+        replies = [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
+        complete = [reply for reply in replies if (PERSONAL, "val") in reply]
+        before = pooled([reply[self.gate(leaf).role, "val"] for reply in complete])
+        after = pooled([reply[PERSONAL, "val"] for reply in complete])
         if before is None or after is None:
             return False
         self.personal[leaf.index] = compared(before, after)
@@ -178,9 +178,9 @@ class RoundBook:
             evaluated: client → its evaluations.
         """
         leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
-        for client, found in sorted(evaluated.items()):
+        for client, reply in sorted(evaluated.items()):
             leaf = leaf_of[client]
-            self.models += model_results(client, leaf.index, client in leaf.unseen_clients, found)
+            self.models += model_results(client, leaf.index, client in leaf.unseen_clients, reply)
 
     def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
         """The role of a leaf's served model."""
@@ -193,9 +193,9 @@ class RoundBook:
         """
         if len(children) > 1 or minutes.path:
             for child, asked in zip(children, questions, strict=True):
-                others = Distinct(model for model in asked.values() if model is not child.model)
-                self.note_sent(child, down=sum(map(state_bytes, others)))
-                minutes.received.setdefault(child.number, Distinct()).update(others)
+                sent_models = Distinct(model for model in asked.values() if model is not child.model)
+                self.note_sent(child, down=sum(map(state_bytes, sent_models)))
+                minutes.received.setdefault(child.number, Distinct()).update(sent_models)
 
     def note_cloud_step(
         self, minutes: Minutes, step: CloudStep, offers: list[Offers], children: Sequence[Server]
@@ -208,13 +208,15 @@ class RoundBook:
         """
         minutes.step, minutes.offers = step, offers
         if len(children) > 1 or minutes.path:
-            for child, cluster, mine, trial in zip(children, step.offers, offers, step.trials, strict=True):
+            for child, cluster, child_offers, trial in zip(
+                children, step.offers, offers, step.trials, strict=True
+            ):
                 if not child.clients:  # sends and receives nothing
                     continue
-                is_mixed = any(offer.blend < 1 for offer in mine.values())
+                is_mixed = any(offer.blend < 1 for offer in child_offers.values())
                 is_new = cluster is not None and cluster not in minutes.received.get(child.number, ())
-                forks = [each for each in (child.models.trial, *child.models.folds) if each]
-                starts = [each for each in (trial, *step.folds.get(child.number, ())) if each]
+                forks = [model for model in (child.models.trial, *child.models.folds) if model]
+                starts = [model for model in (trial, *step.folds.get(child.number, ())) if model]
                 self.note_sent(
                     child,
                     up=bytes_up(child) + sum(map(state_bytes, forks)),
@@ -259,9 +261,16 @@ class RoundBook:
             truth: true group of each leaf, or None if unknown.
             learned: task of the run.
         """
-        both, root = (False, True), self.root
-        tests = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who).items()}
-        vals = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who, "val").items()}
+        flags, root = (False, True), self.root
+        tests = {
+            c: t for leaf in leaves for is_unseen in flags for c, t in self.served(leaf, is_unseen).items()
+        }
+        vals = {
+            c: t
+            for leaf in leaves
+            for is_unseen in flags
+            for c, t in self.served(leaf, is_unseen, "val").items()
+        }
         members = sorted(
             (client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
         )
@@ -275,9 +284,9 @@ class RoundBook:
                 self._leaf_row(leaf, cluster, None if truth is None else truth[leaf.index])
                 for leaf, cluster in zip(leaves, clusters_of(leaves, self.minutes_above), strict=True)
             ],
-            cloud=root.step and _recorded(root.step),
+            cloud=root.step and _without_models(root.step),
             inner_steps=[
-                InnerStep(minutes.path, minutes.number, _recorded(minutes.step))
+                InnerStep(minutes.path, minutes.number, _without_models(minutes.step))
                 for minutes in self.inner
                 if minutes.step is not None
             ],
@@ -300,7 +309,7 @@ class RoundBook:
         self, client: int, leaf: Leaf, test: Evaluation | None, val: Evaluation | None
     ) -> ClientResult:
         """The row of one client, from its evaluations of its served model."""
-        both = self.before_and_after(client, leaf)
+        tuning = self.before_and_after(client, leaf)
         return ClientResult(
             client=client,
             leaf=leaf.index,
@@ -313,8 +322,8 @@ class RoundBook:
             train_seconds=self.train_seconds.get(client),
             confusion=test.confusion if test else None,
             unseen_client=client in leaf.unseen_clients,
-            shared_score=both[0].score if both else None,
-            tuned_score=both[1].score if both else None,
+            shared_score=tuning[0].score if tuning else None,
+            tuned_score=tuning[1].score if tuning else None,
             val_samples=val.windows if val else 0,
             val_score=val.score if val else None,
             val_loss=val.loss if val else None,
@@ -349,6 +358,6 @@ class RoundBook:
         )
 
 
-def _recorded(step: CloudStep) -> CloudStep:
+def _without_models(step: CloudStep) -> CloudStep:
     """A step without its models, so that the record does not keep them in memory."""
     return replace(step, offers=[], trials=[], folds={})

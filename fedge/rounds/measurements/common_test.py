@@ -61,8 +61,8 @@ class CommonTest:
     def note(self, leaves: Sequence[Leaf], book: RoundBook) -> None:
         """Add results to a round's record, with the leaves' clusters from its rows."""
         clusters = clusters_of(leaves, book.minutes_above)
-        of_leaf = {leaf.index: cluster for leaf, cluster in zip(leaves, clusters, strict=True)}
-        book.common = self.evaluated(leaves, of_leaf, book.global_round)
+        cluster_of = {leaf.index: cluster for leaf, cluster in zip(leaves, clusters, strict=True)}
+        book.common = self.evaluated(leaves, cluster_of, book.global_round)
 
     def evaluated(
         self, leaves: Sequence[Leaf], labels: Mapping[int, int], global_round: int
@@ -74,54 +74,54 @@ class CommonTest:
             labels: leaf → its cluster.
             global_round: 1, 2, …
         """
-        of_state = Once(lambda state: self._evaluated(state, global_round))
+        evaluate = Once(lambda state: self._evaluate(state, global_round))
 
-        def of(model: str, number: int | None, members: Sequence[Leaf]) -> CommonResult:
-            evaluations = of_state(mean_of(members))
-            found = pooled(evaluations)
-            samples = sum(each.windows for each in evaluations)
-            if found is None:
+        def result_of(model: str, number: int | None, members: Sequence[Leaf]) -> CommonResult:
+            evaluations = evaluate(mean_of(members))
+            total = pooled(evaluations)
+            samples = sum(evaluation.windows for evaluation in evaluations)
+            if total is None:
                 return CommonResult(model, number, samples, None, None)
-            return CommonResult(model, number, samples, found.score, found.loss, found.further)
+            return CommonResult(model, number, samples, total.score, total.loss, total.further)
 
         clusters = sorted(set(labels.values()))
         members = {c: [leaf for leaf in leaves if labels[leaf.index] == c] for c in clusters}
         mean_of = _Means()
         return [
-            of(GLOBAL, None, leaves),
-            *(of(CLUSTER, cluster, members[cluster]) for cluster in clusters),
-            *(of(LEAF, leaf.index, [leaf]) for leaf in leaves),
+            result_of(GLOBAL, None, leaves),
+            *(result_of(CLUSTER, cluster, members[cluster]) for cluster in clusters),
+            *(result_of(LEAF, leaf.index, [leaf]) for leaf in leaves),
         ]
 
-    def _evaluated(self, state: State, global_round: int) -> list[Evaluation]:
+    def _evaluate(self, state: State, global_round: int) -> list[Evaluation]:
         """Evaluations of a model, one per part of the set; empty for a diverged model."""
         load_state(self._network, {**self._frozen, **state} if self._frozen else state)
-        found, task = [], task_of(self._config)
+        evaluations, task = [], task_of(self._config)
         for x, y in self._parts(global_round):
             note_progress()
             try:
-                (one,) = evaluate_parts(
+                (outcome,) = evaluate_parts(
                     self._network, tensor_of(x), tensor_of(y), [len(y)], threads=self._config.threads,
                     kernel=self._kernel, task=task,
                 )  # fmt: skip
             except FloatingPointError as error:
                 logger.warning("global round %d: on the common test set: %s", global_round, error)
                 return []
-            found.append(Evaluation(one.sums, one.loss, one.samples, task=task))
-        return found
+            evaluations.append(Evaluation(outcome.sums, outcome.loss, outcome.samples, task=task))
+        return evaluations
 
 
 class _Means:
     """Mean models of groups of leaves; if all leaves of a group share one model, that model itself."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], State] = {}
+        self._cache: dict[tuple[int, ...], State] = {}
 
     def __call__(self, leaves: Sequence[Leaf]) -> State:
         served = [leaf.models.served for leaf in leaves]
         if all(state is served[0] for state in served):
             return served[0]
         key = tuple(leaf.index for leaf in leaves)
-        if key not in self._known:
-            self._known[key] = weighted_mean(served, [float(leaf.weight) for leaf in leaves])
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = weighted_mean(served, [float(leaf.weight) for leaf in leaves])
+        return self._cache[key]

@@ -54,7 +54,7 @@ def shown_gate(leaf: Leaf, above: Sequence[Minutes]) -> GateResult:
         leaf: a leaf of the tree.
         above: latest minutes of the servers above, from the root down.
     """
-    minutes = next((each for each in reversed(above) if each.has_gates), above[0])
+    minutes = next((candidate for candidate in reversed(above) if candidate.has_gates), above[0])
     return minutes.gates[leaf.path[len(minutes.path)]]
 
 
@@ -66,11 +66,11 @@ def clusters_of(leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence
         minutes_above: path → latest minutes of the servers above, from the root down.
     """
     above = [minutes_above(leaf.path) for leaf in leaves]
-    if not any(minutes.groups and minutes.path for each in above for minutes in each):
-        return [int(each[0].labels[leaf.path[0]]) for leaf, each in zip(leaves, above, strict=True)]
-    known: dict[object, int] = {}
+    if not any(minutes.groups and minutes.path for servers in above for minutes in servers):
+        return [int(servers[0].labels[leaf.path[0]]) for leaf, servers in zip(leaves, above, strict=True)]
+    numbers: dict[object, int] = {}
     keys = [
-        tuple((m.path, int(m.labels[leaf.path[len(m.path)]])) for m in each if m.groups)
-        for leaf, each in zip(leaves, above, strict=True)
+        tuple((m.path, int(m.labels[leaf.path[len(m.path)]])) for m in servers if m.groups)
+        for leaf, servers in zip(leaves, above, strict=True)
     ]
-    return [known.setdefault(key, len(known)) for key in keys]
+    return [numbers.setdefault(key, len(numbers)) for key in keys]

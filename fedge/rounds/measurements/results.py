@@ -79,18 +79,18 @@ class ModelResult:
     unseen_client: bool = False
 
 
-def model_results(client: int, leaf: int, unseen: bool, found: EvaluateReply) -> list[ModelResult]:
+def model_results(client: int, leaf: int, unseen: bool, evaluations: EvaluateReply) -> list[ModelResult]:
     """Results of a client's own evaluations, on its test windows, of its algorithm's models.
 
     Args:
         client: partition id of the client.
         leaf: its leaf.
         unseen: whether it is an unseen client.
-        found: its evaluations.
+        evaluations: its evaluations.
     """
     return [
-        ModelResult(client, leaf, role.rpartition("/")[2], one.windows, one.score, one.loss, unseen)
-        for (role, _), one in found.items()
+        ModelResult(client, leaf, role.rpartition("/")[2], answer.windows, answer.score, answer.loss, unseen)
+        for (role, _), answer in evaluations.items()
     ]
 
 
@@ -277,12 +277,12 @@ class RoundResult:
         Args:
             unseen_clients: whether to take unseen instead of training clients.
         """
-        found: dict[str, list[float]] = {}
-        for one in self.models:
-            if one.unseen_client == unseen_clients:
-                found.setdefault(one.model, []).append(one.test_score)
+        scores: dict[str, list[float]] = {}
+        for result in self.models:
+            if result.unseen_client == unseen_clients:
+                scores.setdefault(result.model, []).append(result.test_score)
         higher = self.learned.scores[0].higher_is_better
-        return {name: score_spread(values, higher_is_better=higher) for name, values in found.items()}
+        return {name: score_spread(values, higher_is_better=higher) for name, values in scores.items()}
 
     def over_leaves(self, name: str) -> Spread | None:
         """Spread of a number of `LeafResult` over the leaves that have it, or None without any."""
@@ -290,16 +290,16 @@ class RoundResult:
 
     def _spread(self, rows: Sequence[ClientResult] | Sequence[LeafResult], name: str) -> Spread | None:
         """Spread of a number over the rows that have it; if lower is better, the worst is the largest."""
-        found = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
-        values = [value for value in found if value is not None]
-        falls = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
-        return score_spread(values, higher_is_better=not falls) if values else None
+        cells = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
+        values = [value for value in cells if value is not None]
+        lower_is_better = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
+        return score_spread(values, higher_is_better=not lower_is_better) if values else None
 
     @property
     def gates(self) -> list[GateResult]:
         """Decisions of all gates; a region's gate counts once."""
-        deep = max((len(server.path) for server in self.servers), default=1) > 1
-        if not deep:
+        has_regions = max((len(server.path) for server in self.servers), default=1) > 1
+        if not has_regions:
             return [leaf.gate for leaf in self.leaves]
         return [server.gate for server in self.servers if server.gate is not None]
 

@@ -31,7 +31,7 @@ def _rows_below(book: RoundBook, server: Server, cluster: int | None) -> list[Se
         gate = minutes.gates[server.number] if minutes.has_gates and minutes.gates else None
         cluster = int(minutes.labels[server.number]) if minutes.groups or cluster is None else cluster
     row = _row(book, server.path, leaves_below(server), cluster, gate)
-    return [row, *(each for below in server.below for each in _rows_below(book, below, cluster))]
+    return [row, *(inner_row for below in server.below for inner_row in _rows_below(book, below, cluster))]
 
 
 def _row(
@@ -43,7 +43,8 @@ def _row(
 ) -> ServerResult:
     """Row of one server over leaves, or of one leaf."""
     known, unseen = (
-        pooled([each for leaf in leaves for each in book.served(leaf, who).values()]) for who in (False, True)
+        pooled([evaluation for leaf in leaves for evaluation in book.served(leaf, is_unseen).values()])
+        for is_unseen in (False, True)
     )
     traffic = book.traffic.get(path)
     return ServerResult(

@@ -48,10 +48,12 @@ def bytes_between_servers(
     traffic: Mapping[Path, Traffic], before: Mapping[Path, Traffic]
 ) -> dict[Path, Traffic]:
     """Bytes exchanged between servers and their parents since `before`, by path."""
-    none = Traffic()
+    nothing = Traffic()
     return {
-        path: Traffic(now.up - before.get(path, none).up, now.down - before.get(path, none).down)
-        for path, now in traffic.items()
+        path: Traffic(
+            current.up - before.get(path, nothing).up, current.down - before.get(path, nothing).down
+        )
+        for path, current in traffic.items()
     }
 
 
@@ -72,14 +74,14 @@ class VirtualTime:
         leaves = [leaf for branch in branches for leaf in leaves_below(branch)]
         self._pace = pace
         self._leaves = leaves
-        self._at = dict.fromkeys((leaf.index for leaf in leaves), 0.0)
+        self._clocks = dict.fromkeys((leaf.index for leaf in leaves), 0.0)
         self._jobs: dict[int, int] = {}
         self.joules: float | None = None
 
     @property
     def now_s(self) -> float:
         """Virtual seconds at which the last leaf is done."""
-        return max(self._at.values())
+        return max(self._clocks.values())
 
     def train(self, clients: Collection[int], up_bytes: float, down_bytes: float) -> None:
         """Advance by one job per client, in parallel.
@@ -98,7 +100,7 @@ class VirtualTime:
             if joules is not None:
                 self.joules = (self.joules or 0.0) + joules
         for leaf, seconds in longest.items():
-            self._at[leaf] += seconds
+            self._clocks[leaf] += seconds
 
     def meet(self, children: Sequence[Server], traffic: Mapping[Path, Traffic]) -> None:
         """Advance by a server's aggregation, if anything is transferred.
@@ -108,41 +110,43 @@ class VirtualTime:
             traffic: path → bytes transferred, for the children and all servers below.
         """
         between = [traffic.get(child.path, Traffic()) for child in children]
-        if not any(each.up or each.down for each in between):
+        if not any(transfer.up or transfer.down for transfer in between):
             return
-        there = max(
-            max(self._at[leaf.index] for leaf in leaves_below(child))
-            + self._pace.link(each.up, _above(child))
-            for child, each in zip(children, between, strict=True)
+        arrival = max(
+            max(self._clocks[leaf.index] for leaf in leaves_below(child))
+            + self._pace.link(transfer.up, _parent_tier(child))
+            for child, transfer in zip(children, between, strict=True)
         )
         for child in children:
-            self._come_down(child, there, traffic)
+            self._send_down(child, arrival, traffic)
 
-    def _come_down(self, server: Server, when: float, traffic: Mapping[Path, Traffic]) -> None:
-        """Send a model at time `when` to a server and on to all leaves below."""
-        when += self._pace.link(traffic.get(server.path, Traffic()).down, _above(server))
+    def _send_down(self, server: Server, time_s: float, traffic: Mapping[Path, Traffic]) -> None:
+        """Send a model at time `time_s` to a server and on to all leaves below."""
+        time_s += self._pace.link(traffic.get(server.path, Traffic()).down, _parent_tier(server))
         if isinstance(server, Leaf):
-            self._at[server.index] = when
+            self._clocks[server.index] = time_s
         for below in server.below:
-            self._come_down(below, when, traffic)
+            self._send_down(below, time_s, traffic)
 
     def facts(self) -> dict[str, Any]:
         """Clocks and counts as JSON."""
-        return {"at": list(self._at.items()), "jobs": list(self._jobs.items()), "joules": self.joules}
+        return {"at": list(self._clocks.items()), "jobs": list(self._jobs.items()), "joules": self.joules}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Continue from the result of `facts`; ValueError if they do not belong to this run's."""
-        at = {whole(leaf, "a leaf with a clock"): number(s, "a leaf's clock", 0) for leaf, s in facts["at"]}
-        if at.keys() != self._at.keys():
+        clocks = {
+            whole(leaf, "a leaf with a clock"): number(s, "a leaf's clock", 0) for leaf, s in facts["at"]
+        }
+        if clocks.keys() != self._clocks.keys():
             raise ValueError(
-                f"the clocks must be those of leaves {sorted(self._at)}, but are of {sorted(at)}"
+                f"the clocks must be those of leaves {sorted(self._clocks)}, but are of {sorted(clocks)}"
             )
         jobs = {whole(client, "a client"): whole(n, "a client's jobs") for client, n in facts["jobs"]}
         joules = facts["joules"]
-        self._at, self._jobs = at, jobs
+        self._clocks, self._jobs = clocks, jobs
         self.joules = None if joules is None else number(joules, "joules", 0)
 
 
-def _above(server: Server) -> int:
+def _parent_tier(server: Server) -> int:
     """Tier of a server's parent."""
     return len(server.path) - 1
