@@ -115,11 +115,11 @@ class LeafAlgorithm:
         if self._elsewhere is not None:
             needed = {node: self._elsewhere.needed(client) for client, node in nodes.items()}
             elsewhere = self._elsewhere.run, needed
-        beside = None if evaluate else self.beside
+        leaf_arrays = None if evaluate else self.beside
         keep = keep and self.form.keeps
-        seen = "" if self.carries else self.folder
-        carried = self._carried(nodes, counted)
-        tell_algorithm(messages, seen, kept, beside, keep, unseen, elsewhere, carried)
+        folder = "" if self.carries else self.folder
+        carried = self._carried_memories(nodes, counted)
+        tell_algorithm(messages, folder, kept, leaf_arrays, keep, unseen, elsewhere, carried)
 
     @property
     def beside(self) -> State:
@@ -130,8 +130,8 @@ class LeafAlgorithm:
         """
         with ALGORITHMS.carried_out(self._name):
             sent = packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
-            wanted = self.form.leaf_sends
-            changed = "" if wanted is None else form_difference(wanted, form_of(sent))
+            expected = self.form.leaf_sends
+            changed = "" if expected is None else form_difference(expected, form_of(sent))
             if changed:
                 raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
         return sent
@@ -149,8 +149,8 @@ class LeafAlgorithm:
     def combined(
         self,
         model: State,
-        made: State,
-        brought: Sequence[Brought],
+        strategy_model: State,
+        messages: Sequence[Brought],
         clients: int,
         lr: float,
         turn: LeafTurn,
@@ -159,8 +159,8 @@ class LeafAlgorithm:
 
         Args:
             model: the leaf's model at the start of the round.
-            made: the model from the leaf's strategy.
-            brought: messages of clients with accepted replies, in order.
+            strategy_model: the model from the leaf's strategy.
+            messages: messages of clients with accepted replies, in order.
             clients: number of training clients of the leaf.
             lr: learning rate of the round.
             turn: the leaf and its round.
@@ -169,26 +169,33 @@ class LeafAlgorithm:
             ValueError: the leaf part changes the form of the model or of its memory.
             FloatingPointError: its memory is not finite.
         """
-        weights = [one.weight for one in brought]
-        means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
+        weights = [message.weight for message in messages]
+        means = weighted_mean([message.arrays for message in messages], weights) if messages else {}
         memory = unpacked(self.memory)
-        lent, whole = read_only(model), made
-        if isinstance(made, dict):  # an entry that no client trained may be the model's own array
-            whole = {name: lent[name] if array is model[name] else array for name, array in made.items()}
-        seen = [replace(one, state=read_only(one.state), arrays=read_only(one.arrays)) for one in brought]
-        leaf = LeafContributions(lent, whole, means, seen, memory, self._parameters, clients, lr, turn)
-        found = arrays_by_name(self._part.combine(leaf), "what combine returns")
-        changed = other_form(made, found)
+        start, new_model = read_only(model), strategy_model
+        if isinstance(strategy_model, dict):  # an entry that no client trained may be the model's own array
+            new_model = {
+                name: start[name] if array is model[name] else array for name, array in strategy_model.items()
+            }
+        views = [
+            replace(message, state=read_only(message.state), arrays=read_only(message.arrays))
+            for message in messages
+        ]
+        leaf = LeafContributions(start, new_model, means, views, memory, self._parameters, clients, lr, turn)
+        arrays = arrays_by_name(self._part.combine(leaf), "what combine returns")
+        changed = other_form(strategy_model, arrays)
         if changed:
             raise ValueError(f"combine must keep the model's names, shapes and dtypes, but {changed}")
-        after = packed(leaf.memory, "memory of the leaf")
-        changed = other_form(self.memory, after)
+        new_memory = packed(leaf.memory, "memory of the leaf")
+        changed = other_form(self.memory, new_memory)
         if changed:
             raise ValueError(f"the leaf's memory must keep its names, shapes and dtypes, but {changed}")
-        self.memory = after
-        return {name: of_its_own(found[name]) for name in made}
+        self.memory = new_memory
+        return {name: of_its_own(arrays[name]) for name in strategy_model}
 
-    def _carried(self, nodes: Mapping[int, int], counted: Mapping[int, Kept]) -> dict[int, State] | None:
+    def _carried_memories(
+        self, nodes: Mapping[int, int], counted: Mapping[int, Kept]
+    ) -> dict[int, State] | None:
         """Node → memory of its client, read from its file; None if messages carry no memories."""
         if not self.carries:
             return None
@@ -224,8 +231,8 @@ class LeafAlgorithm:
         if isinstance(self._elsewhere, MemoriesBehind):
             self._elsewhere.take(needed)
         for client in clients if self.folder else ():
-            now = [self.kept[client].leaf_round] if client in self.kept else []
-            forget_memories(Path(self.folder), client, {*now, *needed.get(str(client), ())})
+            current = [self.kept[client].leaf_round] if client in self.kept else []
+            forget_memories(Path(self.folder), client, {*current, *needed.get(str(client), ())})
 
     def facts(self) -> dict[str, Any]:
         """State other than the leaf part's memory, as JSON."""

@@ -31,64 +31,77 @@ Controls = dict[int, State]
 
 
 def tell_controls(
-    messages: Iterable[Message], told: State, own_of: Mapping[int, State], shares: Callable[[int], bool]
+    messages: Iterable[Message],
+    control: State,
+    client_controls: Mapping[int, State],
+    shares: Callable[[int], bool],
 ) -> None:
     """Replace c in train messages by each client's c − c_i; as two tickets if both are files.
 
     Args:
         messages: messages with c in the record `CONTROL`, as arrays or as a ticket; may share their content.
-        told: c, as stored.
-        own_of: node id → c_i, for clients whose c_i is not zero.
+        control: c, as stored.
+        client_controls: node id → c_i, for clients whose c_i is not zero.
         shares: whether a node sees the server's state files.
     """
     for message in messages:
         node = message.metadata.dst_node_id
-        own = own_of.get(node)
-        if own is None:
+        client_control = client_controls.get(node)
+        if client_control is None:
             continue
-        if isinstance(told, FileState) and isinstance(own, FileState) and shares(node):
-            record: ArrayRecord | ConfigRecord = ConfigRecord(asdict(own.ticket))
+        if isinstance(control, FileState) and isinstance(client_control, FileState) and shares(node):
+            record: ArrayRecord | ConfigRecord = ConfigRecord(asdict(client_control.ticket))
             message.content = RecordDict({**message.content, OWN_CONTROL: record})
         else:
-            message.content = RecordDict({**message.content, CONTROL: difference(told, own)})
+            message.content = RecordDict({**message.content, CONTROL: difference(control, client_control)})
 
 
-def difference(told: State, own: State) -> ArrayRecord:
+def difference(control: State, client_control: State) -> ArrayRecord:
     """c − c_i as a record computed when read, so that many pending messages need little memory."""
     return record_of(
         ArrayRecord,
-        {name: DueArray(array, partial(_entry, told, own, name)) for name, array in told.items()},
+        {
+            name: DueArray(array, partial(_difference_entry, control, client_control, name))
+            for name, array in control.items()
+        },
     )
 
 
-def _entry(told: State, own: State, name: str) -> np.ndarray:
+def _difference_entry(control: State, client_control: State, name: str) -> np.ndarray:
     """One entry of c − c_i, float64."""
-    return told[name] - own[name]
+    return control[name] - client_control[name]
 
 
 def moved_control(
-    own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining
+    client_control: State | None, control: State, start: State, reply: TrainReply, settings: LocalTraining
 ) -> DueState:
     """c_i⁺ = c_i + Δc_i, each entry computed on access.
 
     Args:
-        own: c_i; None for zero.
-        told: c as sent to the client.
+        client_control: c_i; None for zero.
+        control: c as sent to the client.
         start: the model sent to the client.
         reply: the client's reply.
         settings: settings of its training.
     """
-    return DueState(kinds_of(told), partial(_moved_entry, own, told, start, reply, settings))
+    return DueState(kinds_of(control), partial(_moved_entry, client_control, control, start, reply, settings))
 
 
 def _moved_entry(
-    own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining, name: str
+    client_control: State | None,
+    control: State,
+    start: State,
+    reply: TrainReply,
+    settings: LocalTraining,
+    name: str,
 ) -> np.ndarray:
     """One entry of c_i⁺, float64, computed in parts."""
-    moved = np.empty(told[name].shape, np.float64)
+    moved = np.empty(control[name].shape, np.float64)
     for batch in batches({name: moved}, CONTROL_PART):
-        before, end = (part_of(state, batch) for state in (told, reply.state))
-        delta = control_delta(before, part_of(start, batch), end, reply.steps, settings.lr, settings.momentum)
-        c_i = zero_control(delta) if own is None else part_of(own, batch)
+        control_part, end = (part_of(state, batch) for state in (control, reply.state))
+        delta = control_delta(
+            control_part, part_of(start, batch), end, reply.steps, settings.lr, settings.momentum
+        )
+        c_i = zero_control(delta) if client_control is None else part_of(client_control, batch)
         moved.reshape(-1)[batch[name]] = updated_client_control(c_i, delta)[name]
     return moved

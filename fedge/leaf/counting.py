@@ -109,7 +109,7 @@ def checked_reply(
         sent = uplink.sent_bytes(reply.state) + state_bytes(reply.extra)
         reply = replace(reply, uplink_bytes=sent)
     if len(reply.state) < len(model):  # missing entries are the leaf's
-        reply = replace(reply, state={name: reply.state.get(name, own) for name, own in model.items()})
+        reply = replace(reply, state={name: reply.state.get(name, array) for name, array in model.items()})
     return Checked(reply, update_norm(reply.state, model) if config.guard.max_norm_factor else None)
 
 

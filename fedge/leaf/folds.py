@@ -33,12 +33,12 @@ def held_out_clients(clients: Sequence[int], line: int, lines: int) -> tuple[int
     return tuple(clients[line::lines])
 
 
-def by_client(clients: Sequence[int], made: Sequence[State]) -> dict[int, State]:
+def by_client(clients: Sequence[int], forks: Sequence[State]) -> dict[int, State]:
     """Client → the fork trained without this client."""
     return {
         client: state
-        for line, state in enumerate(made)
-        for client in held_out_clients(clients, line, len(made))
+        for line, state in enumerate(forks)
+        for client in held_out_clients(clients, line, len(forks))
     }
 
 
@@ -50,18 +50,18 @@ def means_without(states: Mapping[int, State], weights: Mapping[int, float]) -> 
         weights: client → its training windows.
 
     >>> import numpy as np
-    >>> made = means_without({k: {"w": np.array([float(k)])} for k in (1, 2, 6)}, {1: 1.0, 2: 1.0, 6: 3.0})
-    >>> {client: state["w"].tolist() for client, state in made.items()}
+    >>> means = means_without({k: {"w": np.array([float(k)])} for k in (1, 2, 6)}, {1: 1.0, 2: 1.0, 6: 3.0})
+    >>> {client: state["w"].tolist() for client, state in means.items()}
     {1: [5.0], 2: [4.75], 6: [1.5]}
     """
     clients = sorted(states)
     if len(clients) < 2:
         return {}
     folds = min(len(clients), MOST_FOLDS)
-    found: dict[int, State] = {}
+    means: dict[int, State] = {}
     for fold in range(folds):
         left_out = clients[fold::folds]
         rest = [client for client in clients if client not in left_out]
         mean = weighted_mean([states[client] for client in rest], [weights[client] for client in rest])
-        found |= dict.fromkeys(left_out, mean)
-    return dict(sorted(found.items()))
+        means |= dict.fromkeys(left_out, mean)
+    return dict(sorted(means.items()))

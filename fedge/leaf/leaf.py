@@ -118,7 +118,7 @@ class Leaf:
         if scaffold_levels:
             self.control = zero_control({name: model[name] for name in parameter_names})
         self.drift = Drift(model) if scaffold_levels > 1 else None
-        self._told: State | None = self.control
+        self._sent_control: State | None = self.control
         self.algorithm = algorithm
         self.turns: Turns | None = None
         self.sending: Sending | None = None
@@ -144,7 +144,7 @@ class Leaf:
         fork.path = self.path
         fork.client_controls = self.client_controls
         fork.norms = copy.deepcopy(self.norms)
-        fork.control, fork._told = (self.control, self._told) if scaffold else (None, None)
+        fork.control, fork._sent_control = (self.control, self._sent_control) if scaffold else (None, None)
         fork._is_fork, fork.turns = True, self.turns
         return fork
 
@@ -186,7 +186,7 @@ class Leaf:
     @property
     def told_control(self) -> State | None:
         """The control variate sent to clients: c_j + u_j + the corrections of the servers above."""
-        return self._told
+        return self._sent_control
 
     def begin(self, model: State, group: int = 0) -> None:
         """Start the run with a model, the same for all leaves of a group."""
@@ -220,8 +220,8 @@ class Leaf:
                 f"leaf.strategy must send its clients messages, but configure_train of "
                 f"{type(self._strategy).__name__} made none; derive it from FedAvg, or call FedAvg's"
             )
-        if self._told is not None and messages:
-            control = to_record(self._told)
+        if self._sent_control is not None and messages:
+            control = to_record(self._sent_control)
             for message in messages:
                 message.content[CONTROL] = control
         return messages
@@ -251,12 +251,14 @@ class Leaf:
             keep: stores large states in files or in memory.
         """
         try:
-            step = self._step(replies, mean, settings, round_context)
+            step = self._next_step(replies, mean, settings, round_context)
         except OWN_ERRORS as error:  # arithmetic, or an error in a strategy
             logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
-            by = settings, round_context
-            alone = {client: self._fails_alone(client, reply, *by) for client, reply in replies.items()}
-            return {client: rejected for client, rejected in alone.items() if rejected is not None}
+            arguments = settings, round_context
+            rejections = {
+                client: self._fails_alone(client, reply, *arguments) for client, reply in replies.items()
+            }
+            return {client: rejected for client, rejected in rejections.items() if rejected is not None}
         if self.control is not None and not self._is_fork:
             self._move_client_controls(replies, settings, keep)
         self._strategy, self.control, self.algorithm = step.strategy, step.control, step.algorithm
@@ -272,13 +274,13 @@ class Leaf:
         self, replies: Mapping[int, TrainReply], settings: LocalTraining, keep: Callable[[State], State]
     ) -> None:
         """Set c_i⁺ of every client with an accepted reply, one by one, as each is as large as two models."""
-        assert self._told is not None
+        assert self._sent_control is not None
         for client, reply in replies.items():
-            own = self.client_controls.get(client)
-            moved = moved_control(own, self._told, self.model, reply, settings)
+            control = self.client_controls.get(client)
+            moved = moved_control(control, self._sent_control, self.model, reply, settings)
             self.client_controls[client] = computed_state(keep(moved))
 
-    def _step(
+    def _next_step(
         self,
         replies: Mapping[int, TrainReply],
         mean: State,
@@ -318,7 +320,7 @@ class Leaf:
     ) -> ReplyRejected | None:
         """Reason why a reply cannot be combined even alone, or None."""
         try:
-            self._step({client: reply}, reply.state, settings, round_context)
+            self._next_step({client: reply}, reply.state, settings, round_context)
         except OWN_ERRORS as error:  # as in `aggregate_train`
             return ReplyRejected("cannot be combined", words_of(error))
         return None
@@ -330,16 +332,16 @@ class Leaf:
             return
         if self.control is not None:
             self.control = keep(self.control)
-        for client, own in self.client_controls.items():
-            self.client_controls[client] = keep(own)
-        self._told = self.control
+        for client, control in self.client_controls.items():
+            self.client_controls[client] = keep(control)
+        self._sent_control = self.control
         if self.control is not None and self.drift is not None and self.drift.correction is not None:
             self.drift.correction = keep(self.drift.correction)
-            self._told = corrected_control(self.control, self.drift.correction)
-        if self._told is not None and self._above is not None:
-            self._told = corrected_control(self._told, self._above)
-        if self._told is not None and self._told is not self.control:
-            self._told = keep(self._told)
+            self._sent_control = corrected_control(self.control, self.drift.correction)
+        if self._sent_control is not None and self._above is not None:
+            self._sent_control = corrected_control(self._sent_control, self._above)
+        if self._sent_control is not None and self._sent_control is not self.control:
+            self._sent_control = keep(self._sent_control)
 
     def states(self) -> dict[str, State]:
         """The leaf's states between rounds: models, control variates, and those of its strategy."""
@@ -393,12 +395,12 @@ class Leaf:
         self.refuse_other_strategy(states, facts)
         restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
 
-    def _refuse_strangers(self, clients: Iterable[int], what: str) -> None:
+    def _refuse_strangers(self, clients: Iterable[int], kind: str) -> None:
         """Raise ValueError for a client that does not train at this leaf."""
         strangers = set(clients) - set(self.clients)
         if strangers:
             raise ValueError(
-                f"leaf {self.index} must have {what} of its own clients, but has of {min(strangers)}"
+                f"leaf {self.index} must have {kind} of its own clients, but has of {min(strangers)}"
             )
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
@@ -406,8 +408,8 @@ class Leaf:
         states = self._strategy_states()
         if self.control is not None:
             states["control"] = self.control
-        if self._told is not None:
-            states["told"] = self._told
+        if self._sent_control is not None:
+            states["told"] = self._sent_control
         facts: dict[str, Any] = {"norms": list(self.norms.norms), "strategy": numbers_of(self._strategy)}
         if self.turns is not None:
             facts["turns"] = self.turns.facts()
@@ -418,7 +420,7 @@ class Leaf:
 
     def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Set `round_states` of this leaf from another process; the model and the c_i are not included."""
-        self.control, self._told = states.get("control"), states.get("told")
+        self.control, self._sent_control = states.get("control"), states.get("told")
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])
         restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
@@ -440,20 +442,20 @@ class Leaf:
 
         A client is always weighted by its number of dealt windows, so that c stays the mean of the c_i.
         """
-        told_whole = self._told
-        assert told_whole is not None
+        sent_control = self._sent_control
+        assert sent_control is not None
         updated = {name: np.empty_like(array) for name, array in control.items()}
         weights = [float(self.train_samples[client]) for client in replies]
 
         def work(batch: dict[str, slice]) -> None:
-            c, told, start = (part_of(s, batch) for s in (control, told_whole, self.model))
+            c, sent, start = (part_of(s, batch) for s in (control, sent_control, self.model))
             deltas = [
-                control_delta(told, start, part_of(r.state, batch), r.steps, settings.lr, settings.momentum)
+                control_delta(sent, start, part_of(r.state, batch), r.steps, settings.lr, settings.momentum)
                 for r in replies.values()
             ]
             part = updated_server_control(c, deltas, weights, float(self.weight))
-            for name, at in batch.items():
-                updated[name].reshape(-1)[at] = part[name]
+            for name, section in batch.items():
+                updated[name].reshape(-1)[section] = part[name]
 
         in_parts(work, control, CONTROL_PART)
         return updated

@@ -28,7 +28,7 @@ Slot = Literal[
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 _FOLDS: tuple[Slot, ...] = tuple(slot for slot in SLOTS if slot.startswith("fold-"))
 assert len(_FOLDS) == MOST_LINES
-_ALWAYS: tuple[Slot, ...] = ("model", "served")  # the others are optional
+_REQUIRED: tuple[Slot, ...] = ("model", "served")  # the others are optional
 
 _TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "trial", PERSONAL: "served"}
 
@@ -38,53 +38,53 @@ class LeafModels:
 
     def __init__(self, model: State) -> None:
         """Begin with a model."""
-        self._held: dict[Slot, State] = {}
+        self._models: dict[Slot, State] = {}
         self.begin(model)
 
     @property
     def model(self) -> State:
         """The model from which the next leaf round starts."""
-        return self._held["model"]
+        return self._models["model"]
 
     @property
     def served(self) -> State:
         """The model served to known clients since the last gate decision; usually `model` itself."""
-        return self._held["served"]
+        return self._models["served"]
 
     @property
     def own_line(self) -> State | None:
         """The leaf's own model, trained beside a tentatively accepted offer; None without one."""
-        return self._held.get("own_line")
+        return self._models.get("own_line")
 
     @property
     def trial(self) -> State | None:
         """The model of its proposed cluster (`fedge.clustering.memberships.strangers`), or None."""
-        return self._held.get("trial")
+        return self._models.get("trial")
 
     @property
     def folds(self) -> list[State]:
         """Forks for judging the leaf on its own, each trained without some of its clients."""
-        return [self._held[slot] for slot in _FOLDS if slot in self._held]
+        return [self._models[slot] for slot in _FOLDS if slot in self._models]
 
     @property
     def cluster(self) -> State | None:
         """The cluster's model of the last cloud step; None for a lone leaf or without unseen clients."""
-        return self._held.get("cluster")
+        return self._models.get("cluster")
 
     @property
     def unseen(self) -> State | None:
         """The model served to unseen clients since the last gate decision; None if equal to `served`."""
-        return self._held.get("unseen")
+        return self._models.get("unseen")
 
     def training(self, line: Line) -> State | None:
         """The model that a line trains; None if there is no such line now."""
-        return self._held.get(_TRAINS[line])
+        return self._models.get(_TRAINS[line])
 
     # --- transitions --------------------------------------------------------------------------------
 
     def begin(self, model: State) -> None:
         """Start with a model, and serve it."""
-        self._held = {"model": model, "served": model}
+        self._models = {"model": model, "served": model}
 
     def trained(self, line: Line, model: State) -> None:
         """Set the model that a line trained in a leaf round; the served model changes only at gates.
@@ -94,13 +94,13 @@ class LeafModels:
             model: the new model.
         """
         assert line != PERSONAL
-        assert _TRAINS[line] in self._held
-        self._held[_TRAINS[line]] = model
+        assert _TRAINS[line] in self._models
+        self._models[_TRAINS[line]] = model
 
     def fold_trained(self, fold: int, model: State) -> None:
         """Set the model that a fold trained in a leaf round."""
-        assert _FOLDS[fold] in self._held
-        self._held[_FOLDS[fold]] = model
+        assert _FOLDS[fold] in self._models
+        self._models[_FOLDS[fold]] = model
 
     def meet_cloud(self, cluster: State | None, trial: State | None, folds: Sequence[State] = ()) -> None:
         """Set the results of a cloud step.
@@ -117,7 +117,7 @@ class LeafModels:
 
     def go_on_with(self, model: State) -> None:
         """Serve a model and train it further; ends the leaf's own line."""
-        self._held |= {"model": model, "served": model}
+        self._models |= {"model": model, "served": model}
         self._put("own_line", None)
 
     def stay(self) -> None:
@@ -126,7 +126,7 @@ class LeafModels:
 
     def take_tentatively(self, offer: State) -> None:
         """Train an offer, and keep the served model as the leaf's own line."""
-        self._held |= {"model": offer, "own_line": self.served}
+        self._models |= {"model": offer, "own_line": self.served}
 
     def serve_unseen(self, model: State | None) -> None:
         """Serve unseen clients a separate model, or with None that of the known clients."""
@@ -134,31 +134,31 @@ class LeafModels:
 
     def serve_personal(self, model: State) -> None:
         """Serve known clients a model without further training."""
-        self._held["served"] = model
+        self._models["served"] = model
 
     def _put(self, slot: Slot, model: State | None) -> None:
         if model is None:
-            self._held.pop(slot, None)
+            self._models.pop(slot, None)
         else:
-            self._held[slot] = model
+            self._models[slot] = model
 
     # --- state beyond the process ---------------------------------------------------------------------
 
     def keep(self, keep: Callable[[State], State]) -> None:
         """Pass each model through `keep`, which stores it in a file or in memory; sharing is preserved."""
-        once = Once(keep)
-        self._held = {slot: once(model) for slot, model in self._held.items()}
+        store = Once(keep)
+        self._models = {slot: store(model) for slot, model in self._models.items()}
 
     def states(self) -> dict[str, State]:
         """Every distinct model, under the first of its names."""
         repeated = self.repeated()
-        return {slot: self._held[slot] for slot in SLOTS if slot in self._held and slot not in repeated}
+        return {slot: self._models[slot] for slot in SLOTS if slot in self._models and slot not in repeated}
 
     def repeated(self) -> dict[str, str]:
         """Name → the earlier name with the same model."""
-        there = [slot for slot in SLOTS if slot in self._held]
-        first = {slot: next(s for s in there if self._held[s] is self._held[slot]) for slot in there}
-        return {slot: same for slot, same in first.items() if slot != same}
+        filled = [slot for slot in SLOTS if slot in self._models]
+        first = {slot: next(s for s in filled if self._models[s] is self._models[slot]) for slot in filled}
+        return {slot: earlier for slot, earlier in first.items() if slot != earlier}
 
     def restore(self, states: Mapping[str, State], repeated: Mapping[str, str]) -> None:
         """Restore the result of `states` and `repeated`.
@@ -166,9 +166,9 @@ class LeafModels:
         Raises:
             ValueError: a required model is missing, or one differs in form from the initial model.
         """
-        found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
-        missing = [slot for slot in _ALWAYS if found[slot] is None]
+        models = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
+        missing = [slot for slot in _REQUIRED if models[slot] is None]
         if missing:
             raise ValueError(f"the models {', '.join(missing)} of a server must be there, but are not")
-        like, once = self.model, Once(lambda model: state(model, like, "a server's model"))
-        self._held = {slot: once(model) for slot, model in found.items() if model is not None}
+        like, check = self.model, Once(lambda model: state(model, like, "a server's model"))
+        self._models = {slot: check(model) for slot, model in models.items() if model is not None}

@@ -73,13 +73,13 @@ def mean_control(leaf: Leaf, like: State) -> State:
         like: a control variate, for names and shapes of entries.
     """
     mean = {name: np.zeros_like(array) for name, array in like.items()}
-    held = [
+    controls = [
         (leaf.train_samples[c], leaf.client_controls[c]) for c in leaf.clients if c in leaf.client_controls
     ]
 
     def work(batch: dict[str, slice]) -> None:
-        for windows, own in held:
-            for name, part in part_of(own, batch).items():
+        for windows, control in controls:
+            for name, part in part_of(control, batch).items():
                 mean[name].reshape(-1)[batch[name]] += windows / leaf.weight * part
 
     in_parts(work, mean, CONTROL_PART)

@@ -113,7 +113,7 @@ def selected(
     clients: Candidates,
     count: int,
     seed: int,
-    where: tuple[int, ...],
+    stream_key: tuple[int, ...],
     leaf: int,
     global_round: int,
 ) -> list[int]:
@@ -124,7 +124,7 @@ def selected(
         clients: clients of the leaf.
         count: number of clients to choose.
         seed: seed of the run.
-        where: coordinates of the random stream: leaf round and so on.
+        stream_key: coordinates of the random stream: leaf round and so on.
         leaf: number of the leaf.
         global_round: global round of the leaf round.
 
@@ -134,42 +134,44 @@ def selected(
     name = config.selection
     if count >= len(clients.ids) and not CLIENT_SELECTIONS.is_own(name):
         return [int(client) for client in clients.ids]
-    turn = Turn(count, leaf, global_round, where[0], numpy_stream(seed, Purpose.SAMPLING, *where))
+    turn = Turn(count, leaf, global_round, stream_key[0], numpy_stream(seed, Purpose.SAMPLING, *stream_key))
     with CLIENT_SELECTIONS.carried_out(name):
         chosen = CLIENT_SELECTIONS.load(name)(clients, turn, **config.arguments("selection"))
-        found = list(chosen) if isinstance(chosen, Sequence | np.ndarray | set | frozenset) else chosen
-    _refuse_lie(name, found, clients, turn)
-    return sorted(map(int, found))
+        result = list(chosen) if isinstance(chosen, Sequence | np.ndarray | set | frozenset) else chosen
+    _refuse_invalid_choice(name, result, clients, turn)
+    return sorted(map(int, result))
 
 
-def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
+def _refuse_invalid_choice(name: str, result: Any, clients: Candidates, turn: Turn) -> None:
     """Raise ConfigError unless a selection chose clients of the leaf, each once."""
-    there = {int(client) for client in clients.ids}
-    said = (
+    ids = {int(client) for client in clients.ids}
+    rule = (
         f"{_KEY} {name} must return clients of its leaf, each once and at least one, but at leaf {turn.leaf}"
     )
-    if not isinstance(found, list) or not found:
-        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; fix it")
-    for client in found:
-        if isinstance(client, bool) or not isinstance(client, int | np.integer) or int(client) not in there:
+    if not isinstance(result, list) or not result:
+        raise ConfigError(f"{rule} in leaf round {turn.leaf_round} it returned {shown(result)}; fix it")
+    for client in result:
+        if isinstance(client, bool) or not isinstance(client, int | np.integer) or int(client) not in ids:
             raise ConfigError(
-                f"{said} in leaf round {turn.leaf_round} it returned {shown(client)}, which is none of "
-                f"{shown(sorted(there))}; fix it"
+                f"{rule} in leaf round {turn.leaf_round} it returned {shown(client)}, which is none of "
+                f"{shown(sorted(ids))}; fix it"
             )
-    if len(set(map(int, found))) < len(found):
-        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; fix it")
+    if len(set(map(int, result))) < len(result):
+        raise ConfigError(f"{rule} in leaf round {turn.leaf_round} it returned {shown(result)}; fix it")
 
 
 def try_client_selection(config: HierarchyConfig) -> None:
     """Raise ConfigError for a selection that fails on made-up clients, or ignores the seed."""
 
-    def chosen(clients: int, asked: int) -> list[int]:
-        seen = np.full(clients, asked)
-        losses = np.full(clients, np.nan if asked == 0 else 0.5)
+    def select(clients: int, past_turns: int) -> list[int]:
+        turns = np.full(clients, past_turns)
+        losses = np.full(clients, np.nan if past_turns == 0 else 0.5)
         windows = 10 * (1 + np.arange(clients) * 3 % 4)
-        made_up = Candidates(np.arange(clients) + clients, windows, seen, seen.copy(), seen.copy(), losses)
-        return selected(config, made_up, clients // 2, 0, (1 + asked, 0), 0, 1 + asked)
+        candidates = Candidates(
+            np.arange(clients) + clients, windows, turns, turns.copy(), turns.copy(), losses
+        )
+        return selected(config, candidates, clients // 2, 0, (1 + past_turns, 0), 0, 1 + past_turns)
 
-    for asked in (0, 3):
-        chosen(4, asked)
-    asked_twice(CLIENT_SELECTIONS, config.selection, lambda: [chosen(n, 0) for n in (4, 16)], FROM_RNG)
+    for past_turns in (0, 3):
+        select(4, past_turns)
+    asked_twice(CLIENT_SELECTIONS, config.selection, lambda: [select(n, 0) for n in (4, 16)], FROM_RNG)

@@ -37,7 +37,7 @@ from fedge.training.schedule import local_training
 WINDOWS = 10  # windows of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
 _LARGE = 2**22  # entries
-_OF_CLIENT = (
+_DRAW_HINT = (
     "draw by client.stream(name) and client.rng(name) alone, and call a trainer's network by its answers(x)"
 )
 
@@ -57,17 +57,17 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
     name = config.train.algorithm
     is_large = sum(entry.numel() for entry in network.state_dict().values()) > _LARGE
 
-    def tried() -> tuple[ReplyForm, State, list[Memory | None]]:
+    def run_trial() -> tuple[ReplyForm, State, list[Memory | None]]:
         trial = _Trial(config, network if is_large else copy.deepcopy(network), x, y)
         return trial.form(), trial.model, trial.memories
 
     try:
         if is_large:
-            return tried()[0]
-        found = asked_twice(ALGORITHMS, name, tried, _OF_CLIENT, in_threads=True)
+            return run_trial()[0]
+        result = asked_twice(ALGORITHMS, name, run_trial, _DRAW_HINT, in_threads=True)
         if ALGORITHMS.is_own(name) and type(algorithm_of(config.train)).leaf is not None:
-            _refuse_state_in_part(config, network, x, y, found[1])
-        return found[0]
+            _refuse_state_in_part(config, network, x, y, result[1])
+        return result[0]
     except ConfigError:
         raise
     except OWN_ERRORS as error:
@@ -88,7 +88,7 @@ def _refuse_state_in_part(
         config, network, x, y: as for `try_algorithm`; x (10, …), y (10, …).
         model: the model after both rounds with a single object.
     """
-    trial = _Trial(config, copy.deepcopy(network), x, y, made_anew=True)
+    trial = _Trial(config, copy.deepcopy(network), x, y, recreate=True)
     trial.form()
     if not alike(model, trial.model):
         raise ConfigError(
@@ -133,12 +133,12 @@ def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -
 
 
 class _Trial:
-    """One leaf with two clients; with `made_anew`, the leaf part is recreated after each round."""
+    """One leaf with two clients; with `recreate`, the leaf part is recreated after each round."""
 
     def __init__(
-        self, config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray, made_anew: bool = False
+        self, config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray, recreate: bool = False
     ) -> None:
-        self._config, self._network, self._made_anew = config, network, made_anew
+        self._config, self._network, self._recreate = config, network, recreate
         self._algorithm, self._part = algorithm_of(config.train), leaf_part_of(config.train)
         self._windows = [(x[share], y[share]) for share in _SHARES]
         self._settings = replace(
@@ -152,39 +152,41 @@ class _Trial:
         self.memories: list[Memory | None] = [None, None]
         self.leaf: LeafAlgorithm | None = None
         self.beside: State = {}
-        self._own: set[str] = set()
+        self._own_entries: set[str] = set()
 
     def form(self) -> ReplyForm:
         """Run both rounds; returns the form of messages."""
-        found: ReplyForm | None = None
-        first = unpacked(packed(self._part.start(self.model), "memory of the leaf"))
-        self.beside = packed(self._part.send(first), "what the leaf sends")
+        form: ReplyForm | None = None
+        start_memory = unpacked(packed(self._part.start(self.model), "memory of the leaf"))
+        self.beside = packed(self._part.send(start_memory), "what the leaf sends")
         sends = self.beside
         for leaf_round in (1, 2):
             parts = []
             for client, memory in enumerate(self.memories):
-                stands = self._client(client, leaf_round, self.beside)
-                parts.append(self._travelling(take_part(self._algorithm, stands, memory)))
-                self._refuse_changed(client, stands)
-                self._own |= {*parts[-1].own}
+                participant = self._client(client, leaf_round, self.beside)
+                parts.append(self._without_frozen(take_part(self._algorithm, participant, memory)))
+                self._refuse_changed(client, participant)
+                self._own_entries |= {*parts[-1].own}
                 self.memories[client] = unpacked(parts[-1].memory)
             forms = [self._form(part) for part in parts]
-            found = found or forms[0]
-            _refuse_other_forms(found, forms)
+            form = form or forms[0]
+            _refuse_other_forms(form, forms)
             for client, part in enumerate(parts):
-                self._refuse_unanswerable(found, client, part)
-            self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self.model, self._names)
-            self.model = self._combined(self.leaf, parts, leaf_round)
-            if self._made_anew:
+                self._refuse_unanswerable(form, client, part)
+            self.leaf = self.leaf or LeafAlgorithm(self._part, form, "", self.model, self._names)
+            self.model = self._combine(self.leaf, parts, leaf_round)
+            if self._recreate:
                 self._part = leaf_part_of(self._config.train)
                 self.leaf.go_on_with(self._part)
             self.beside = packed(self._part.send(unpacked(self.leaf.memory)), "what the leaf sends")
             changed = other_form(sends, self.beside)
             if changed:
                 raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
-        assert found is not None
-        own = tuple(name for name in self.model if name in self._own and self.model[name].dtype.kind == "f")
-        return self._with_models(replace(found, leaf_sends=form_of(sends), own=own), self.memories)
+        assert form is not None
+        own_entries = tuple(
+            name for name in self.model if name in self._own_entries and self.model[name].dtype.kind == "f"
+        )
+        return self._with_models(replace(form, leaf_sends=form_of(sends), own=own_entries), self.memories)
 
     def _form(self, part: TakenPart) -> ReplyForm:
         """Form of a client's messages, from its result."""
@@ -204,18 +206,18 @@ class _Trial:
         x, y = (tensor_of(a.copy()) for a in self._windows[client])
         draws = torch.Generator() if MODELS.is_own(self._config.train.model) else None  # as clients have
         if ALGORITHMS.is_own(self._config.train.algorithm):  # likewise
-            load_state(self._network, self._whole())
+            load_state(self._network, self._full_model())
             self._network.train()
         return Client(
-            received=self._whole(), x=x, y=y, network=self._network, settings=self._settings,
+            received=self._full_model(), x=x, y=y, network=self._network, settings=self._settings,
             place=Place(0, (leaf_round, client), evaluates), plain=plain_training(self._network, x, y, draws),
             global_round=leaf_round, leaf_round=leaf_round, beside=unpacked(beside), draws=draws, id=client,
         )  # fmt: skip
 
-    def _refuse_changed(self, client: int, stands: Client) -> None:
+    def _refuse_changed(self, client: int, participant: Client) -> None:
         """Raise ValueError if windows were modified in ways that PyTorch's version counter misses."""
-        for name, given in zip("xy", self._windows[client], strict=True):
-            if getattr(stands, name).numpy().tobytes() != given.tobytes():
+        for name, original in zip("xy", self._windows[client], strict=True):
+            if getattr(participant, name).numpy().tobytes() != original.tobytes():
                 raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
     def _refuse_unanswerable(self, form: ReplyForm, client: int, part: TakenPart) -> None:
@@ -232,11 +234,11 @@ class _Trial:
         except ReplyRejected as rejected:
             raise ValueError(f"its message to the leaf is {rejected.failure}") from rejected
 
-    def _whole(self) -> State:
+    def _full_model(self) -> State:
         """The whole model, as clients train it."""
         return dict(full_state(self.model, self._frozen, self._network))
 
-    def _travelling(self, part: TakenPart) -> TakenPart:
+    def _without_frozen(self, part: TakenPart) -> TakenPart:
         """A client's result without frozen entries; raises ValueError if one of them changed."""
         for name in self._frozen.keys() & part.sent.keys():
             if not np.array_equal(part.sent[name], self._frozen[name]):
@@ -246,13 +248,13 @@ class _Trial:
                 )
         return replace(part, sent={n: a for n, a in part.sent.items() if n not in self._frozen})
 
-    def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart], leaf_round: int) -> State:
+    def _combine(self, leaf: LeafAlgorithm, parts: list[TakenPart], leaf_round: int) -> State:
         """Combine both messages as a leaf does."""
         replies: dict[int, TrainReply] = {}
         for client, part in enumerate(parts):
-            state = {name: part.sent.get(name, own) for name, own in self.model.items()}
-            for what in (state, part.arrays):
-                if (entry := first_not_finite(what)) is not None:
+            state = {name: part.sent.get(name, array) for name, array in self.model.items()}
+            for arrays in (state, part.arrays):
+                if (entry := first_not_finite(arrays)) is not None:
                     raise FloatingPointError(f"{entry!r} of what it sends is not finite")
             count = len(self._windows[client][1])
             replies[client] = TrainReply(
@@ -260,45 +262,48 @@ class _Trial:
             )
         mean = weighted_mean([r.state for r in replies.values()], [r.mean_weight for r in replies.values()])
         turn = LeafTurn(0, leaf_round, leaf_round, where=(leaf_round, 0))
-        made = leaf.combined(self.model, mean, brought_by(replies), len(replies), self._settings.lr, turn)
-        if (entry := first_not_finite(made)) is not None:
+        model = leaf.combined(self.model, mean, brought_by(replies), len(replies), self._settings.lr, turn)
+        if (entry := first_not_finite(model)) is not None:
             raise FloatingPointError(f"entry {entry!r} of the leaf's model is not finite")
-        return made
+        return model
 
     def _with_models(self, form: ReplyForm, memories: list[Memory | None]) -> ReplyForm:
         """The form, extended by the names of the further models that clients evaluate."""
-        known = self._models(0, memories[0])
-        other = self._models(1, memories[1])
-        if known.keys() != other.keys():
+        models = self._evaluate_models(0, memories[0])
+        other_models = self._evaluate_models(1, memories[1])
+        if models.keys() != other_models.keys():
             raise ValueError(
                 "models must have the same names at all clients, but "
-                f"{sorted(known.keys() ^ other.keys())[0]!r} differs"
+                f"{sorted(models.keys() ^ other_models.keys())[0]!r} differs"
             )
-        unseen = self._models(0, None, unseen=True)
-        if unseen and unseen.keys() != known.keys():
+        unseen = self._evaluate_models(0, None, unseen=True)
+        if unseen and unseen.keys() != models.keys():
             raise ValueError(
-                f"unseen must return none or all of {', '.join(known) or 'no models'}, but returned "
+                f"unseen must return none or all of {', '.join(models) or 'no models'}, but returned "
                 f"{', '.join(unseen)}"
             )
-        return replace(form, models=tuple(known), unseen=bool(unseen))
+        return replace(form, models=tuple(models), unseen=bool(unseen))
 
-    def _models(self, client: int, memory: Memory | None, unseen: bool = False) -> Mapping[str, Any]:
-        stands = self._client(client, 3, {}, evaluates=True)
-        made = further_models(self._algorithm, stands, memory, unseen)
-        self._refuse_changed(client, stands)
-        return made
+    def _evaluate_models(self, client: int, memory: Memory | None, unseen: bool = False) -> Mapping[str, Any]:
+        participant = self._client(client, 3, {}, evaluates=True)
+        models = further_models(self._algorithm, participant, memory, unseen)
+        self._refuse_changed(client, participant)
+        return models
 
 
-def _refuse_other_forms(wanted: ReplyForm, forms: list[ReplyForm]) -> None:
+def _refuse_other_forms(expected: ReplyForm, forms: list[ReplyForm]) -> None:
     """Raise ValueError when clients or rounds differ in the form of messages."""
     for form in forms:
-        if form.entries != wanted.entries:
+        if form.entries != expected.entries:
             raise ValueError(
                 "only must name the same entries in every round and at every client, but they differ"
             )
-        for name in sorted(form.arrays.keys() | wanted.arrays.keys()):
-            if form.arrays.get(name) != wanted.arrays.get(name):
-                shapes = [of.arrays[name][0] if name in of.arrays else "absent" for of in (wanted, form)]
+        for name in sorted(form.arrays.keys() | expected.arrays.keys()):
+            if form.arrays.get(name) != expected.arrays.get(name):
+                shapes = [
+                    candidate.arrays[name][0] if name in candidate.arrays else "absent"
+                    for candidate in (expected, form)
+                ]
                 raise ValueError(
                     f"arrays must keep their shapes in every round and at every client, but {name!r} is "
                     f"{shapes[0]} and {shapes[1]}"

@@ -51,9 +51,9 @@ _NONE = ClientTurns()
 class Turns:
     """Training history of a leaf's clients."""
 
-    def __init__(self, of: Mapping[int, ClientTurns] | None = None) -> None:
+    def __init__(self, history: Mapping[int, ClientTurns] | None = None) -> None:
         """Start with a known history: partition id → its turns."""
-        self._of = dict(of or {})
+        self._history = dict(history or {})
 
     def candidates(self, windows: Mapping[int, int]) -> Candidates:
         """Candidates for a selection, in new arrays.
@@ -62,10 +62,10 @@ class Turns:
             windows: partition id → number of training windows.
         """
         ids = sorted(windows)
-        each = [self._of.get(client, _NONE) for client in ids]
-        counts = [(one.begun, one.given_in, one.updates) for one in each]
+        turns = [self._history.get(client, _NONE) for client in ids]
+        counts = [(turn.begun, turn.given_in, turn.updates) for turn in turns]
         begun, given_in, updates = np.array(counts, np.int64).reshape(-1, 3).T.copy()
-        losses = np.array([math.nan if one.loss is None else one.loss for one in each], np.float64)
+        losses = np.array([math.nan if turn.loss is None else turn.loss for turn in turns], np.float64)
         numbers = np.array([windows[client] for client in ids], np.int64)
         return Candidates(np.array(ids, np.int64), numbers, begun, given_in, updates, losses)
 
@@ -78,27 +78,30 @@ class Turns:
             leaf_round: its number, counted over the run.
         """
         for client in asked:
-            before = self._of.get(client, _NONE)
-            came = client in losses
-            self._of[client] = ClientTurns(
-                before.begun + 1, leaf_round, before.updates + came, losses[client] if came else before.loss
+            previous = self._history.get(client, _NONE)
+            has_reply = client in losses
+            self._history[client] = ClientTurns(
+                previous.begun + 1,
+                leaf_round,
+                previous.updates + has_reply,
+                losses[client] if has_reply else previous.loss,
             )
 
     def hand_over(self, client: int, to: "Turns") -> None:
         """Move a client's history to that of another leaf."""
-        if client in self._of:
-            to._of[client] = self._of.pop(client)
+        if client in self._history:
+            to._history[client] = self._history.pop(client)
 
     def facts(self) -> list[list[Any]]:
         """Rows (client, begun, given in, updates, loss or None), as JSON."""
-        return [[c, t.begun, t.given_in, t.updates, t.loss] for c, t in sorted(self._of.items())]
+        return [[c, t.begun, t.given_in, t.updates, t.loss] for c, t in sorted(self._history.items())]
 
     @classmethod
     def of_facts(cls, facts: Sequence[Sequence[Any]]) -> "Turns":
         """Restore from the result of `facts`; ValueError if malformed."""
         for client, *numbers, loss in facts:
-            whole = all(type(number) is int and number >= 0 for number in (client, *numbers))
-            if not whole or len(numbers) != 3 or type(loss) not in (float, int, type(None)):
+            are_integers = all(type(number) is int and number >= 0 for number in (client, *numbers))
+            if not are_integers or len(numbers) != 3 or type(loss) not in (float, int, type(None)):
                 raise ValueError(
                     f"turns of a client must be numbers, but are {shown(numbers)}, {shown(loss)}"
                 )

@@ -55,24 +55,26 @@ def mean_of(contributions: Iterable[Contribution]) -> State:
 
     Source: McMahan et al. 2017, Algorithm 1, server update.
     """
-    given = [leaf for each in contributions for leaf in each.leaves]
-    return weighted_mean([each.state for each in given], [each.weight for each in given])
+    parts = [leaf for contribution in contributions for leaf in contribution.leaves]
+    return weighted_mean([part.state for part in parts], [part.weight for part in parts])
 
 
-def group_means(labels: np.ndarray, brought: Sequence[Contribution]) -> list[State | None]:
+def group_means(labels: np.ndarray, contributions: Sequence[Contribution]) -> list[State | None]:
     """Per child, the mean of its group's states, one object per group; None for a child on its own.
 
     A child of weight 0 (a leaf without clients) is left out and gets None.
 
     Args:
         labels: (S,) group of each child.
-        brought: contribution of each child, in order.
+        contributions: contribution of each child, in order.
     """
-    means: list[State | None] = [None] * len(brought)
+    means: list[State | None] = [None] * len(contributions)
     for group in np.unique(labels):
-        members = [int(child) for child in np.flatnonzero(labels == group) if brought[int(child)].weight > 0]
+        members = [
+            int(child) for child in np.flatnonzero(labels == group) if contributions[int(child)].weight > 0
+        ]
         if len(members) > 1:
-            mean = mean_of(brought[member] for member in members)
+            mean = mean_of(contributions[member] for member in members)
             for member in members:
                 means[member] = mean
     return means

@@ -24,19 +24,19 @@ def first_not_finite(state: State) -> str | None:
     not (1e30 squared overflows float32), each number is examined.
     """
     for batch in batches(state):
-        for name, at in batch.items():
+        for name, section in batch.items():
             entry = state[name]
             if not np.issubdtype(entry.dtype, np.inexact):
                 continue
-            part = entry.reshape(-1)[at]
+            part = entry.reshape(-1)[section]
             with np.errstate(over="ignore", invalid="ignore"):
-                quick = part.dtype in (np.float32, np.float64) and np.isfinite(np.dot(part, part))
-            if not quick and not np.isfinite(part).all():
+                is_finite = part.dtype in (np.float32, np.float64) and np.isfinite(np.dot(part, part))
+            if not is_finite and not np.isfinite(part).all():
                 return name
     return None
 
 
-def refuse_impossible(state: State, variances: Iterable[str] = (), of: str = "") -> None:
+def refuse_impossible(state: State, variances: Iterable[str] = (), owner: str = "") -> None:
     """Raise FloatingPointError unless a model's numbers are finite and its variances non-negative.
 
     Strategies and methods may extrapolate beyond the models that they combine.
@@ -44,44 +44,44 @@ def refuse_impossible(state: State, variances: Iterable[str] = (), of: str = "")
     Args:
         state: a combined model.
         variances: entries that must not be negative; missing ones are skipped.
-        of: owner of the entry for the message, such as " of a group's model".
+        owner: owner of the entry for the message, such as " of a group's model".
     """
     name = first_not_finite(state)
     if name is not None:
-        raise FloatingPointError(f"entry {name!r}{of} would not be finite")
+        raise FloatingPointError(f"entry {name!r}{owner} would not be finite")
     for name in variances:
         if name in state and (state[name] < 0).any():
-            raise FloatingPointError(f"entry {name!r}{of}, a variance, would be negative")
+            raise FloatingPointError(f"entry {name!r}{owner}, a variance, would be negative")
 
 
-def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
+def finite_mean(contributions: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
     """The weighted mean of all finite models, and the children whose models are not finite.
 
     A sum is finite only if its terms are, so it suffices to check the mean, at 1/K of the cost; only if the
     mean is not finite, each model is examined.
 
     Args:
-        brought: children's contributions; their models agree in form, and their weights are positive.
+        contributions: children's contributions; their models agree in form, and their weights are positive.
 
     Returns:
         (mean, child → reason for refusing its model); the mean is None if no model is left.
     """
-    given = list(brought)
+    items = list(contributions)
     refused: dict[int, ReplyRejected] = {}
-    mean = _mean(given)
+    mean = _mean(items)
     if mean is not None and first_not_finite(mean) is not None:
-        for each in given:
-            name = first_not_finite(each.state)
+        for item in items:
+            name = first_not_finite(item.state)
             if name is not None:
-                refused[each.child] = ReplyRejected("not finite", f"entry {name!r}")
-        mean = _mean([each for each in given if each.child not in refused])
+                refused[item.child] = ReplyRejected("not finite", f"entry {name!r}")
+        mean = _mean([item for item in items if item.child not in refused])
     return mean, refused
 
 
-def _mean(given: Sequence[Contribution]) -> State | None:
+def _mean(contributions: Sequence[Contribution]) -> State | None:
     """The weighted mean, or None without contributions."""
     with np.errstate(invalid="ignore"):  # infinity minus infinity is handled by the caller
-        return mean_of(given) if given else None
+        return mean_of(contributions) if contributions else None
 
 
 class NormHistory:
@@ -107,8 +107,8 @@ class NormHistory:
         """
         if factor == 0:
             return {}
-        known = [norm for norm in [*self.norms, *norms.values()] if np.isfinite(norm)]
-        median = float(np.median(known)) if known else 0.0
+        finite_norms = [norm for norm in [*self.norms, *norms.values()] if np.isfinite(norm)]
+        median = float(np.median(finite_norms)) if finite_norms else 0.0
         limit = factor * median if median > 0 else np.finfo(np.float64).max
         refused = {
             client: ReplyRejected("update too large", f"norm {norm:.4g}, the leaf's median is {median:.4g}")

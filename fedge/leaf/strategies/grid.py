@@ -78,15 +78,15 @@ def messages_of(
         grid: Flower's Grid.
         node_ids: all nodes that train in this round.
     """
-    with _nobody_awaited(strategy, len(node_ids)):
+    with _without_waiting(strategy, len(node_ids)):
         return list(strategy.configure_train(leaf_round, arrays, config, LeafGrid(grid, node_ids)))
 
 
 @contextmanager
-def _nobody_awaited(strategy: Strategy, nodes: int) -> Iterator[None]:
+def _without_waiting(strategy: Strategy, nodes: int) -> Iterator[None]:
     """Context in which a strategy waits for at most `nodes` nodes."""
-    demanded = {name: getattr(strategy, name, 0) for name in _AWAITED}
-    lowered = {name: n for name, n in demanded.items() if isinstance(n, int) and n > nodes}
+    minima = {name: getattr(strategy, name, 0) for name in _AWAITED}
+    lowered = {name: n for name, n in minima.items() if isinstance(n, int) and n > nodes}
     try:
         for name in lowered:
             setattr(strategy, name, nodes)

@@ -69,7 +69,7 @@ class PrivateMean(FedAvg):
         model: State,
         replies: Sequence[TrainReply],
         seed: int,
-        where: tuple[int, ...],
+        stream_key: tuple[int, ...],
         sent: Collection[str] | None = None,
     ) -> State:
         """The leaf's new model; an adaptive norm is updated.
@@ -78,11 +78,11 @@ class PrivateMean(FedAvg):
             model: the leaf's model at the start of the round.
             replies: accepted replies, at most `asked`.
             seed: seed of the run.
-            where: coordinates of the noise's random stream: leaf round, leaf and so on.
+            stream_key: coordinates of the noise's random stream: leaf round, leaf and so on.
             sent: entries of the model that clients send; None for all.
         """
         config, clip_norm = self._config, self.clip_norm
-        rng = normals(config, seed, *where)
+        rng = normals(config, seed, *stream_key)
         states = [reply.state for reply in replies]
         released, norms = released_mean(model, states, clip_norm, self.asked, self.noise_std, rng, sent)
         if config.is_adaptive:

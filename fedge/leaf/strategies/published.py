@@ -74,7 +74,7 @@ def picked_one_by_one(contents: list[RecordDict], malicious: int, count: int) ->
     """The replies that Krum picks, each from the remaining ones, in their original order."""
     states = [from_record(content.array_records[ARRAYS]) for content in contents]
     vectors = [np.concatenate([array.ravel() for array in state.values()]) for state in states]
-    return [contents[at] for at in sorted(krum_picks(vectors, malicious, count))]
+    return [contents[i] for i in sorted(krum_picks(vectors, malicious, count))]
 
 
 def krum_picks(vectors: Sequence[np.ndarray], malicious: int, count: int) -> list[int]:
@@ -84,23 +84,23 @@ def krum_picks(vectors: Sequence[np.ndarray], malicious: int, count: int) -> lis
     nearest (Blanchard et al. 2017); at least one neighbour is counted, a case left open in the paper.
     """
     distances = np.array([[float(np.square(a - b).sum()) for b in vectors] for a in vectors])
-    left, picked = list(range(len(vectors))), list[int]()
+    remaining, picked = list(range(len(vectors))), list[int]()
     while len(picked) < count:
-        nearest = max(1, len(left) - malicious - 2)
-        among = np.sort(distances[np.ix_(left, left)], axis=1)[:, 1 : nearest + 1].sum(axis=1)
-        picked.append(left.pop(int(among.argmin())))
+        nearest = max(1, len(remaining) - malicious - 2)
+        scores = np.sort(distances[np.ix_(remaining, remaining)], axis=1)[:, 1 : nearest + 1].sum(axis=1)
+        picked.append(remaining.pop(int(scores.argmin())))
     return picked
 
 
-def _in_double(replies: Iterable[Message]) -> list[Message]:
+def _to_float64(replies: Iterable[Message]) -> list[Message]:
     """Replies with arrays in float64."""
-    made = []
+    converted = []
     for reply in replies:
         content = reply.content
         state = {n: a.astype(np.float64) for n, a in from_record(content.array_records[ARRAYS]).items()}
         record = RecordDict({ARRAYS: to_record(state), **content.metric_records})
-        made.append(Message(record, 0, "train"))
-    return made
+        converted.append(Message(record, 0, "train"))
+    return converted
 
 
 class TrimmedMean(FedTrimmedAvg):
@@ -108,7 +108,7 @@ class TrimmedMean(FedTrimmedAvg):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take the trimmed mean, entry by entry."""
-        return super().aggregate_train(server_round, _in_double(replies))
+        return super().aggregate_train(server_round, _to_float64(replies))
 
 
 class Median(FedMedian):
@@ -116,7 +116,7 @@ class Median(FedMedian):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take the median, entry by entry."""
-        return super().aggregate_train(server_round, _in_double(replies))
+        return super().aggregate_train(server_round, _to_float64(replies))
 
 
 class FairMean(QFedAvg):

@@ -81,12 +81,12 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
     elif hierarchy.participation in PARTICIPATIONS.names:
         number = hierarchy.fraction_train
     else:
-        number = _said_by_code(hierarchy, global_round, leaf, num_clients)
+        number = _call_participation(hierarchy, global_round, leaf, num_clients)
     share = round(number * num_clients) if isinstance(number, float) else number
     return min(num_clients, max(1, share))
 
 
-def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
+def _call_participation(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
     """The number or share of clients that a user's function returns."""
     name = hierarchy.participation
     with PARTICIPATIONS.carried_out(name):
@@ -117,7 +117,7 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
     hierarchy, rounds = config.hierarchy, [1]
     if hierarchy.participants is not None:
         rounds = [first for first in hierarchy.participants.rounds if first <= config.num_server_rounds]
-        _refuse_more_than_there_are(hierarchy.participants, rounds, sizes)
+        _refuse_too_many(hierarchy.participants, rounds, sizes)
     elif hierarchy.participation not in PARTICIPATIONS.names:
         rounds = list(range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1))
 
@@ -133,9 +133,7 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
     return leaf, count
 
 
-def _refuse_more_than_there_are(
-    participants: Participation, rounds: Sequence[int], sizes: Sequence[int]
-) -> None:
+def _refuse_too_many(participants: Participation, rounds: Sequence[int], sizes: Sequence[int]) -> None:
     """Raise ConfigError when more clients should train than a leaf has."""
     for global_round in rounds:
         for leaf, size in enumerate(sizes):
@@ -157,50 +155,50 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
     """
     smallest, training = fewest_training(config, sizes)
     needed = needed_replies(config)
-    there = f"leaf {smallest} trains {training} in a leaf round"
+    status = f"leaf {smallest} trains {training} in a leaf round"
     if needed > training and needed == config.guard.min_clients:
         raise ConfigError(
-            f"guard.min-clients must be at most the clients that a leaf trains, but is {needed} and {there}; "
-            f"lower it, or give the leaf more clients"
+            f"guard.min-clients must be at most the clients that a leaf trains, but is {needed} and "
+            f"{status}; lower it, or give the leaf more clients"
         )
-    _refuse_broken_promise(config, needed, training, there)
+    _refuse_void_guarantee(config, needed, training, status)
     # the count of clipped updates gets noise of n/20; with it, the total noise is at most doubled
     noise = config.privacy.noise_multiplier
     if config.privacy.is_adaptive and noise >= training / 10:
         raise ConfigError(
             f"privacy.noise-multiplier must be below a tenth of the clients that a leaf trains for adaptive "
-            f"clipping, but is {noise:g} and {there}; lower it, or use a fixed norm"
+            f"clipping, but is {noise:g} and {status}; lower it, or use a fixed norm"
         )
 
 
-def _refuse_broken_promise(config: Config, needed: int, training: int, there: str) -> None:
+def _refuse_void_guarantee(config: Config, needed: int, training: int, status: str) -> None:
     """Raise ConfigError for a built-in strategy whose guarantee needs more clients than train."""
     leaf = config.leaf
     if RULES.is_own(leaf.strategy):
         return
     arguments = leaf.arguments("strategy")
-    _refuse_trimming_nothing(arguments.get(_CUT, 0), training, there)
+    _refuse_trimming_nothing(arguments.get(_CUT, 0), training, status)
     selected, malicious = arguments.get(_SELECTED, 0), arguments.get(_MALICIOUS, 0)
     if selected > max(training - malicious - 2, 0):
         raise ConfigError(
             f"{_key(_SELECTED)} must be at most the clients that a leaf trains less the malicious ones and "
-            f"two, but is {selected} and {there}; lower it, or set 0 for as many as may be"
+            f"two, but is {selected} and {status}; lower it, or set 0 for as many as may be"
         )
     if needed > training:
-        said = f" for {_key(_MALICIOUS)}={malicious}" if _MALICIOUS in arguments else ""
+        detail = f" for {_key(_MALICIOUS)}={malicious}" if _MALICIOUS in arguments else ""
         raise ConfigError(
-            f"leaf.strategy {leaf.strategy} needs {needed} clients{said}, but {there}; "
-            f"{_way_to_quorum(config, training)}"
+            f"leaf.strategy {leaf.strategy} needs {needed} clients{detail}, but {status}; "
+            f"{_quorum_hint(config, training)}"
         )
 
 
-def _way_to_quorum(config: Config, training: int) -> str:
+def _quorum_hint(config: Config, training: int) -> str:
     """Next step for an error: options to change if fewer clients train than the strategy needs."""
     leaf, hierarchy = config.leaf, config.hierarchy
     arguments = leaf.arguments("strategy")
     fewer = range(arguments.get(_MALICIOUS, 0) - 1, -1, -1)
     possible = (
-        number for number in fewer if _may_be(leaf.strategy, {**arguments, _MALICIOUS: number}, training)
+        number for number in fewer if _is_possible(leaf.strategy, {**arguments, _MALICIOUS: number}, training)
     )
     lower = next(possible, None)
     leaves = f"lower {hierarchy.leaves_said}, " if hierarchy.num_servers > 1 else ""
@@ -208,7 +206,7 @@ def _way_to_quorum(config: Config, training: int) -> str:
     return f"{least}{leaves}use more clients, or set another leaf.strategy"
 
 
-def _may_be(strategy: str, arguments: Mapping[str, Any], training: int) -> bool:
+def _is_possible(strategy: str, arguments: Mapping[str, Any], training: int) -> bool:
     """Whether a strategy takes these arguments, and its guarantee holds with `training` clients."""
     try:
         RULES.arguments(strategy, arguments)
@@ -222,7 +220,7 @@ def _key(argument: str) -> str:
     return f"{RULES.option}-args.{argument.replace('_', '-')}"
 
 
-def _refuse_trimming_nothing(cut: float, training: int, there: str) -> None:
+def _refuse_trimming_nothing(cut: float, training: int, status: str) -> None:
     """Raise ConfigError for a trimmed mean that cuts no client at either end, which is a plain mean."""
     if cut == 0 or int(cut * training) >= 1:
         return
@@ -232,6 +230,6 @@ def _refuse_trimming_nothing(cut: float, training: int, there: str) -> None:
     else:
         hint = f"at least {key}={(100 // training + 1) / 100:g}"
     raise ConfigError(
-        f"{key} must cut at least one client at each end, but {cut:g} of {training} is none ({there}); set "
+        f"{key} must cut at least one client at each end, but {cut:g} of {training} is none ({status}); set "
         f"{hint}"
     )

@@ -48,7 +48,7 @@ _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
 _EARLIER = ("aggregate_fit", "configure_fit", "initialize_parameters")  # of Flower's `flwr.server.strategy`
 
 
-class _Lent(ArrayRecord):
+class _SharedRecord(ArrayRecord):
     """A record that returns copies of its arrays without Flower's garbage collection at every call."""
 
     def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
@@ -81,12 +81,12 @@ class SelectiveMultiKrum(MultiKrum):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Average the replies closest together."""
         messages = list(replies)
-        asked = self.num_nodes_to_select
-        self.num_nodes_to_select = asked or max(1, len(messages) - self.num_malicious_nodes - 2)
+        configured = self.num_nodes_to_select
+        self.num_nodes_to_select = configured or max(1, len(messages) - self.num_malicious_nodes - 2)
         try:
             return super().aggregate_train(server_round, messages)
         finally:
-            self.num_nodes_to_select = asked
+            self.num_nodes_to_select = configured
 
 
 def make_strategy(config: Config, num_training: int) -> Strategy:
@@ -98,7 +98,7 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
-    return _made(RULES, config.leaf.strategy, config.leaf.arguments("strategy"))
+    return _construct(RULES, config.leaf.strategy, config.leaf.arguments("strategy"))
 
 
 def make_cloud_rule(cloud: CloudConfig) -> Strategy:
@@ -110,38 +110,38 @@ def make_cloud_rule(cloud: CloudConfig) -> Strategy:
     Raises:
         ConfigError: construction fails.
     """
-    return _made(CLOUD, cloud.rule, cloud.arguments("rule"))
+    return _construct(CLOUD, cloud.rule, cloud.arguments("rule"))
 
 
-def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
+def _construct(register: Register, name: str, arguments: Mapping[str, Any]) -> Strategy:
     """Construct the strategy that an option names, with keyword arguments."""
     rule: Callable[..., Strategy] = register.load(name)
-    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+    defaults: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
     if register.is_own(name):
-        everyone = _taken(rule, everyone)
+        defaults = _accepted_arguments(rule, defaults)
     option = register.option
     try:
         with flowers_words_once():
-            made = rule(**{**everyone, **given})
+            strategy = rule(**{**defaults, **arguments})
     except OWN_ERRORS as error:
         raise ConfigError(
             f"{option} {name} cannot be made: {own_error(error)}; fix it, or change {option}-args"
         ) from error
-    if not isinstance(made, Strategy):
+    if not isinstance(strategy, Strategy):
         raise ConfigError(
             f"{option} must be a subclass of flwr.serverapp.strategy.Strategy, but {name} makes "
-            f"{shown(made)}; derive it from FedAvg"
+            f"{shown(strategy)}; derive it from FedAvg"
         )
-    earlier = next((word for word in _EARLIER if hasattr(made, word)), None)
+    earlier = next((word for word in _EARLIER if hasattr(strategy, word)), None)
     if earlier:
         raise ConfigError(
             f"{option} {name} has a method {earlier}, of Flower's earlier strategies, which is never "
             f"called; write it as aggregate_train (docs/extend.md)"
         )
-    return made
+    return strategy
 
 
-def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted_arguments(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
     """The offered keyword arguments that a strategy accepts."""
     parameters = inspect.signature(rule).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -167,33 +167,33 @@ def refuse_strategy_that_fails(
     replies = _replies_around(model, clients)
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
 
-    def stepped() -> tuple[list[State], list[Strategy]]:
-        after, found, kept = strategy, [], []
+    def run_rounds() -> tuple[list[State], list[Strategy]]:
+        current, models, strategies = strategy, [], []
         for leaf_round in (1, 2):  # some keep state only from the second round on
-            after = copy.deepcopy(after)  # as in a run, where a failed round changes nothing
-            made = combine(after, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
-            entry = first_not_finite(made)
+            current = copy.deepcopy(current)  # as in a run, where a failed round changes nothing
+            result = combine(current, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
+            entry = first_not_finite(result)
             if entry is not None:
                 raise FloatingPointError(
                     f"entry {entry!r} of what it makes of {clients} replies is not finite"
                 )
-            found.append(made)
-            kept.append(after)
-        return found, kept
+            models.append(result)
+            strategies.append(current)
+        return models, strategies
 
     with register.carried_out(name):
         before = contents_of(copy.deepcopy(strategy))
-        _, kept = asked_twice(register, name, stepped)
-    last = kept[-1]
-    lost = unkept_of(last, before)
-    if lost:
+        _, strategies = asked_twice(register, name, run_rounds)
+    last = strategies[-1]
+    unsaved = unkept_of(last, before)
+    if unsaved:
         raise ConfigError(
             f"{register.option} {name} must remember numbers, text, arrays, or lists and tables (by text) of "
-            f"these, which checkpoints hold, but {lost!r}, changed by a round, is of type "
-            f"{type(_value_of(last, lost)).__name__}; keep it as one of them"
+            f"these, which checkpoints hold, but {unsaved!r}, changed by a round, is of type "
+            f"{type(_value_of(last, unsaved)).__name__}; keep it as one of them"
         )
-    for after in kept:
-        _refuse_unrestorable(f"{register.option} {name}", strategy, after, model)
+    for current in strategies:
+        _refuse_unrestorable(f"{register.option} {name}", strategy, current, model)
 
 
 def _replies_around(model: State, clients: int) -> list[TrainReply]:
@@ -209,13 +209,13 @@ def _replies_around(model: State, clients: int) -> list[TrainReply]:
     return replies
 
 
-def _refuse_unrestorable(what: str, fresh: Strategy, after: Strategy, model: State) -> None:
+def _refuse_unrestorable(option: str, fresh: Strategy, changed: Strategy, model: State) -> None:
     """Raise ConfigError for a strategy whose state cannot be restored into a new one."""
     try:
-        refuse_other(fresh, states_of(after), numbers_of(after), model)
+        refuse_other(fresh, states_of(changed), numbers_of(changed), model)
     except ValueError as error:
         raise ConfigError(
-            f"{what} must keep attributes in forms that a run can resume from after a stop, but after a "
+            f"{option} must keep attributes in forms that a run can resume from after a stop, but after a "
             f"round {error}; begin it with None or in the form that it will have, arrays in those of the "
             f"model's entries, or of all of them in one vector"
         ) from error
@@ -243,8 +243,8 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
         messages = messages_of(strategy, 1, ArrayRecord(), ConfigRecord(), cast(Any, None), [1])
     except OWN_ERRORS:  # a user's strategy may need more clients; its trial decides
         return
-    found = messages[0].content.get(CONFIG) if messages else None
-    keys = set(found) if isinstance(found, ConfigRecord) else set()
+    record = messages[0].content.get(CONFIG) if messages else None
+    keys = set(record) if isinstance(record, ConfigRecord) else set()
     unread = sorted(keys - _READ_ANYWAY - set(reads))
     if unread:
         raise ConfigError(
@@ -271,7 +271,7 @@ def combine(
     parameter_names: Sequence[str],
     settings: LocalTraining,
     seed: int,
-    where: tuple[int, ...],
+    stream_key: tuple[int, ...],
     sent: Collection[str] | None = None,
 ) -> State:
     """The new model of a leaf.
@@ -289,13 +289,13 @@ def combine(
         parameter_names: trainable entries of the model.
         settings: settings of the clients' training.
         seed: seed of the run.
-        where: coordinates of the noise's random stream: leaf round, leaf and so on.
+        stream_key: coordinates of the noise's random stream: leaf round, leaf and so on.
         sent: entries of the model that clients send; None for all.
     """
     if isinstance(strategy, ExactFedAvg):
         return mean
     if isinstance(strategy, PrivateMean):
-        return strategy.released(model, replies, seed, where, sent)
+        return strategy.released(model, replies, seed, stream_key, sent)
     names = [name for name, array in mean.items() if np.issubdtype(array.dtype, np.floating)]
     if isinstance(strategy, (FedOpt, FedAvgM, QFedAvg)):
         names = list(parameter_names)
@@ -303,25 +303,27 @@ def combine(
     # with small updates, distances between whole float32 models would be lost to rounding
     start = {n: model[n].astype(np.float64) for n in names} if isinstance(strategy, _BY_DISTANCE) else None
     contents = [_content(reply, names, start) for reply in replies]
-    made = strategy.aggregate_train(where[0], contents)
-    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], ArrayRecord | None):
+    result = strategy.aggregate_train(stream_key[0], contents)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], ArrayRecord | None):
         raise ValueError(
             f"aggregate_train of {type(strategy).__name__} must return a pair, ArrayRecord or None and "
-            f"MetricRecord or None, but returned {shown(made)}"
+            f"MetricRecord or None, but returned {shown(result)}"
         )
-    combined, _ = made
+    combined, _ = result
     if combined is None:  # the strategy declined to combine these replies
         name, count = type(strategy).__name__, len(replies)
-        logger.warning("round %d: %s made no model of %d replies; the last one stays", where[0], name, count)
+        logger.warning(
+            "round %d: %s made no model of %d replies; the last one stays", stream_key[0], name, count
+        )
         return model
-    seen = from_record(combined)
-    if lost := sorted(set(seen) - set(mean)):
+    entries = from_record(combined)
+    if lost := sorted(set(entries) - set(mean)):
         raise ValueError(
             f"{type(strategy).__name__} returned {lost[0]!r}, which is not an entry of the model"
         )
     if start is not None:
-        seen = {n: start[n] + update for n, update in seen.items()}
-    return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}
+        entries = {n: start[n] + update for n, update in entries.items()}
+    return {n: entries[n].astype(a.dtype).reshape(a.shape) if n in entries else a for n, a in mean.items()}
 
 
 def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
@@ -329,7 +331,7 @@ def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTr
     if isinstance(strategy, FedOpt):
         strategy.current_arrays = {name: as_seen(array) for name, array in current.items()}
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
-        strategy.current_arrays = _lent(current, list(current))
+        strategy.current_arrays = _shared_record(current, list(current))
     if isinstance(strategy, QFedAvg):
         strategy.client_learning_rate = settings.lr
 
@@ -340,15 +342,15 @@ def _content(reply: TrainReply, names: Sequence[str], start: State | None = None
     With `start`, it holds the update from `start` in float64 in place of the model.
     """
     state = reply.state if start is None else {name: reply.state[name] - start[name] for name in names}
-    arrays = _lent(state, names)
+    arrays = _shared_record(state, names)
     weight = reply.samples if reply.weight is None else reply.weight
     metrics = MetricRecord({NUM_EXAMPLES: weight, _TRAIN_LOSS: reply.loss})
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
 
 
-def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
+def _shared_record(state: State, names: Sequence[str]) -> ArrayRecord:
     """Entries of a state as a record for strategies, sharing its memory."""
-    record = _Lent()
+    record = _SharedRecord()
     record.update(to_record(state, names))
     record.update(to_record({name: as_seen(state[name]) for name in names if not state[name].ndim}))
     return record

@@ -54,13 +54,13 @@ def as_seen(array: np.ndarray) -> np.ndarray:
 
 def states_of(strategy: Strategy) -> dict[str, State]:
     """All arrays of a strategy and its inner strategies, by attribute."""
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
-            found |= {f"{name}.{inner}": state for inner, state in states_of(value).items()}
+            states |= {f"{name}.{inner}": state for inner, state in states_of(value).items()}
         else:
-            found |= _as_state(name, value)
-    return found
+            states |= _as_state(name, value)
+    return states
 
 
 def _as_state(name: str, value: Any) -> dict[str, State]:
@@ -82,13 +82,13 @@ def _as_state(name: str, value: Any) -> dict[str, State]:
 
 def numbers_of(strategy: Strategy) -> dict[str, Any]:
     """All numbers, texts, lists and tables of a strategy and its inner strategies, by attribute."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
-            found |= {f"{name}.{inner}": number for inner, number in numbers_of(value).items()}
+            numbers |= {f"{name}.{inner}": number for inner, number in numbers_of(value).items()}
         elif type(value) in (bool, int, float) or (name not in _OF_NODES and _is_json(value)):
-            found[name] = value
-    return found
+            numbers[name] = value
+    return numbers
 
 
 def _is_json(value: Any) -> bool:
@@ -103,23 +103,25 @@ def _is_json(value: Any) -> bool:
 
 def contents_of(strategy: Strategy) -> dict[str, Any]:
     """Content of every attribute of a strategy and its inner strategies, for `unkept_of`."""
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
-            found |= {f"{name}.{inner}": content for inner, content in contents_of(value).items()}
+            contents |= {f"{name}.{inner}": content for inner, content in contents_of(value).items()}
             continue
         try:
-            found[name] = pickle.dumps(value)
+            contents[name] = pickle.dumps(value)
         except Exception:  # such as a local function, whose content cannot be compared
-            found[name] = None
-    return found
+            contents[name] = None
+    return contents
 
 
 def unkept_of(strategy: Strategy, before: Mapping[str, Any]) -> str:
     """The first attribute changed since `contents_of` that checkpoints do not save; "" if none."""
-    kept = set(map(_bare, states_of(strategy))) | numbers_of(strategy).keys()
-    now = contents_of(strategy)
-    return next((name for name in sorted(now) if now[name] != before.get(name) and name not in kept), "")
+    saved = set(map(_attribute_name, states_of(strategy))) | numbers_of(strategy).keys()
+    current = contents_of(strategy)
+    return next(
+        (name for name in sorted(current) if current[name] != before.get(name) and name not in saved), ""
+    )
 
 
 def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any]) -> None:
@@ -129,22 +131,22 @@ def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: M
         ValueError: a number is impossible for this strategy, such as a larger minimum number of nodes.
     """
     for name, number in numbers.items():
-        _refuse_number(name, number, _kept(strategy, name))
-    _refuse_own(strategy, numbers)
+        _refuse_number(name, number, _current_value(strategy, name))
+    _refuse_by_strategy(strategy, numbers)
     for name, number in numbers.items():
         _set(strategy, name, number)
     for name, state in states.items():
         if name.endswith(_SINGLE):
-            _set(strategy, name.removesuffix(_SINGLE), _own(state[""])[()])
+            _set(strategy, name.removesuffix(_SINGLE), _writable(state[""])[()])
         elif name.endswith(_LIST):
-            _set(strategy, name.removesuffix(_LIST), [_own(array) for array in state.values()])
+            _set(strategy, name.removesuffix(_LIST), [_writable(array) for array in state.values()])
         elif name.endswith(_RECORD):
             _set(strategy, name.removesuffix(_RECORD), to_record(state))
         else:
-            _set(strategy, name, {entry: _own(array) for entry, array in state.items()})
+            _set(strategy, name, {entry: _writable(array) for entry, array in state.items()})
 
 
-def _own(array: np.ndarray) -> np.ndarray:
+def _writable(array: np.ndarray) -> np.ndarray:
     """An array that a strategy may change in place: itself, or a copy if it is read only."""
     return array if array.flags.writeable else array.copy()
 
@@ -163,21 +165,21 @@ def refuse_other(
         numbers: result of `numbers_of` in another process.
         model: a model of the run.
     """
-    bare, known = set(map(_bare, states)), set(map(_bare, states_of(strategy)))
-    lost = (numbers_of(strategy).keys() | known) - bare - numbers.keys()
-    if lost:
-        raise ValueError(f"{sorted(lost)[0]!r} of {type(strategy).__name__} is missing")
+    restored, expected = set(map(_attribute_name, states)), set(map(_attribute_name, states_of(strategy)))
+    missing = (numbers_of(strategy).keys() | expected) - restored - numbers.keys()
+    if missing:
+        raise ValueError(f"{sorted(missing)[0]!r} of {type(strategy).__name__} is missing")
     for name, number in numbers.items():
-        _refuse_number(name, number, _kept(strategy, name))
+        _refuse_number(name, number, _current_value(strategy, name))
         _refuse_setting(strategy, name, number)
-    _refuse_own(strategy, numbers)
+    _refuse_by_strategy(strategy, numbers)
     for name, state in states.items():
-        _refuse_state(name, state, _kept(strategy, _bare(name)), model)
-        _refuse_setting(strategy, _bare(name), None)
+        _refuse_state(name, state, _current_value(strategy, _attribute_name(name)), model)
+        _refuse_setting(strategy, _attribute_name(name), None)
     _refuse_moments(strategy, states, model)
 
 
-def _refuse_own(strategy: Strategy, numbers: Mapping[str, Any]) -> None:
+def _refuse_by_strategy(strategy: Strategy, numbers: Mapping[str, Any]) -> None:
     """Raise ValueError for numbers that the strategy itself (`KnowsItsNumbers`) rules out."""
     if isinstance(strategy, KnowsItsNumbers):
         strategy.refuse_numbers(numbers)
@@ -200,31 +202,31 @@ def _settings_of(kind: type[Strategy]) -> frozenset[str] | None:
     """Parameters of Flower's and Fedge's classes, except numbers of nodes; None for any other class."""
     if kind.__module__.partition(".")[0] not in _PACKAGES:
         return None
-    made = [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]
+    initialisers = [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]
     return (
-        frozenset(name for init in made for name in inspect.signature(init).parameters)
+        frozenset(name for init in initialisers for name in inspect.signature(init).parameters)
         - _OF_NODES
         - _OF_ROUND
     )
 
 
-def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: State, inside: str = "") -> None:
+def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: State, prefix: str = "") -> None:
     """Raise ValueError for moments of Flower's server optimisers that do not fit one model."""
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
-            _refuse_moments(value, states, model, f"{inside}{name}.")
+            _refuse_moments(value, states, model, f"{prefix}{name}.")
     if isinstance(strategy, FedAdagrad | FedAdam | FedYogi):
-        first, second = (states.get(f"{inside}{name}", {}) for name in ("m_t", "v_t"))
+        first, second = (states.get(f"{prefix}{name}", {}) for name in ("m_t", "v_t"))
         forms = [{name: array.shape for name, array in state.items()} for state in (first, second)]
-        own = {name: as_seen(array).shape for name, array in model.items()}
+        model_shapes = {name: as_seen(array).shape for name, array in model.items()}
         kinds = {array.dtype.kind for state in (first, second) for array in state.values()}
-        if forms[0] != forms[1] or not forms[0].items() <= own.items() or not kinds <= {"f"}:
+        if forms[0] != forms[1] or not forms[0].items() <= model_shapes.items() or not kinds <= {"f"}:
             raise ValueError("'m_t' and 'v_t' must both be floats of the model's entries")
         if any((array < 0).any() for array in second.values()):
             raise ValueError("'v_t', a mean of squares, must not be negative")
 
 
-def _bare(name: str) -> str:
+def _attribute_name(name: str) -> str:
     """The name of an attribute, without the suffix of its type."""
     return name[:-2] if name.endswith((_LIST, _SINGLE, _RECORD)) else name
 
@@ -259,14 +261,14 @@ def _refuse_json(name: str, value: Any) -> None:
 def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
     """Raise ValueError unless arrays can replace `before`."""
     shapes = {as_seen(array).shape for array in model.values()}
-    if _bare(name).rpartition(".")[2] in _OF_NODES:
+    if _attribute_name(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
     if name.endswith(_SINGLE):
         fits = before is None or isinstance(before, (int, float, np.generic, np.ndarray))
         fits = fits and list(state) == [""]
         shapes |= {(), np.shape(before), (sum(array.size for array in model.values()),)} if fits else set()
     elif name.endswith(_LIST):
-        fits = isinstance(before, list | None) and list(state) == [str(at) for at in range(len(state))]
+        fits = isinstance(before, list | None) and list(state) == [str(i) for i in range(len(state))]
         shapes |= {array.shape for array in before or ()} if fits else set()
     else:
         before = from_record(before) if isinstance(before, ArrayRecord) else before
@@ -280,15 +282,15 @@ def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
             raise ValueError(f"{name!r} is not finite")
 
 
-def _kept(strategy: Any, name: str) -> Any:
+def _current_value(strategy: Any, name: str) -> Any:
     """The value of an attribute of a strategy or an inner strategy; None if not set yet.
 
     Raises:
         ValueError: there is no attribute of this name.
     """
     holder, last = _holder(strategy, name)
-    of_class = getattr(type(holder), last, None)  # methods and properties hold no state
-    if not last.isidentifier() or last.startswith("__") or hasattr(of_class, "__get__"):
+    class_attribute = getattr(type(holder), last, None)  # methods and properties hold no state
+    if not last.isidentifier() or last.startswith("__") or hasattr(class_attribute, "__get__"):
         raise ValueError(f"{name!r} is nothing that a strategy keeps")
     return vars(holder).get(last)
 
@@ -317,6 +319,6 @@ def _are_arrays(values: list[Any]) -> bool:
 
 def _set(strategy: Any, name: str, value: Any) -> None:
     """Set an existing attribute, of an inner strategy if the name has dots."""
-    _kept(strategy, name)  # never a class attribute, or one of an object other than a strategy
+    _current_value(strategy, name)  # never a class attribute, or one of an object other than a strategy
     holder, last = _holder(strategy, name)
     vars(holder)[last] = value
