@@ -45,13 +45,15 @@ def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[
                 f"state {index} has other entries than state 0: {sorted(state.keys() ^ first.keys())}"
             )
     mean = {name: _result_entry(states, name) for name in first}
-    whole = {name: entry for name, entry in mean.items() if np.issubdtype(entry.dtype, np.floating)}
+    floating = {name: entry for name, entry in mean.items() if np.issubdtype(entry.dtype, np.floating)}
 
     def work(batch: dict[str, slice]) -> None:
-        for name, at in batch.items():
-            _mean_into(mean[name].reshape(-1)[at], [state[name].reshape(-1)[at] for state in states], shares)
+        for name, span in batch.items():
+            _mean_into(
+                mean[name].reshape(-1)[span], [state[name].reshape(-1)[span] for state in states], shares
+            )
 
-    in_parts(work, whole)
+    in_parts(work, floating)
     return mean
 
 
@@ -94,7 +96,7 @@ def batches(state: State, most: int = _LOOKUP) -> Iterator[dict[str, slice]]:
 
 def part_of(state: State, batch: Mapping[str, slice]) -> dict[str, np.ndarray]:
     """A part of a state: name → flattened slice (n,) of the entry, in its dtype."""
-    return {name: state[name].reshape(-1)[at] for name, at in batch.items()}
+    return {name: state[name].reshape(-1)[span] for name, span in batch.items()}
 
 
 def _shares(count: int, weights: Sequence[float]) -> np.ndarray:
@@ -124,13 +126,13 @@ def _mean_into(mean: np.ndarray, arrays: Sequence[np.ndarray], shares: np.ndarra
     """Write Σ share·array of flat arrays into `mean`."""
     total, term = np.empty((2, min(_STEP, mean.size)), np.float64)
     for start in range(0, mean.size, _STEP):
-        at = slice(start, start + _STEP)
-        count = len(mean[at])
+        span = slice(start, start + _STEP)
+        count = len(mean[span])
         sum_, product = total[:count], term[:count]
-        sum_[...] = arrays[0][at]
+        sum_[...] = arrays[0][span]
         sum_ *= shares[0]  # not added to zeros: 0.0 + -0.0 would lose a sign
         for array, share in zip(arrays[1:], shares[1:], strict=True):
-            product[...] = array[at]
+            product[...] = array[span]
             product *= share
             sum_ += product
-        mean[at] = sum_
+        mean[span] = sum_

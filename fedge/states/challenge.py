@@ -13,7 +13,7 @@ from pathlib import Path
 
 _NAME = re.compile(r"challenge-[0-9a-f]{32}")
 _BYTES = 32
-_of_this_process: set[str] = set()
+_process_challenges: set[str] = set()
 
 
 def write_challenge(folder: Path) -> str:
@@ -23,8 +23,8 @@ def write_challenge(folder: Path) -> str:
         OSError: the folder cannot be written to.
     """
     path = folder / f"challenge-{secrets.token_hex(16)}"
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(number, "wb") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
         file.write(secrets.token_bytes(_BYTES))
     return str(path)
 
@@ -32,7 +32,7 @@ def write_challenge(folder: Path) -> str:
 def challenge_of_process() -> str:
     """Make a challenge answerable by clients in this process only; returns its name."""
     name = f"challenge-{secrets.token_hex(16)}"
-    _of_this_process.add(name)
+    _process_challenges.add(name)
     return name
 
 
@@ -44,13 +44,13 @@ def answer_to(challenge: str) -> str:
     path = Path(challenge)
     if not _NAME.fullmatch(path.name):
         return ""
-    if challenge in _of_this_process:
+    if challenge in _process_challenges:
         return _hash_of(challenge.encode())
     if not path.is_absolute():
         return ""
     try:
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with open(number, "rb") as file:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as file:
             secret = file.read(_BYTES + 1)
     except (OSError, ValueError):
         return ""

@@ -117,8 +117,8 @@ def _write_group(folder: Path, group: str, states: Mapping[str, State]) -> dict[
 def _manifest_bytes(content: Any) -> bytes:
     """The manifest with its own sha256; equal content gives equal bytes, which can be compared."""
     text = json.dumps(content)  # without indents: a thread beside the round writes it, in C and so at once
-    own = hashlib.sha256(text.encode()).hexdigest()
-    return f'{{"content": {text}, "sha256": "{own}"}}\n'.encode()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"content": {text}, "sha256": "{digest}"}}\n'.encode()
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -132,7 +132,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         if not all(map(_GROUP.fullmatch, content["files"])) or not isinstance(content["facts"], dict):
             raise ValueError("its manifest is of another form")
         groups = {
-            group: dict(_states(_checked(folder / f"{group}.safetensors", entry["sha256"]), entry["states"]))
+            group: dict(
+                _states(_map_verified(folder / f"{group}.safetensors", entry["sha256"]), entry["states"])
+            )
             for group, entry in content["files"].items()
         }
         return Checkpoint(folder, content["round"], content["facts"], groups)
@@ -154,9 +156,9 @@ def odd_content(folder: Path, next_step: str = "") -> Iterator[None]:
         if isinstance(error, ConfigError):
             raise
         missing = " must be there, but is missing" if isinstance(error, KeyError) else ""
-        said = printable(f"{type(error).__name__}: {error}{missing}"[:_LONGEST])
+        description = printable(f"{type(error).__name__}: {error}{missing}"[:_LONGEST])
         raise CheckpointError(
-            f"checkpoint {folder} is damaged: it says what cannot be: {said}{next_step}"
+            f"checkpoint {folder} is damaged: it says what cannot be: {description}{next_step}"
         ) from None
     except RecursionError:
         raise CheckpointError(
@@ -168,16 +170,16 @@ def _read_manifest(folder: Path) -> Any:
     """The content of a checkpoint's manifest, or raise CheckpointError."""
     path = folder / MANIFEST
     try:
-        written = path.read_bytes()
-        content = json.loads(written)["content"]
-        whole = _manifest_bytes(content) == written
+        raw = path.read_bytes()
+        content = json.loads(raw)["content"]
+        is_intact = _manifest_bytes(content) == raw
     except OSError as error:
         raise CheckpointError(
             f"checkpoint {folder} is damaged: {MANIFEST}: {error.strerror or error}"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError):
-        whole = False
-    if not whole:
+        is_intact = False
+    if not is_intact:
         raise CheckpointError(f"checkpoint {folder} is damaged: {MANIFEST} is not what was written")
     if content["format"] != _FORMAT:
         raise CheckpointError(
@@ -188,7 +190,7 @@ def _read_manifest(folder: Path) -> Any:
     return content
 
 
-def _checked(path: Path, sha256: str) -> FileState:
+def _map_verified(path: Path, sha256: str) -> FileState:
     """Map a file of states after comparing its checksum, or raise CheckpointError."""
     try:
         if _sha256(path) != sha256:
@@ -225,13 +227,13 @@ def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tu
     """
     entries, seen = iter(joined), set()
     for name, count in states:
-        mine = list(islice(entries, count))
-        if name in seen or len(mine) != count or not all(entry.startswith(f"{name}/") for entry in mine):
+        names = list(islice(entries, count))
+        if name in seen or len(names) != count or not all(entry.startswith(f"{name}/") for entry in names):
             raise ValueError(f"state {name} with {count} entries is not in its file")
         seen.add(name)
-        yield name, _Part(joined, {entry[len(name) + 1 :]: entry for entry in mine})
-    if (left := next(entries, None)) is not None:
-        raise ValueError(f"entry {left} is of no state")
+        yield name, _Part(joined, {entry[len(name) + 1 :]: entry for entry in names})
+    if (extra := next(entries, None)) is not None:
+        raise ValueError(f"entry {extra} is of no state")
 
 
 def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:
@@ -258,8 +260,8 @@ def rounds_kept(parent: Path) -> int:
 
 def checkpoints(parent: Path) -> list[Path]:
     """The folders of all checkpoints, complete or not, oldest first."""
-    found = [path for path in parent.glob("round-*") if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=_round_of)
+    folders = [path for path in parent.glob("round-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=_round_of)
 
 
 def _round_of(folder: Path) -> int:
@@ -269,9 +271,9 @@ def _round_of(folder: Path) -> int:
 
 def prune(parent: Path, keep: int, after: int | None = None) -> None:
     """Remove all but the newest `keep` checkpoints, leftovers of broken writes, and rounds past `after`."""
-    found = checkpoints(parent)
-    later = [path for path in found if after is not None and _round_of(path) > after]
-    older = [path for path in found if path not in later][:-keep]
+    folders = checkpoints(parent)
+    later = [path for path in folders if after is not None and _round_of(path) > after]
+    older = [path for path in folders if path not in later][:-keep]
     for path in (*later, *older):
         _remove(path)
     for path in parent.glob(_UNFINISHED):
@@ -286,11 +288,11 @@ def remove_all(parent: Path) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a checkpoint after renaming it: one that is half removed would look like a damaged one."""
-    gone = folder.with_name(f".{folder.name}.gone")
-    shutil.rmtree(gone, ignore_errors=True)
+    trash = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(trash, ignore_errors=True)
     if folder.exists():
-        folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
 
 
 def _sha256(path: Path) -> str:

@@ -20,13 +20,13 @@ class Once(Generic[T]):
     def __init__(self, function: Callable[[State], T]) -> None:
         """Remember results of `function`."""
         self._function = function
-        self._known: dict[int, tuple[State, T]] = {}  # by id, which lasts as long as the state is held
+        self._cache: dict[int, tuple[State, T]] = {}  # by id, which lasts as long as the state is held
 
     def __call__(self, state: State) -> T:
         """Cached result of the function for this state."""
-        if id(state) not in self._known:
-            self._known[id(state)] = (state, self._function(state))
-        return self._known[id(state)][1]
+        if id(state) not in self._cache:
+            self._cache[id(state)] = (state, self._function(state))
+        return self._cache[id(state)][1]
 
 
 class Distinct:

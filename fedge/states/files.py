@@ -74,7 +74,7 @@ class FileState(Mapping[str, np.ndarray]):
         """
         self.ticket = ticket
         try:
-            self._map = _mapped(ticket.path, follow_links)
+            self._map = _map_file(ticket.path, follow_links)
             self._entries, self.metadata = _entries_of(self._map)
         except OSError as error:
             raise StateFileError(f"cannot read state {ticket.path}: {error.strerror or error}") from error
@@ -129,14 +129,14 @@ class FileState(Mapping[str, np.ndarray]):
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
-def _mapped(path: str, follow_links: bool) -> mmap.mmap:
+def _map_file(path: str, follow_links: bool) -> mmap.mmap:
     """Map a regular file: opening a FIFO would block, and a link may lead anywhere.
 
     Raises:
         OSError: the file cannot be opened, or is a link or not a regular file. ValueError: the file is empty.
     """
-    careful = getattr(os, "O_NONBLOCK", 0) | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
-    descriptor = os.open(path, os.O_RDONLY | careful)
+    flags = getattr(os, "O_NONBLOCK", 0) | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("it is no regular file")
@@ -161,8 +161,12 @@ def _entries_of(content: mmap.mmap) -> tuple[_Entries, dict[str, str]]:
             tuple(entry["shape"]),
             entry["data_offsets"],
         )
-        whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
-        if not whole or end - begin != math.prod(shape) * dtype.itemsize or 8 + length + end > len(content):
+        are_counts = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
+        if (
+            not are_counts
+            or end - begin != math.prod(shape) * dtype.itemsize
+            or 8 + length + end > len(content)
+        ):
             raise ValueError(f"entry {name!r} does not lie in the file")
         entries[name] = dtype, shape, 8 + length + begin
     return entries, metadata
@@ -173,7 +177,9 @@ class Joined(Mapping[str, np.ndarray]):
 
     def __init__(self, states: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Join `states`."""
-        self._entries = {f"{own}/{name}": (state, name) for own, state in states.items() for name in state}
+        self._entries = {
+            f"{prefix}/{name}": (state, name) for prefix, state in states.items() for name in state
+        }
 
     def __getitem__(self, name: str) -> np.ndarray:
         state, inner = self._entries[name]
@@ -235,9 +241,9 @@ def write_state(
         with temporary.open("wb", buffering=0) as file:
             for block in _blocks(_contents(state, metadata)):
                 _add_block(digest, block)
-                left = memoryview(block)  # type: ignore[arg-type]
-                while left:
-                    left = left[file.write(left) :]
+                remaining = memoryview(block)  # type: ignore[arg-type]
+                while remaining:
+                    remaining = remaining[file.write(remaining) :]
         if durably:
             commit(temporary, path)
         else:
@@ -268,14 +274,14 @@ def _contents(
     """A safetensors file piece by piece, as bytes: header, then the entries, largest item first."""
     entries = kinds_of(state)
     order = sorted(entries, key=lambda name: -entries[name][0].itemsize)
-    offsets, at = {}, 0
+    offsets, offset = {}, 0
     for name in order:
         dtype, shape = entries[name]
         if dtype.str not in _DTYPES:
             raise ValueError(f"entry {name!r} has dtype {dtype}, which a safetensors file cannot hold")
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        offsets[name] = [at, at + size]
-        at += size
+        offsets[name] = [offset, offset + size]
+        offset += size
     texts = {_METADATA: dict(metadata)} if metadata else {}
     header = json.dumps(
         texts
@@ -312,8 +318,8 @@ def _add_block(digest: "hashlib._Hash", block: np.ndarray) -> None:
     One changed word, two exchanged words or another order of blocks change the sums. This detects accidental
     errors of files, at the speed of memory: over all bytes, SHA-256 would take longer than the exchange.
     """
-    whole = len(block) // (8 * _ROW_WORDS) * (8 * _ROW_WORDS)
-    words = block[:whole].view(np.uint64).reshape(-1, _ROW_WORDS)
+    aligned = len(block) // (8 * _ROW_WORDS) * (8 * _ROW_WORDS)
+    words = block[:aligned].view(np.uint64).reshape(-1, _ROW_WORDS)
     digest.update(words.sum(axis=0))
     digest.update(words.sum(axis=1))
-    digest.update(block[whole:].tobytes())
+    digest.update(block[aligned:].tobytes())

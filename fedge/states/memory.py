@@ -142,10 +142,10 @@ class MemoriesBehind:
         return list(self._needed.get(str(client), ()))
 
 
-def forget_memories(folder: Path, client: int, but: Collection[int]) -> None:
+def forget_memories(folder: Path, client: int, kept_rounds: Collection[int]) -> None:
     """Remove a client's versions of all leaf rounds but some."""
     for path in path_of(folder, client, 0).parent.glob("round-*.safetensors"):
-        if path.stem.removeprefix("round-").isdecimal() and _round_of(path) not in but:
+        if path.stem.removeprefix("round-").isdecimal() and _round_of(path) not in kept_rounds:
             path.unlink(missing_ok=True)
 
 
@@ -196,9 +196,9 @@ class MemoryKeeper:
 
     def sweep(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> None:
         """Remove versions neither valid now, nor part of a checkpoint, nor among further ones."""
-        stay = set(self._paths(counted, further)).union(*self._pinned)
+        retained = set(self._paths(counted, further)).union(*self._pinned)
         for path in self._files():
-            if path not in stay:
+            if path not in retained:
                 path.unlink(missing_ok=True)
 
     def _paths(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:

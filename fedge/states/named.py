@@ -20,7 +20,7 @@ _SEPARATOR = "/"
 _KINDS = "fiub"  # of dtypes in a file
 
 
-def packed(values: Mapping[str, Value], what: str) -> State:
+def packed(values: Mapping[str, Value], label: str) -> State:
     """Arrays, numbers and states as one state: states under "name/entry", numbers without axes.
 
     A number is stored in the type of the Python number that `unpacked` gives back. Otherwise a NumPy number,
@@ -28,7 +28,7 @@ def packed(values: Mapping[str, Value], what: str) -> State:
 
     Args:
         values: values by name.
-        what: name of the values in errors.
+        label: name of the values in errors.
 
     Raises:
         TypeError: one is none of these.
@@ -40,15 +40,15 @@ def packed(values: Mapping[str, Value], what: str) -> State:
     dtype('float64')
     """
     if not isinstance(values, Mapping):
-        raise TypeError(f"{what} must be a mapping of arrays and numbers by name, but is {shown(values)}")
+        raise TypeError(f"{label} must be a mapping of arrays and numbers by name, but is {shown(values)}")
     flat: dict[str, np.ndarray] = {}
     for name, value in values.items():
         if type(name) is not str or not name or _SEPARATOR in name:
-            raise TypeError(f"{what} must have names without '/', but has {shown(name)}")
+            raise TypeError(f"{label} must have names without '/', but has {shown(name)}")
         if isinstance(value, Mapping):
-            flat.update({f"{name}{_SEPARATOR}{inner}": _array(a, what, name) for inner, a in value.items()})
+            flat.update({f"{name}{_SEPARATOR}{inner}": _array(a, label, name) for inner, a in value.items()})
         else:
-            array = _array(value, what, name)
+            array = _array(value, label, name)
             flat[name] = np.array(array.item()) if array.shape == () else array
     return flat
 
@@ -62,22 +62,22 @@ def under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
     return {name.removeprefix(prefix): s for name, s in states.items() if name.startswith(prefix)}
 
 
-def _array(value: object, what: str, name: str) -> np.ndarray:
+def _array(value: object, label: str, name: str) -> np.ndarray:
     """A value as an array of numbers, all of them finite."""
     array = np.array(value) if isinstance(value, (np.ndarray, np.generic, bool, int, float)) else None
     if array is None or array.dtype.kind not in _KINDS:
-        raise TypeError(f"{what} {name!r} must be an array or a number, but is {shown(value)}")
+        raise TypeError(f"{label} {name!r} must be an array or a number, but is {shown(value)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise FloatingPointError(f"{what} {name!r} is not finite")
+        raise FloatingPointError(f"{label} {name!r} is not finite")
     return array
 
 
-def arrays_by_name(values: object, what: str) -> State:
+def arrays_by_name(values: object, label: str) -> State:
     """A state made by a user's code, unchanged.
 
     Args:
         values: values by name.
-        what: name of the values in errors.
+        label: name of the values in errors.
 
     Raises:
         TypeError: it is no mapping of NumPy arrays.
@@ -87,10 +87,10 @@ def arrays_by_name(values: object, what: str) -> State:
     TypeError: the model must be NumPy arrays by name, but is None
     """
     if not isinstance(values, Mapping):
-        raise TypeError(f"{what} must be NumPy arrays by name, but is {shown(values)}")
+        raise TypeError(f"{label} must be NumPy arrays by name, but is {shown(values)}")
     for name, array in values.items():
         if type(name) is not str or not isinstance(array, (np.ndarray, np.generic)):
-            raise TypeError(f"{what} must be NumPy arrays by name, but has {shown(array)} for {shown(name)}")
+            raise TypeError(f"{label} must be NumPy arrays by name, but has {shown(array)} for {shown(name)}")
     return dict(values)
 
 
@@ -131,9 +131,9 @@ def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
     for name, array in state.items():
         head, separator, inner = name.partition(_SEPARATOR)
         if separator:
-            into = values.setdefault(head, {})
-            assert isinstance(into, dict)
-            into[inner] = np.array(array)
+            inner_state = values.setdefault(head, {})
+            assert isinstance(inner_state, dict)
+            inner_state[inner] = np.array(array)
         else:
             values[name] = array.item() if array.shape == () else np.array(array)
     return values
@@ -144,29 +144,29 @@ def form_of(state: Mapping[str, np.ndarray]) -> dict[str, _Form]:
     return {name: (tuple(array.shape), array.dtype.str) for name, array in state.items()}
 
 
-def other_form(before: State, after: State, under: str = "") -> str:
+def other_form(before: State, after: State, prefix: str = "") -> str:
     """The first difference of form between two states in words; "" for none.
 
     Args:
         before: the earlier state.
         after: the later state.
-        under: prefix of the compared state's names in `after`.
+        prefix: prefix of the compared state's names in `after`.
     """
-    was, now = form_of(before), form_of(after)
-    if under:
-        now = {name.removeprefix(f"{under}{_SEPARATOR}"): form for name, form in now.items()}
-    return form_difference(was, now)
+    old_form, new_form = form_of(before), form_of(after)
+    if prefix:
+        new_form = {name.removeprefix(f"{prefix}{_SEPARATOR}"): form for name, form in new_form.items()}
+    return form_difference(old_form, new_form)
 
 
-def form_difference(was: Mapping[str, _Form], now: Mapping[str, _Form]) -> str:
+def form_difference(old: Mapping[str, _Form], new: Mapping[str, _Form]) -> str:
     """The first difference between two forms in words; "" for none.
 
     >>> form_difference({"at": ((2,), "<f4")}, {})
     "'at' was float32 (2,) and became absent"
     """
-    for name in sorted(was.keys() | now.keys()):
-        if was.get(name) != now.get(name):
-            return f"{name!r} was {words_of_form(was.get(name))} and became {words_of_form(now.get(name))}"
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            return f"{name!r} was {words_of_form(old.get(name))} and became {words_of_form(new.get(name))}"
     return ""
 
 

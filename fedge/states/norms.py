@@ -16,10 +16,10 @@ def update_norm(state: State, model: State) -> float:
     buffer = np.empty(_BLOCK, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         for batch in batches(model):
-            for name, at in batch.items():
+            for name, span in batch.items():
                 if not np.issubdtype(model[name].dtype, np.floating):
                     continue
-                end, start = state[name].reshape(-1)[at], model[name].reshape(-1)[at]
+                end, start = state[name].reshape(-1)[span], model[name].reshape(-1)[span]
                 for first in range(0, end.size, _BLOCK):
                     block = slice(first, first + _BLOCK)
                     difference = buffer[: end[block].size]

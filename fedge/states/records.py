@@ -141,20 +141,20 @@ def _empty(kind: type[ArrayRecord | ConfigRecord | MetricRecord | RecordDict]) -
 _Twin = TypeVar("_Twin")
 
 
-def twin(one: _Twin, **changed: Any) -> _Twin:
+def twin(original: _Twin, **changed: Any) -> _Twin:
     """A second object with the entries of one of Flower's, some of them `changed`.
 
     Flower's constructors of messages and their metadata check every argument, too.
     """
-    made = object.__new__(type(one))
-    made.__dict__.update(one.__dict__, **changed)
-    return made
+    copy = object.__new__(type(original))
+    copy.__dict__.update(original.__dict__, **changed)
+    return copy
 
 
 def entries(record: ArrayRecord | ConfigRecord | MetricRecord | RecordDict) -> dict[str, Any]:
     """The entries of a record without checks, which take a microsecond each; not to be changed."""
-    found: dict[str, Any] = record.__dict__["_data"]
-    return found
+    data: dict[str, Any] = record.__dict__["_data"]
+    return data
 
 
 def from_record(record: ArrayRecord) -> State:
@@ -168,16 +168,16 @@ def from_record(record: ArrayRecord) -> State:
 
 def _file_of(record: ArrayRecord) -> FileState | None:
     """The mapped file that a whole record is of; None for any other record."""
-    held = entries(record)
-    first = next(iter(held.values()), None)
+    arrays = entries(record)
+    first = next(iter(arrays.values()), None)
     if not isinstance(first, FileArray):
         return None
     state: FileState = first.__dict__["_state"]
-    of_it = all(
+    is_whole_file = all(
         isinstance(array, FileArray) and array.__dict__["_state"] is state and array.__dict__["_name"] == name
-        for name, array in held.items()
+        for name, array in arrays.items()
     )
-    return state if of_it and list(held) == list(state) else None
+    return state if is_whole_file and list(arrays) == list(state) else None
 
 
 def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecord:
@@ -190,18 +190,18 @@ def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecor
         record: record from any sender.
         keep: as `fedge.states.shared.SharedStates.keep`.
     """
-    held = entries(record)
+    arrays = entries(record)
     try:
-        kinds = {str(name): (np.dtype(array.dtype), tuple(array.shape)) for name, array in held.items()}
+        kinds = {str(name): (np.dtype(array.dtype), tuple(array.shape)) for name, array in arrays.items()}
         if not all(can_hold(name, np.empty(0, dtype)) for name, (dtype, _) in kinds.items()):
             return record
-        kept = keep(DueState(kinds, lambda name: _as_told(held[name].numpy(), *kinds[name])))
+        stored = keep(DueState(kinds, lambda name: _check_array(arrays[name].numpy(), *kinds[name])))
     except Exception:  # decoding foreign bytes may raise anything; the record's reader says what is wrong
         return record
-    return to_record(kept) if isinstance(kept, FileState) else record
+    return to_record(stored) if isinstance(stored, FileState) else record
 
 
-def _as_told(array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _check_array(array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """An array; ValueError unless it has the dtype and shape of its record."""
     if array.dtype != dtype or array.shape != shape:
         raise ValueError("an array differs from its record")

@@ -62,7 +62,7 @@ class SharedStates:
                 the run folder is used, once there is a large model.
         """
         self.in_one_process = in_one_process
-        self._may_keep = enabled and sys.platform != "win32"
+        self._is_enabled = enabled and sys.platform != "win32"
         self._run_folder = run_folder
         self._memory = memory or MEMORY
         self._folder: Path | None = None
@@ -72,26 +72,27 @@ class SharedStates:
         self._challenge = ""
         if sys.platform != "win32":
             remove_abandoned([self._memory, *run_folder.parent.glob("*")])
-        if self._may_keep and not in_one_process:
+        if self._is_enabled and not in_one_process:
             _ = self._claim(self._memory) or self._claim(run_folder)
-        self._put_challenge()
+        self._write_challenge()
 
     def _claim(self, parent: Path) -> bool:
         """Make and lock a folder for this run, and tell whether that was possible."""
         try:
-            made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=parent))
+            folder = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=parent))
         except OSError as error:
             logger.info("no state files in %s: %s", parent, error)
             return False
-        self._folder = made
-        remove_at_end(made)
-        remove_at_end(made.with_name(made.name[1:]))
+        self._folder = folder
+        remove_at_end(folder)
+        remove_at_end(folder.with_name(folder.name[1:]))
         try:
-            self._lock = (made / _OWNER).open("w", encoding="utf-8")
+            self._lock = (folder / _OWNER).open("w", encoding="utf-8")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock.write(f"{self._run_folder}\n")
             self._lock.flush()
-            self._folder = made.rename(made.with_name(made.name[1:]))  # others look at it once it is locked
+            # others look at it once it is locked
+            self._folder = folder.rename(folder.with_name(folder.name[1:]))
         except OSError as error:
             logger.info("no state files in %s: %s", parent, error)
             self.close()
@@ -110,9 +111,9 @@ class SharedStates:
         """
         return self._challenge
 
-    def _put_challenge(self) -> None:
+    def _write_challenge(self) -> None:
         """Write the challenge into the folder, for clients that share it."""
-        if self._may_keep and self.in_one_process:
+        if self._is_enabled and self.in_one_process:
             self._challenge = challenge_of_process()
         elif self._folder is not None:
             try:
@@ -120,7 +121,7 @@ class SharedStates:
             except OSError as error:
                 logger.info("no challenge in %s: %s", self._folder, error)
 
-    def _take_challenge_back(self) -> None:
+    def _remove_challenge(self) -> None:
         """Remove the challenge, since all clients that can read it have answered."""
         if self._challenge and not self.in_one_process:
             with suppress(OSError):
@@ -141,8 +142,8 @@ class SharedStates:
             round_bytes: bytes of a round's files.
         """
         self._above_bytes = above_bytes
-        self._take_challenge_back()
-        if model_bytes <= above_bytes or not self._may_keep:
+        self._remove_challenge()
+        if model_bytes <= above_bytes or not self._is_enabled:
             self.close()
             return
         if self.in_one_process:
@@ -160,7 +161,7 @@ class SharedStates:
             self.close()
             logger.warning(
                 "a round's models need %.0f MB, and %s for them; %s",
-                round_bytes / 1e6, self._no_room(), self._without(),
+                round_bytes / 1e6, self._room_problem(), self._fallback_note(),
             )  # fmt: skip
         else:
             logger.info("models go through files in %s", self._folder)
@@ -174,21 +175,21 @@ class SharedStates:
             return state
         try:
             ticket = write_state(self._folder / f"server-{next(self._numbers)}", state)
-            kept = FileState(ticket)
+            file_state = FileState(ticket)
         except StateFileError as error:
-            logger.warning("%s; %s", error, self._without())
+            logger.warning("%s; %s", error, self._fallback_note())
             self._above_bytes = math.inf
             return state
-        weakref.finalize(kept, Path(ticket.path).unlink, missing_ok=True)
-        return kept
+        weakref.finalize(file_state, Path(ticket.path).unlink, missing_ok=True)
+        return file_state
 
-    def _no_room(self) -> str:
+    def _room_problem(self) -> str:
         """Say where there is no room."""
         if self.in_one_process:
             return f"{self._run_folder} has no room"
         return f"neither {self._memory} nor {self._run_folder} has room"
 
-    def _without(self) -> str:
+    def _fallback_note(self) -> str:
         """Warn of models without a file."""
         return _IN_MEMORY if self.in_one_process else _IN_MESSAGES
 
@@ -200,7 +201,7 @@ class SharedStates:
 
     def close(self) -> None:
         """Remove the folder with its contents."""
-        self._take_challenge_back()
+        self._remove_challenge()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
