@@ -104,7 +104,7 @@ def tell_algorithm(
     messages: Iterable[Message],
     folder: str,
     kept: Mapping[int, Kept],
-    beside: State | None = None,
+    leaf_arrays: State | None = None,
     keep: bool = False,
     unseen: bool = False,
     elsewhere: tuple[str, Mapping[int, list[int]]] | None = None,
@@ -116,14 +116,14 @@ def tell_algorithm(
         messages: train or evaluate messages, which may share their content.
         folder: folder of the memories; empty if clients store none there.
         kept: node id → version, for nodes with one.
-        beside: arrays of the leaf part, packed; None or empty for none.
+        leaf_arrays: arrays of the leaf part, packed; None or empty for none.
         keep: whether clients store a new version.
         unseen: whether they are unseen clients.
         elsewhere: if clients store memories on their own machines, the run's name, and node id → leaf rounds
             of versions to keep.
         carried: if messages carry memories, node id → the valid version, packed.
     """
-    record = to_record(beside) if beside else None
+    record = to_record(leaf_arrays) if leaf_arrays else None
     for message in messages:
         values: dict[str, Any] = {"folder": folder, "keep": keep, "unseen": unseen}
         version = kept.get(message.metadata.dst_node_id)
@@ -150,7 +150,7 @@ def memory_place(message: Message) -> MemoryPlace:
     """Place of the client's memory, in a message."""
     record = entries(message.content).get(TOLD)
     if not isinstance(record, ConfigRecord):
-        return _NOWHERE
+        return _NO_PLACE
     values = entries(record)
     kept = Kept(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
     run, needed = str(values.get("run", "")), tuple(values.get("needed", ()))
@@ -159,7 +159,7 @@ def memory_place(message: Message) -> MemoryPlace:
     return MemoryPlace(values["folder"], run, needed, kept, keep, unseen, carried, memory)
 
 
-_NOWHERE = MemoryPlace()
+_NO_PLACE = MemoryPlace()
 
 
 def beside_of(message: Message) -> State:
@@ -169,8 +169,8 @@ def beside_of(message: Message) -> State:
 
 def kept_record(kept: Kept, lost: str = "") -> ConfigRecord:
     """Record of the client's stored memory, in a reply; `lost` is the reason why it started over."""
-    told = {"lost": lost} if lost else {}
-    return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes, **told})
+    reason = {"lost": lost} if lost else {}
+    return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes, **reason})
 
 
 def read_lost(reply: Message) -> str:
@@ -223,16 +223,16 @@ def read_memory_of(reply: Message) -> State | None:
     return memory
 
 
-def other_extra(extra: State, wanted: Form) -> str:
+def other_extra(extra: State, expected: Form) -> str:
     """Difference in form between arrays and those of the trial; "" if there is none.
 
     >>> other_extra({"a": np.zeros(7)}, {"a": ((3,), "<f8")})
     "'a' is float64 (7,) instead of float64 (3,)"
     """
-    found = form_of(extra)
-    for name in sorted(found.keys() | wanted.keys()):
-        if found.get(name) != wanted.get(name):
+    form = form_of(extra)
+    for name in sorted(form.keys() | expected.keys()):
+        if form.get(name) != expected.get(name):
             return (
-                f"{name!r} is {words_of_form(found.get(name))} instead of {words_of_form(wanted.get(name))}"
+                f"{name!r} is {words_of_form(form.get(name))} instead of {words_of_form(expected.get(name))}"
             )
     return ""

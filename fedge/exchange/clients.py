@@ -214,21 +214,22 @@ class Clients:
             RunError: the engine has stopped.
         """
         for message in messages:
-            told = (self.told or {}).get(self.partition(message.metadata.dst_node_id))
-            if told is not None:
-                expect_windows(message, told.fingerprint)
+            report = (self.told or {}).get(self.partition(message.metadata.dst_node_id))
+            if report is not None:
+                expect_windows(message, report.fingerprint)
         ongoing = _Ongoing(
             self._engine, {self.partition(m.metadata.dst_node_id): m for m in messages},
             timeout_s, retries, last_words, self.node,
         )  # fmt: skip
         costs = {partition: (costs_s or {}).get(partition, 0.0) for partition in ongoing.sent}
-        split = [largest_first(costs)] if self._engine.in_order else waves(costs)
-        stamps, back = Stamps(clock or LapClock()), self._returning
+        batches = [largest_first(costs)] if self._engine.in_order else waves(costs)
+        stamps, returning = Stamps(clock or LapClock()), self._returning
         collect(
-            self._engine, [[ongoing.sent[client] for client in wave] for wave in split], timeout_s, stamps,
+            self._engine, [[ongoing.sent[client] for client in wave] for wave in batches], timeout_s, stamps,
             lambda answer: self._take(ongoing, answer),
             lambda: self._observer(ongoing.standing),
-            None if back is None else lambda pending: back.look(pending, ongoing.once_more, ongoing.gone),
+            None if returning is None
+            else lambda pending: returning.look(pending, ongoing.once_more, ongoing.gone),
         )  # fmt: skip
         replies, failures = ongoing.result()
         return Exchange(replies, failures, stamps.times_of(replies))
@@ -260,10 +261,10 @@ class _Ongoing:
         self._engine = engine
         self._timeout_s = timeout_s
         self._last_words = last_words
-        self._left = dict.fromkeys(sent, retries)
+        self._retries_left = dict.fromkeys(sent, retries)
         kinds = [message.metadata.message_type for message in sent.values()]
         self._kind = JOINT if any(map(is_joint, sent.values())) else next(iter(kinds), "")
-        self._unbegun_until: dict[int, float] = {}
+        self._restart_until: dict[int, float] = {}
         self._replies: dict[int, Message] = {}
         self._failures: dict[int, Failure] = {}
 
@@ -279,13 +280,13 @@ class _Ongoing:
             else:
                 self._failures[partition] = rejected("other version", "of the model that it started from")
             return None
-        failure = self._judged(partition, self._engine.failure_of(reply))
+        failure = self._judge(partition, self._engine.failure_of(reply))
         self._failures[partition] = failure or worker_died()
         if not self._may_try_again(partition, failure):
             return None
-        return self._repeated(partition, question)
+        return self._repeat(partition, question)
 
-    def _repeated(self, partition: int, question: Message) -> Message:
+    def _repeat(self, partition: int, question: Message) -> Message:
         """A message repeated, to the node that now holds the partition."""
         return Message(question.content, self._node(partition), question.metadata.message_type)
 
@@ -295,32 +296,32 @@ class _Ongoing:
         if partition not in self.sent or failure is None or failure.kind != NODE_GONE:
             return None
         del self._failures[partition]
-        return self._repeated(partition, self.sent[partition])
+        return self._repeat(partition, self.sent[partition])
 
     def gone(self) -> list[int]:
         """Partitions that failed because their node is absent."""
         return [partition for partition, failure in self._failures.items() if failure.kind == NODE_GONE]
 
-    def _judged(self, partition: int, failure: Failure) -> Failure | None:
+    def _judge(self, partition: int, failure: Failure) -> Failure | None:
         """Reason why a client failed, by its last words; None for a worker that is still restarting.
 
         Until such a worker is back, it fails every message at once.
         """
         if failure.kind not in (WORKER_DIED, NO_REPLY):
             return failure
-        words = self._last_words(partition)
+        output = self._last_words(partition)
         if failure.kind == NO_REPLY:
             return failure
-        return None if words is None else no_reply_within(self._timeout_s) if words else failure
+        return None if output is None else no_reply_within(self._timeout_s) if output else failure
 
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
         """Whether a client's message is repeated; counts the attempts."""
         if failure is None:
-            until = self._unbegun_until.setdefault(partition, time.monotonic() + RESTART_S)
+            until = self._restart_until.setdefault(partition, time.monotonic() + RESTART_S)
             return time.monotonic() < until
-        if self._left[partition] == 0 or failure.kind == NODE_GONE:
+        if self._retries_left[partition] == 0 or failure.kind == NODE_GONE:
             return False
-        self._left[partition] -= 1
+        self._retries_left[partition] -= 1
         logger.info("client %d failed and is tried again: %s", partition, failure)
         return True
 

@@ -71,8 +71,8 @@ def replied_state(reply: Message, folder: Path | None) -> State:
     if isinstance(record, ArrayRecord):
         return from_record(record)
     ticket = ticket_of(reply, ARRAYS)
-    own = folder and str(reply_path(folder, reply.metadata.reply_to_message_id))
-    if ticket is None or own is None or ticket.path != own:
+    expected_path = folder and str(reply_path(folder, reply.metadata.reply_to_message_id))
+    if ticket is None or expected_path is None or ticket.path != expected_path:
         raise StateFileError("the reply names a file that is not its own")
     return open_state(ticket)
 
@@ -85,10 +85,10 @@ def put_aside(message: Message, keep: Callable[[State], State]) -> None:
         keep: see `fedge.states.shared.SharedStates.keep`.
     """
     records = entries(message.content)
-    found = {
+    stored = {
         name: set_aside(record, keep) for name, record in records.items() if isinstance(record, ArrayRecord)
     }
-    message.content = record_of(RecordDict, {**records, **found})
+    message.content = record_of(RecordDict, {**records, **stored})
 
 
 def reply_path(folder: Path, message_id: str) -> Path:
@@ -102,7 +102,7 @@ def handed_out(message: Message) -> Message:
     A read-only view is not enough, because torch writes through it, and `message` shares content with the
     server and with messages to other clients.
     """
-    records = {name: _own_record(record, LentArray) for name, record in entries(message.content).items()}
+    records = {name: _copy_record(record, LentArray) for name, record in entries(message.content).items()}
     return with_records(message, records)
 
 
@@ -125,22 +125,24 @@ def received(reply: Message, question: Message) -> Message:
     if reply.has_error():
         return Message(Error(reply.error.code, reply.error.reason), reply_to=question)
     records = {
-        str(name): _own_record(record, copied_array) for name, record in entries(reply.content).items()
+        str(name): _copy_record(record, copied_array) for name, record in entries(reply.content).items()
     }
-    asked = question.metadata
+    metadata = question.metadata
     return with_records(
-        question, records, _message_id="", _reply_to_message_id=asked.message_id,
-        _src_node_id=asked.dst_node_id, _dst_node_id=asked.src_node_id,
+        question, records, _message_id="", _reply_to_message_id=metadata.message_id,
+        _src_node_id=metadata.dst_node_id, _dst_node_id=metadata.src_node_id,
     )  # fmt: skip
 
 
-def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | ConfigRecord | MetricRecord:
-    """A separate record, with arrays made by `array`."""
+def _copy_record(
+    record: Any, copy_array: Callable[[Array], Array]
+) -> ArrayRecord | ConfigRecord | MetricRecord:
+    """A separate record, with arrays made by `copy_array`."""
     if isinstance(record, ArrayRecord):
-        return record_of(ArrayRecord, {name: array(held) for name, held in entries(record).items()})
+        return record_of(ArrayRecord, {name: copy_array(array) for name, array in entries(record).items()})
     values = entries(record).items()
-    own = {name: list(value) if isinstance(value, list) else value for name, value in values}
-    return record_of(ConfigRecord, own) if isinstance(record, ConfigRecord) else record_of(MetricRecord, own)
+    new = {name: list(value) if isinstance(value, list) else value for name, value in values}
+    return record_of(ConfigRecord, new) if isinstance(record, ConfigRecord) else record_of(MetricRecord, new)
 
 
 def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
@@ -162,15 +164,15 @@ def total_payload_bytes(messages: Iterable[Message]) -> int:
     Two control variates in files count as their difference, which would be sent without files. Memories are
     not counted, because clients keep them.
     """
-    known: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     total = 0
     for message in messages:
         for name, record in message.content.items():
             if name in _NO_TRAFFIC:
                 continue
-            if id(record) not in known:
-                known[id(record)] = _record_bytes(record)
-            total += known[id(record)]
+            if id(record) not in sizes:
+                sizes[id(record)] = _record_bytes(record)
+            total += sizes[id(record)]
     return total
 
 
@@ -192,8 +194,8 @@ def work_of(reply: Message) -> list[float] | None:
 
 def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
     """A client's report on its times, from `work`, which is called last, and on its node's memory."""
-    held = as_numbers(measure_node())
-    return marked_values({**({HELD: held} if held else {}), WORK: work()}, LEAVING)
+    processes = as_numbers(measure_node())
+    return marked_values({**({HELD: processes} if processes else {}), WORK: work()}, LEAVING)
 
 
 def held_of(reply: Message) -> list[ProcessMemory]:

@@ -50,9 +50,9 @@ class Stamps:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Charge the body to "wait", and the time before it to "push"."""
-        began = self._clock.lap("push")
+        start = self._clock.lap("push")
         yield
-        self._waits.append((began, self._clock.lap("wait")))
+        self._waits.append((start, self._clock.lap("wait")))
 
     def times_of(self, replies: Mapping[int, Message]) -> ExchangeTimes:
         """Times recorded here and by the clients themselves, for partition id → reply."""
@@ -69,29 +69,29 @@ class Stamps:
 
 def collect(
     engine: Engine,
-    split: Sequence[Sequence[Message]],
+    waves: Sequence[Sequence[Message]],
     timeout_s: float,
     stamps: Stamps | None = None,
-    again: Callable[[Answer], Message | None] | None = None,
+    retry: Callable[[Answer], Message | None] | None = None,
     tick: Callable[[], None] = lambda: None,
-    beside: Beside | None = None,
+    check: Beside | None = None,
 ) -> list[Answer]:
     """Push messages, wave by wave, and pull replies until all are there or `timeout_s` is over.
 
-    With `again` (reply → a message to send instead, or None) each client has `timeout_s` for itself: the
+    With `retry` (reply → a message to send instead, or None) each client has `timeout_s` for itself: the
     engine gives up longer work if it can, and the exchange ends after a silence of this time plus a worker's
-    restart. `tick` is called after every poll, at least twice a second, as is `beside`, which may give up
+    restart. `tick` is called after every poll, at least twice a second, as is `check`, which may give up
     pending messages, add messages, and extend the wait.
     """
     stamps = stamps or Stamps(LapClock())
     pending: dict[str, Message] = {}
-    for wave in split:
+    for wave in waves:
         if pending:
             with stamps.waiting():  # clients are already working
                 time.sleep(_SWEEP_S)
         pending.update(stamps.push(engine, wave))
     with stamps.waiting():
-        return _pull(engine, pending, timeout_s, stamps, again, tick, beside)
+        return _pull(engine, pending, timeout_s, stamps, retry, tick, check)
 
 
 def _pull(
@@ -99,46 +99,46 @@ def _pull(
     pending: dict[str, Message],
     timeout_s: float,
     stamps: Stamps,
-    again: Callable[[Answer], Message | None] | None,
+    retry: Callable[[Answer], Message | None] | None,
     tick: Callable[[], None],
-    beside: Beside | None,
+    check: Beside | None,
 ) -> list[Answer]:
     """Pull the replies to the messages `pending`, by id; the other arguments as for `collect`."""
     collected: list[Answer] = []
-    deadline = awake() + timeout_s + (RESTART_S if again else 0.0)
+    deadline = awake() + timeout_s + (RESTART_S if retry else 0.0)
     next_check = awake() + _ENGINE_CHECK_S
     is_awaited = False  # an absent client that may return
     while pending or is_awaited:
-        got = _matched(pending, engine.pull_messages(set(pending)))
-        if beside is not None:
-            lost, more, is_awaited = beside(pending)
-            is_awaited |= bool(got)  # the awaited clients may be among these
-            got += _matched(pending, (reply for _, reply in lost))
-            pending.update(stamps.push(engine, more))
-        collected.extend(got)
-        if got:
+        answers = _match_replies(pending, engine.pull_messages(set(pending)))
+        if check is not None:
+            lost, messages, is_awaited = check(pending)
+            is_awaited |= bool(answers)  # the awaited clients may be among these
+            answers += _match_replies(pending, (reply for _, reply in lost))
+            pending.update(stamps.push(engine, messages))
+        collected.extend(answers)
+        if answers:
             note_progress()
-            stamps.receive([reply for _, reply in got])
+            stamps.receive([reply for _, reply in answers])
         now = awake()
-        if again is not None:
-            pending.update(stamps.push(engine, [m for m in map(again, got) if m is not None]))
-            if got:
+        if retry is not None:
+            pending.update(stamps.push(engine, [m for m in map(retry, answers) if m is not None]))
+            if answers:
                 deadline = now + timeout_s + RESTART_S
         tick()
         if not (pending or is_awaited) or now > deadline:
             break
         if now > next_check:
             engine.refuse_stopped()
-            if again is not None:
+            if retry is not None:
                 engine.give_up_late(timeout_s)
             refuse_stalled()
             next_check = now + _ENGINE_CHECK_S
-        if not got:
+        if not answers:
             engine.wait(_ENGINE_CHECK_S)
     return collected
 
 
-def _matched(pending: dict[str, Message], replies: Iterable[Message]) -> list[Answer]:
+def _match_replies(pending: dict[str, Message], replies: Iterable[Message]) -> list[Answer]:
     """Remove messages with a reply from `pending`; replies to anything else are dropped."""
     answers: list[Answer] = []
     for reply in replies:

@@ -125,8 +125,8 @@ def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
     if not evaluations:
         return None
     task = evaluations[0].task
-    sums = total_sums([j.sums for j in evaluations])
-    loss = sum(j.loss * j.windows for j in evaluations) / sum(j.windows for j in evaluations)
+    sums = total_sums([e.sums for e in evaluations])
+    loss = sum(e.loss * e.windows for e in evaluations) / sum(e.windows for e in evaluations)
     score, *further = [score(sums) for score in task.scores]
     names = [score.name for score in task.scores[1:]]
     return Pooled(score, loss, dict(zip(names, further, strict=True)), task.scores[0].merit(score))
@@ -149,8 +149,8 @@ def evaluate_messages(
         splits: splits of their windows to evaluate on.
         round_context: context of the round.
     """
-    asked = ConfigRecord({SPLITS: [str(split) for split in splits]})
-    content = RecordDict({CONFIG: round_context.to_record(), SPLITS: asked})
+    record = ConfigRecord({SPLITS: [str(split) for split in splits]})
+    content = RecordDict({CONFIG: round_context.to_record(), SPLITS: record})
     content.update({evaluated_record(role): model for role, model in models.items()})
     return [Message(content, node_id, EVALUATE) for node_id in node_ids]
 
@@ -214,13 +214,13 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
     for name in metrics:
         if name.endswith("/loss"):
             role, split, _ = name.rsplit("/", 2)
-            at = f"{role}/{split}"
+            prefix = f"{role}/{split}"
             evaluations[role, cast(SplitName, split)] = Evaluation(
-                {name: _sum(metrics, f"{at}/sums/{name}", zeros) for name, zeros in form.items()},
+                {name: _sum(metrics, f"{prefix}/sums/{name}", zeros) for name, zeros in form.items()},
                 single_metric(metrics, name),
-                whole_metric(metrics, f"{at}/windows"),
-                _differences(metrics, f"{at}/differences"),
-                metric_list(metrics, f"{at}/moments"),
+                whole_metric(metrics, f"{prefix}/windows"),
+                _differences(metrics, f"{prefix}/differences"),
+                metric_list(metrics, f"{prefix}/moments"),
                 task,
             )
     return evaluations
@@ -237,9 +237,9 @@ def _sum(metrics: Metrics, name: str, zeros: np.ndarray) -> np.ndarray:
 
 def _differences(metrics: Metrics, name: str) -> tuple[float, float] | None:
     """The two numbers among metrics, or None without this name."""
-    found = metric_list(metrics, name)
-    if found is None:
+    values = metric_list(metrics, name)
+    if values is None:
         return None
-    if len(found) != 2:
+    if len(values) != 2:
         raise TypeError(f"{name} must be two numbers, but is {shown(metrics[name])}")
-    return float(found[0]), float(found[1])
+    return float(values[0]), float(values[1])

@@ -71,10 +71,10 @@ def reason_of(reply: Message) -> str:
 def raised(reason: str | None) -> Failure:
     """Failure by an exception at the client: its message without traceback."""
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
-    telling = (
+    informative = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
     )
-    return Failure(EXCEPTION, telling[-1].lstrip("<'\"( ").removesuffix("'>").removesuffix('">').rstrip())
+    return Failure(EXCEPTION, informative[-1].lstrip("<'\"( ").removesuffix("'>").removesuffix('">').rstrip())
 
 
 def words_of(error: BaseException) -> str:
@@ -86,11 +86,11 @@ def words_of(error: BaseException) -> str:
         words = f"{type(error).__name__}: {error}"
     except BaseException:  # the exception's own code runs here, and must not end the process
         words = f"{type(error).__name__}: its message cannot be told"
-    words, where = without_folders(words, error), place_by_name(error)
-    if not where or where in words:
+    words, place = without_folders(words, error), place_by_name(error)
+    if not place or place in words:
         return words
-    line, most = " ".join(words.split()), _LONGEST_OWN - len(where)
-    return f"{line if len(line) <= most else line[: most - 2] + ' …'}{where}"
+    line, most = " ".join(words.split()), _LONGEST_OWN - len(place)
+    return f"{line if len(line) <= most else line[: most - 2] + ' …'}{place}"
 
 
 def no_reply_within(timeout_s: float) -> Failure:

@@ -57,30 +57,30 @@ def find_clients(
         engine.refuse_stopped()
         tick()
         engine.wait(_WAIT_FOR_NODES_S)
-    _leave_unlike_out(roll, quorum)
-    there = len(roll.hellos)
-    if roll.is_complete() or (roll.is_agreed and quorum.is_met(there)):
+    _exclude_outliers(roll, quorum)
+    count = len(roll.hellos)
+    if roll.is_complete() or (roll.is_agreed and quorum.is_met(count)):
         roll.go_without()
         return _clients(engine, roll)
-    without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
+    hint = f", or begin without it by guard.start-clients={count}" if quorum.is_possible and count else ""
     wanted = len(roll.wanted)  # a leaf server's own, not all of the run
-    answered = f"{there} of {quantity(wanted, 'client')}" if wanted else "no client"
+    answered = f"{count} of {quantity(wanted, 'client')}" if wanted else "no client"
     raise RunError(
         f"guard.start-timeout: {answered} answered within {round(timeout_s, 1):g} s{roll.missing()}; "
-        f"{engine.if_none_starts} or raise guard.start-timeout{without}"
+        f"{engine.if_none_starts} or raise guard.start-timeout{hint}"
     )
 
 
-def _leave_unlike_out(roll: Roll, quorum: Quorum) -> None:
+def _exclude_outliers(roll: Roll, quorum: Quorum) -> None:
     """Refuse owners whose windows do not fit those of the others, if enough clients remain."""
-    told = {partition: hello.told for partition, hello in roll.hellos.items()}
-    odd = unlike_owners(told, quorum.told) if quorum.spares else {}
-    if odd and quorum.is_met(len(roll.hellos) - len(odd)):
-        roll.leave_out(odd)
+    reports = {partition: hello.told for partition, hello in roll.hellos.items()}
+    outliers = unlike_owners(reports, quorum.told) if quorum.spares else {}
+    if outliers and quorum.is_met(len(roll.hellos) - len(outliers)):
+        roll.leave_out(outliers)
 
 
 def find_again(
-    engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, WindowsReport]
+    engine: Engine, timeout_s: float, question: Question, among: Among, reports: Mapping[int, WindowsReport]
 ) -> Clients:
     """Find the clients of a resumed run, whose windows are known.
 
@@ -92,18 +92,18 @@ def find_again(
         timeout_s: seconds to wait.
         question: first question to each node.
         among: which clients these are.
-        told: partition id → the client's description of its windows.
+        reports: partition id → the client's description of its windows.
     """
     deadline = time.monotonic() + timeout_s
     roll = Roll(engine, question, among)
-    roll.expect(told)
+    roll.expect(reports)
     roll.go_without()
-    while told.keys() & set(roll.away()) and time.monotonic() < deadline:
-        there = set(engine.get_node_ids())
-        roll.ask(there)
+    while reports.keys() & set(roll.away()) and time.monotonic() < deadline:
+        connected = set(engine.get_node_ids())
+        roll.ask(connected)
         for node, reply in roll.answers():
             roll.come_back(node, reply)
-        roll.rebind(there, logger.info)
+        roll.rebind(connected, logger.info)
         engine.refuse_stopped()
         engine.wait(_WAIT_FOR_NODES_S)
     return _clients(engine, roll)
@@ -112,16 +112,22 @@ def find_again(
 def _clients(engine: Engine, roll: Roll) -> Clients:
     """All clients; RunError if some own their data and others do not."""
     hellos = dict(sorted(roll.hellos.items()))
-    told = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
-    if told and len(told) < len(hellos):
+    reports = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
+    if reports and len(reports) < len(hellos):
         raise RunError(
-            f"either all SuperNodes name windows of their own or none does, but partition {min(told)} does "
-            f"and partition {min(hellos.keys() - told.keys())} does not; add data-folder, own-data or data "
-            f"to its --node-config"
+            f"either all SuperNodes name windows of their own or none does, but partition {min(reports)} "
+            f"does and partition {min(hellos.keys() - reports.keys())} does not; add data-folder, own-data "
+            f"or data to its --node-config"
         )
-    sees = answer_to(roll.challenge)
-    sharing = {roll.node_of[partition] for partition, hello in hellos.items() if sees and hello.seen == sees}
-    known = () if engine.spans_machines() else sharing
+    expected_answer = answer_to(roll.challenge)
+    sharing = {
+        roll.node_of[partition]
+        for partition, hello in hellos.items()
+        if expected_answer and hello.seen == expected_answer
+    }
+    sharing_nodes = () if engine.spans_machines() else sharing
     devices = Counter(hello.device for hello in hellos.values() if hello.device)
     kernels = Counter(hello.kernels for hello in hellos.values() if hello.kernels is not None)
-    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices, kernels)
+    return Clients(
+        engine, dict(sorted(roll.node_of.items())), sharing_nodes, reports or None, roll, devices, kernels
+    )

@@ -73,7 +73,7 @@ PLAIN = Question()
 
 def hello_message(node_id: int, question: Question = PLAIN) -> Message:
     """The message with a node's first question."""
-    asked = ConfigRecord(
+    config = ConfigRecord(
         {
             "challenge": question.challenge,
             "seed": question.seed,
@@ -83,33 +83,33 @@ def hello_message(node_id: int, question: Question = PLAIN) -> Message:
             _SHA256: list(question.parts.values()),
         }
     )
-    return Message(RecordDict({CONFIG: asked}), node_id, HELLO)
+    return Message(RecordDict({CONFIG: config}), node_id, HELLO)
 
 
 def question_of(message: Message) -> Question:
     """The question in a message from `hello_message`."""
     config = config_of(message)
-    code, parts, sha256 = (_listed(config.get(name)) for name in (_CODE, _PARTS, _SHA256))
+    code, parts, sha256 = (_text_list(config.get(name)) for name in (_CODE, _PARTS, _SHA256))
     seed = int(config["seed"])  # type: ignore[arg-type]
     options = str(config.get(OPTIONS, ""))
     return Question(str(config["challenge"]), seed, options, code, dict(zip(parts, sha256, strict=False)))
 
 
-def _listed(values: object) -> list[str]:
+def _text_list(values: object) -> list[str]:
     """The texts in a list; empty for any other value."""
     return [str(value) for value in values] if isinstance(values, list) else []
 
 
 def hello_reply(hello: Hello, message: Message) -> Message:
     """The reply to a hello message."""
-    told = {name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")}
+    values = {name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")}
     if hello.told is not None:
-        told["told"] = hello.told.to_text()
+        values["told"] = hello.told.to_text()
     if hello.device != CPU:
-        told["device"] = hello.device
+        values["device"] = hello.device
     if hello.kernels is not None:
-        told["kernels"] = " ".join(hello.kernels)
-    return Message(RecordDict({CONFIG: ConfigRecord(marked_values(told, LEAVING))}), reply_to=message)
+        values["kernels"] = " ".join(hello.kernels)
+    return Message(RecordDict({CONFIG: ConfigRecord(marked_values(values, LEAVING))}), reply_to=message)
 
 
 def read_hello(reply: Message) -> Hello:
@@ -124,10 +124,10 @@ def read_hello(reply: Message) -> Hello:
         raise TypeError("partition_id and num_partitions must be whole numbers")
     if not 0 <= partition_id < num_partitions <= _MOST_PARTITIONS:
         raise ValueError(f"partition {shown(partition_id)} of {shown(num_partitions)}")
-    told = WindowsReport.of_text(str(record["told"])) if "told" in record else None
+    report = WindowsReport.of_text(str(record["told"])) if "told" in record else None
     device = printable(str(record.get("device", CPU))[:_LONGEST])
     kernels = tuple(printable(str(record["kernels"])[:_LONGEST]).split()) if "kernels" in record else None
-    return Hello(partition_id, num_partitions, str(record["seen"])[:_LONGEST], told, device, kernels)
+    return Hello(partition_id, num_partitions, str(record["seen"])[:_LONGEST], report, device, kernels)
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:

@@ -33,8 +33,8 @@ def joint_question(train: Message, evaluate: Message, trained_role: str | None =
     if trained_role is not None:
         del records[evaluated_record(trained_role)]
         splits[_TRAINED_ROLE] = trained_role
-    both = {**records, SPLITS: ConfigRecord(splits), _EVALUATED: records[CONFIG], **train.content}
-    return Message(RecordDict(both), train.metadata.dst_node_id, train.metadata.message_type)
+    content = {**records, SPLITS: ConfigRecord(splits), _EVALUATED: records[CONFIG], **train.content}
+    return Message(RecordDict(content), train.metadata.dst_node_id, train.metadata.message_type)
 
 
 def is_joint(question: Message) -> bool:
@@ -72,12 +72,12 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
         evaluation: the reply to its `evaluate_part`.
         train: trains and makes the train reply; if it fails, the evaluation alone is returned.
     """
-    found = {_EVALUATED: evaluation.content[METRICS]}
+    evaluated = {_EVALUATED: evaluation.content[METRICS]}
     try:
         trained = train()
     except OWN_ERRORS:  # training is requested again on its own, and then reports the error
-        return Message(RecordDict(found), reply_to=question)
-    return Message(RecordDict({**trained.content, **found}), reply_to=question)
+        return Message(RecordDict(evaluated), reply_to=question)
+    return Message(RecordDict({**trained.content, **evaluated}), reply_to=question)
 
 
 def parts_of(reply: Message) -> tuple[Message | None, Message | None]:

@@ -43,7 +43,7 @@ class Returning:
         self._since: dict[str, float] = {}  # id of a question → when it was first seen
         self._silent: dict[int, str] = {}  # node asked again → its unanswered question
         self._suspected: set[str] = set()
-        self._took_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
+        self._durations_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
 
     def wait_for_none_of(self, partitions: Iterable[int]) -> None:
         """Do not wait in exchanges for these partitions, which may return at any time."""
@@ -52,23 +52,23 @@ class Returning:
     def answered(self, answer: Answer) -> None:
         """Record how long a reply took."""
         question, reply = answer
-        began = self._since.pop(question.metadata.message_id, None)
-        if began is not None and not reply.has_error():
+        start = self._since.pop(question.metadata.message_id, None)
+        if start is not None and not reply.has_error():
             partition = self._roll.partition(question.metadata.dst_node_id)
-            self._took_s[partition, question.metadata.message_type] = time.monotonic() - began
+            self._durations_s[partition, question.metadata.message_type] = time.monotonic() - start
             self._gone_at.pop(partition, None)
 
     def look(
         self,
         pending: Mapping[str, Message],
-        again: Callable[[int], Message | None],
+        retry: Callable[[int], Message | None],
         gone: Callable[[], Collection[int]],
     ) -> tuple[list[Answer], list[Message], bool]:
         """Check from time to time for nodes that have returned.
 
         Args:
             pending: messages without a reply, by message id.
-            again: partition id → message to repeat to a returned node, or None if its partition has not
+            retry: partition id → message to repeat to a returned node, or None if its partition has not
                 failed.
             gone: returns the partitions that failed in this exchange because their node is absent.
 
@@ -80,8 +80,8 @@ class Returning:
         if now < self._next_look:
             return [], [], bool(awaited)
         self._next_look = now + _LOOK_S
-        there = set(self._engine.get_node_ids())
-        self._roll.ask(there)
+        connected = set(self._engine.get_node_ids())
+        self._roll.ask(connected)
         lost = [question for key, question in pending.items() if key in self._suspected]
         self._suspected.clear()
         for node, reply in self._roll.answers():
@@ -89,29 +89,36 @@ class Returning:
                 self._suspected.update({self._silent.pop(node)} & pending.keys())
             elif node not in self._roll.node_of.values():
                 self._roll.come_back(node, reply)
-        self._ask_the_silent(pending, there, now)
-        back = {p for p in gone() if self._roll.node_of[p] in there}  # under its id, which its key gives it
-        for partition, node in self._roll.rebind(there, logger.warning).items():
-            mine = [question for question in pending.values() if question.metadata.dst_node_id == node]
-            lost += [question for question in mine if question not in lost]
-            if not mine:
-                back.add(partition)
-        more = [question for question in map(again, sorted(back)) if question is not None]
-        return [(question, _lost(question)) for question in lost], more, bool(set(awaited) - back)
+        self._ask_silent_nodes(pending, connected, now)
+        # under its id, which its key gives it
+        returned = {p for p in gone() if self._roll.node_of[p] in connected}
+        for partition, node in self._roll.rebind(connected, logger.warning).items():
+            node_messages = [
+                question for question in pending.values() if question.metadata.dst_node_id == node
+            ]
+            lost += [question for question in node_messages if question not in lost]
+            if not node_messages:
+                returned.add(partition)
+        messages = [question for question in map(retry, sorted(returned)) if question is not None]
+        return (
+            [(question, _lost_reply(question)) for question in lost],
+            messages,
+            bool(set(awaited) - returned),
+        )
 
-    def _ask_the_silent(self, pending: Mapping[str, Message], there: set[int], now: float) -> None:
+    def _ask_silent_nodes(self, pending: Mapping[str, Message], connected: set[int], now: float) -> None:
         """Send a hello to nodes with overdue replies."""
         for key, question in pending.items():
-            began = self._since.setdefault(key, now)
+            since = self._since.setdefault(key, now)
             node = question.metadata.dst_node_id
-            took = self._took_s.get((self._roll.partition(node), question.metadata.message_type))
-            patience = _FIRST_PATIENCE_S if took is None else max(_PATIENCE_S, _FACTOR * took)
-            if now - began > patience and node in there and node not in self._silent:
+            duration_s = self._durations_s.get((self._roll.partition(node), question.metadata.message_type))
+            patience = _FIRST_PATIENCE_S if duration_s is None else max(_PATIENCE_S, _FACTOR * duration_s)
+            if now - since > patience and node in connected and node not in self._silent:
                 self._since[key] = now  # and once more after as long again
                 self._silent[node] = key
                 self._roll.ask_again(node)
 
 
-def _lost(question: Message) -> Message:
+def _lost_reply(question: Message) -> Message:
     """An error reply in place of a missing one."""
     return Message(Error(LOST, "the node has lost the message"), reply_to=question)

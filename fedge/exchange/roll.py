@@ -37,7 +37,7 @@ _WITHOUT = "the run has begun without its windows (guard.start-clients); start a
 _AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 bits
 
 
-class _BegunWithout(RunError):
+class _StartedWithout(RunError):
     """A client connects to a run that started without its windows. One line."""
 
 
@@ -62,9 +62,9 @@ class Quorum:
         """Whether the run may start without some clients."""
         return self.is_possible and (self.or_none or self.least > 0)
 
-    def is_met(self, there: int) -> bool:
-        """Whether `there` clients are enough, once the waiting time is over."""
-        return self.is_possible and (self.or_none or 0 < self.least <= there)
+    def is_met(self, num_clients: int) -> bool:
+        """Whether `num_clients` clients are enough, once the waiting time is over."""
+        return self.is_possible and (self.or_none or 0 < self.least <= num_clients)
 
 
 ALL = Quorum()
@@ -91,12 +91,12 @@ class _Count:
         """Start with a given number, or 0; reported numbers below `least` do not count."""
         self.is_given = given > 0
         self._given, self._least = given, least
-        self._told: dict[int, int] = {}  # node → number
+        self._reported: dict[int, int] = {}  # node → number
 
     def take(self, node: int, number: int) -> None:
         """Count the number that a node reports."""
         if number >= self._least:
-            self._told[node] = number
+            self._reported[node] = number
 
     @property
     def number(self) -> int:
@@ -112,7 +112,7 @@ class _Count:
 
     def _most(self) -> list[tuple[int, int]]:
         """The two numbers reported most often, each with its count."""
-        return Counter(self._told.values()).most_common(2)
+        return Counter(self._reported.values()).most_common(2)
 
 
 class Roll:
@@ -142,12 +142,12 @@ class Roll:
             quorum: says whether clients with a refused first reply may be missing, and which windows are
                 known.
         """
-        self._known, self._spares = quorum.told, quorum.spares
+        self._known_reports, self._spares = quorum.told, quorum.spares
         self._least = quorum.least if quorum.is_possible else 0  # the run has at least as many clients
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
         self._count = _Count(among.total if among else expected, self._least)
-        self._heard: list[tuple[int, Message, Failure | None]] = []  # until the number is known
+        self._first_replies: list[tuple[int, Message, Failure | None]] = []  # until the number is known
         self._among = among
         self._engine = engine
         self._question = question
@@ -199,7 +199,7 @@ class Roll:
     def wanted(self) -> Collection[int]:
         """The required partitions; empty while their number is unknown."""
         wanted = self._among.partitions if self._among else range(self.expected)
-        return wanted if self._known is None else [one for one in wanted if one in self._known]
+        return wanted if self._known_reports is None else [p for p in wanted if p in self._known_reports]
 
     def ask(self, nodes: Iterable[int]) -> None:
         """Send a hello to nodes that were not asked yet."""
@@ -230,42 +230,42 @@ class Roll:
             logger.warning("a node is gone before its first answer: %s", failure)
             self._asked.discard(node)  # its key gives it the same id when it is back
             return
-        before = self.expected
+        previous = self.expected
         if not self._count.is_given:
-            self._heard.append((node, reply, failure))
-            if failure is None and (number := _number_said(self, node, reply)):
+            self._first_replies.append((node, reply, failure))
+            if failure is None and (number := _reported_number(self, node, reply)):
                 self._count.take(node, number)
-        if before in (0, self.expected):
-            self._take_in(node, reply, failure)
+        if previous in (0, self.expected):
+            self._admit(node, reply, failure)
             return
-        logger.warning("most nodes say that there are %d partitions, not %d", self.expected, before)
-        for of_before in (self.node_of, self.hellos, self.out, self._partition_of, self._waiting):
-            of_before.clear()
-        for heard in self._heard:
-            self._take_in(*heard)
+        logger.warning("most nodes say that there are %d partitions, not %d", self.expected, previous)
+        for table in (self.node_of, self.hellos, self.out, self._partition_of, self._waiting):
+            table.clear()
+        for first_reply in self._first_replies:
+            self._admit(*first_reply)
 
-    def _take_in(self, node: int, reply: Message, failure: Failure | None) -> None:
+    def _admit(self, node: int, reply: Message, failure: Failure | None) -> None:
         """Process a first reply, given the current number of partitions."""
         try:
-            hello = self._entering(node, reply, failure)
-        except _BegunWithout as error:  # the run needs it nowhere
+            hello = self._check_admission(node, reply, failure)
+        except _StartedWithout as error:  # the run needs it nowhere
             self.out[node] = str(error)
             logger.warning("a node stays out: %s", error)
             return
         except RunError as error:
-            self._keep_out(node, str(error))
+            self._exclude(node, str(error))
             return
-        for other, why in self.out.items():  # arrived before the number of partitions was known
+        for other, reason in self.out.items():  # arrived before the number of partitions was known
             if _is_needed(self, other):
-                raise RunError(why)
+                raise RunError(reason)
         self.hellos[hello.partition_id] = hello
         self.bind(hello.partition_id, node)
 
-    def _entering(self, node: int, reply: Message, failure: Failure | None) -> Hello:
+    def _check_admission(self, node: int, reply: Message, failure: Failure | None) -> Hello:
         """The reply of a node if it is admitted; else RunError."""
         if failure is not None:
             raise RunError(f"a client failed at its first call: {failure}")
-        hello = _read(reply)
+        hello = _read_reply(reply)
         if hello.num_partitions < self._least and not self._count.is_given:
             raise RunError(
                 f"num-partitions must be at least guard.start-clients={self._least}, but partition "
@@ -282,51 +282,51 @@ class Roll:
                 f"a node holds partition {hello.partition_id}, which is of another leaf server: this one has "
                 f"{', '.join(map(str, sorted(self.wanted)))}; let it dial the other's SuperLink"
             )
-        if wrong := _not_its_own(self, node, hello.partition_id):
-            raise RunError(f"a node says that it holds partition {hello.partition_id}, but {wrong}")
-        if self._known is not None and hello.partition_id not in self._known:
-            raise _BegunWithout(f"partition {hello.partition_id} stays out: {_WITHOUT}")
+        if problem := _foreign_claim(self, node, hello.partition_id):
+            raise RunError(f"a node says that it holds partition {hello.partition_id}, but {problem}")
+        if self._known_reports is not None and hello.partition_id not in self._known_reports:
+            raise _StartedWithout(f"partition {hello.partition_id} stays out: {_WITHOUT}")
         holder = self.node_of.get(hello.partition_id)
         if holder is not None and not _is_rightful(self._engine, node, holder):
-            if not self._wrong(node, hello):
+            if not self._mismatch(node, hello):
                 self._waiting.setdefault(hello.partition_id, []).append(node)
             raise RunError(
                 f"two clients say that they hold partition {hello.partition_id}; it is that of the first"
             )
         return hello
 
-    def _keep_out(self, node: int, why: str) -> None:
+    def _exclude(self, node: int, reason: str) -> None:
         """Continue without a node, or raise RunError if impossible."""
         if not self._engine.nodes_come_back or _is_needed(self, node):
-            raise RunError(why)
-        self.out[node] = why
-        logger.warning("a node stays out: %s", why)
+            raise RunError(reason)
+        self.out[node] = reason
+        logger.warning("a node stays out: %s", reason)
 
     def bind(self, partition: int, node: int) -> None:
         """Give a partition to a node."""
         self.node_of[partition] = node
         self._partition_of[node] = partition
 
-    def leave_out(self, odd: Mapping[int, str]) -> None:
+    def leave_out(self, reasons: Mapping[int, str]) -> None:
         """Refuse nodes that had been admitted: partition id → reason."""
-        for partition, why in odd.items():
+        for partition, reason in reasons.items():
             node = self.node_of.pop(partition)
             del self.hellos[partition]
-            self.out[node] = why
-            logger.warning("a node stays out: %s", why)
+            self.out[node] = reason
+            logger.warning("a node stays out: %s", reason)
 
     def missing(self) -> str:
         """Partitions without a node, as a part of a sentence."""
-        left = sorted(set(self.wanted) - self.node_of.keys())
-        some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
-        return f"; missing: partition {some}{said_of(self.out)}" if left else ""
+        absent = sorted(set(self.wanted) - self.node_of.keys())
+        listing = ", ".join(map(str, absent[:_MOST_NAMED])) + (", …" if len(absent) > _MOST_NAMED else "")
+        return f"; missing: partition {listing}{said_of(self.out)}" if absent else ""
 
     # --- while the run goes on ----------------------------------------------------------------------------
 
-    def expect(self, told: Mapping[int, WindowsReport]) -> None:
+    def expect(self, reports: Mapping[int, WindowsReport]) -> None:
         """Treat partitions, with their clients' descriptions, as those of absent nodes."""
-        for partition, windows in told.items():
-            self.hellos[partition] = Hello(partition, self.expected, told=windows, device="")
+        for partition, report in reports.items():
+            self.hellos[partition] = Hello(partition, self.expected, told=report, device="")
             self.bind(partition, _AWAY + partition)
 
     def go_without(self) -> None:
@@ -334,14 +334,16 @@ class Roll:
 
         If clients own their windows, a client whose windows are unknown is excluded for good.
         """
-        self._heard.clear()
-        own = self._known is not None or any(hello.told is not None for hello in self.hellos.values())
+        self._first_replies.clear()
+        clients_own_data = self._known_reports is not None or any(
+            hello.told is not None for hello in self.hellos.values()
+        )
         for partition in self._among.partitions if self._among else range(self.expected):
             if partition in self.node_of:
                 continue
-            told = (self._known or {}).get(partition)
-            if told is not None or not own:
-                self.hellos[partition] = Hello(partition, self.expected, told=told, device="")
+            report = (self._known_reports or {}).get(partition)
+            if report is not None or not clients_own_data:
+                self.hellos[partition] = Hello(partition, self.expected, told=report, device="")
             self.bind(partition, _AWAY + partition)
 
     def away(self) -> list[int]:
@@ -357,20 +359,20 @@ class Roll:
             logger.warning("a node that came later stays out: %s", failure)
             return
         try:
-            hello = _read(reply)
+            hello = _read_reply(reply)
         except RunError as error:
             logger.warning("a node that came later stays out: %s", error)
             return
-        wrong = self._wrong(node, hello)
-        if wrong:
-            logger.warning("a node that says it holds partition %d stays out: %s", hello.partition_id, wrong)
+        reason = self._mismatch(node, hello)
+        if reason:
+            logger.warning("a node that says it holds partition %d stays out: %s", hello.partition_id, reason)
             return
         self._waiting.setdefault(hello.partition_id, []).append(node)
 
-    def _wrong(self, node: int, hello: Hello) -> str:
+    def _mismatch(self, node: int, hello: Hello) -> str:
         """Reason why a node cannot replace another; empty if it can."""
-        if wrong := _not_its_own(self, node, hello.partition_id):
-            return wrong
+        if problem := _foreign_claim(self, node, hello.partition_id):
+            return problem
         holder = self.node_of.get(hello.partition_id)
         if holder is not None and _is_rightful(self._engine, holder, node):
             return "that has a key, and this node has none of it"
@@ -378,57 +380,57 @@ class Roll:
             return _WITHOUT
         if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
-        told = self.hellos[hello.partition_id].told
-        if (told is None) != (hello.told is None):
+        report = self.hellos[hello.partition_id].told
+        if (report is None) != (hello.told is None):
             return "of it and the first node, only one has windows of its own"
-        if told is not None and hello.told is not None and told.fingerprint != hello.told.fingerprint:
+        if report is not None and hello.told is not None and report.fingerprint != hello.told.fingerprint:
             return "its windows are not those of the start"
         return ""
 
-    def rebind(self, there: Iterable[int], say: Callable[[str], None]) -> Mapping[int, int]:
+    def rebind(self, connected: Iterable[int], say: Callable[[str], None]) -> Mapping[int, int]:
         """Give partitions of absent nodes to waiting ones.
 
         Args:
-            there: connected nodes.
+            connected: connected nodes.
             say: called with a message for each.
 
         Returns:
             Partition id → its previous node.
         """
-        alive, before = set(there), {}
+        alive, previous = set(connected), {}
         for partition, nodes in list(self._waiting.items()):
             nodes[:] = [node for node in nodes if node in alive]
             if nodes and self.node_of[partition] not in alive:
-                before[partition] = self.node_of[partition]
+                previous[partition] = self.node_of[partition]
                 self.bind(partition, nodes.pop(0))
                 say(f"partition {partition} is back, on another node")
             if not nodes:
                 del self._waiting[partition]
-        return before
+        return previous
 
 
 def said_of(out: Mapping[int, str]) -> str:
     """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
-    some = list(dict.fromkeys(out.values()))[:_MOST_REASONS]
-    return f"; a node stays out: {'; another: '.join(some)}" if some else ""
+    reasons = list(dict.fromkeys(out.values()))[:_MOST_REASONS]
+    return f"; a node stays out: {'; another: '.join(reasons)}" if reasons else ""
 
 
-def _not_its_own(roll: Roll, node: int, partition: int) -> str:
+def _foreign_claim(roll: Roll, node: int, partition: int) -> str:
     """Reason why a node may not claim a partition; empty if it may."""
-    own = roll._engine.partition_of_key(node)
-    if own is not None and own != partition:
-        return f"its key is that of partition {own}"
-    held = roll._partition_of.get(node, partition)
-    return "" if held == partition else f"it held partition {held} before"
+    key_partition = roll._engine.partition_of_key(node)
+    if key_partition is not None and key_partition != partition:
+        return f"its key is that of partition {key_partition}"
+    previous = roll._partition_of.get(node, partition)
+    return "" if previous == partition else f"it held partition {previous} before"
 
 
-def _number_said(roll: Roll, node: int, reply: Message) -> int:
+def _reported_number(roll: Roll, node: int, reply: Message) -> int:
     """Number of partitions that a node reports; 0 if its reply is invalid, or claims another's partition."""
     try:
         hello = read_hello(reply)
     except Exception:  # a client can send anything here
         return 0
-    return 0 if _not_its_own(roll, node, hello.partition_id) else hello.num_partitions
+    return 0 if _foreign_claim(roll, node, hello.partition_id) else hello.num_partitions
 
 
 def _is_needed(roll: Roll, node: int) -> bool:
@@ -441,16 +443,16 @@ def _is_rightful(engine: Engine, node: int, holder: int) -> bool:
     return engine.partition_of_key(node) is not None and engine.partition_of_key(holder) is None
 
 
-def _read(reply: Message) -> Hello:
+def _read_reply(reply: Message) -> Hello:
     """Content of a reply, or RunError for any invalid content."""
     try:
         return read_hello(reply)
     except Exception as error:
-        said = printable(words_of(error)[:_LONGEST])
-        raise RunError(f"the first answer of {_whose(reply)} is none: {said}") from None
+        description = printable(words_of(error)[:_LONGEST])
+        raise RunError(f"the first answer of {_sender_name(reply)} is none: {description}") from None
 
 
-def _whose(reply: Message) -> str:
+def _sender_name(reply: Message) -> str:
     """Client that a first reply claims to be from."""
     try:
         partition = config_of(reply)["partition_id"]

@@ -63,9 +63,9 @@ class RoundContext:
     most_windows: int = 0
     kernel: str = ""
 
-    def stream_of(self, who: int) -> tuple[int, ...]:
+    def stream_of(self, index: int) -> tuple[int, ...]:
         """Coordinates of the random streams of a client (or leaf), beside seed and purpose."""
-        return (self.leaf_round, who, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
+        return (self.leaf_round, index, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
 
     @property
     def round_of_steps(self) -> int:

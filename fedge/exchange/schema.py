@@ -106,7 +106,7 @@ def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -
         check_train(reply, task)
         return reply
 
-    return _admitted(read)
+    return _admit(read)
 
 
 def admit_evaluations(
@@ -134,7 +134,7 @@ def admit_evaluations(
         check_evaluate_reply(evaluations, roles, windows, classes, task)
         return evaluations
 
-    return _admitted(read)
+    return _admit(read)
 
 
 def check_evaluate_reply(
@@ -143,14 +143,14 @@ def check_evaluate_reply(
     """Raise ReplyRejected unless evaluations are as requested; arguments as for `admit_evaluations`."""
     check_evaluations(evaluations, roles, windows)
     for (role, split), evaluation in evaluations.items():
-        where = f"{role} model, {split} windows"
-        check_evaluated_loss(evaluation.loss, where, task.least_loss)
-        check_moments(evaluation.moments, where, role == DESCRIBED, classes)
+        place = f"{role} model, {split} windows"
+        check_evaluated_loss(evaluation.loss, place, task.least_loss)
+        check_moments(evaluation.moments, place, role == DESCRIBED, classes)
     on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
     check_differences(on_val, OWN)
 
 
-def _admitted(read: Callable[[], _Read]) -> _Read:
+def _admit(read: Callable[[], _Read]) -> _Read:
     """Result of `read`; on any exception, the reply is refused."""
     try:
         return read()
@@ -179,7 +179,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected("seconds out of range", f"{shown(reply.seconds)}, but there were {longest_s:g}")
     if task.says_clipped and reply.clipped is None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
-    _check_beside(reply, task)
+    _check_extra_arrays(reply, task)
     model, most, windows = task.model, steps, task.seen(reply.samples)
     if task.form is not None and not task.form.plain:
         most = MOST_STEPS if task.form.many_passes else steps
@@ -213,7 +213,7 @@ def _steps_of_algorithm(reply: TrainReply) -> int:
     return reply.steps
 
 
-def _check_beside(reply: TrainReply, task: TrainTask) -> None:
+def _check_extra_arrays(reply: TrainReply, task: TrainTask) -> None:
     """Raise ReplyRejected unless the arrays beside the model have the algorithm's form."""
     weight = reply.weight
     if weight is not None and (task.form is None or task.form.plain or not 0 < weight <= reply.samples):
@@ -251,12 +251,12 @@ def check_form(state: State, model: State) -> None:
     """Raise ReplyRejected unless a state has the entries, shapes and dtypes of a model."""
     if state.keys() != model.keys():
         raise ReplyRejected("other entries", ", ".join(sorted(map(str, state.keys() ^ model.keys()))[:3]))
-    for name, wanted in model.items():
+    for name, expected in model.items():
         array = state[name]
-        if array.shape != wanted.shape:
-            raise ReplyRejected("other shape", f"entry {name!r}: {array.shape} instead of {wanted.shape}")
-        if array.dtype != wanted.dtype:
-            raise ReplyRejected("other dtype", f"entry {name!r}: {array.dtype} instead of {wanted.dtype}")
+        if array.shape != expected.shape:
+            raise ReplyRejected("other shape", f"entry {name!r}: {array.shape} instead of {expected.shape}")
+        if array.dtype != expected.dtype:
+            raise ReplyRejected("other dtype", f"entry {name!r}: {array.dtype} instead of {expected.dtype}")
 
 
 def check_values(
@@ -278,15 +278,17 @@ def check_values(
         windows: number of windows seen, counting repetitions; None for one per step.
     """
     calls = Counter(name.rpartition(".")[0] for name in variances)  # of layers
-    seen = steps if windows is None else windows
+    num_windows = steps if windows is None else windows
     for batch in batches(state):
-        for name, at in batch.items():
-            part = state[name].reshape(-1)[at]
+        for name, span in batch.items():
+            part = state[name].reshape(-1)[span]
             if part.dtype.kind in "fc":
                 _check_size(name, part)
             elif part.dtype.kind in "iu":
-                sent, often = model[name].reshape(-1)[at], calls[name.rpartition(".")[0]]
-                if not _can_be(part, sent, steps * often if often else seen, may_fall=not often):
+                sent, per_step = model[name].reshape(-1)[span], calls[name.rpartition(".")[0]]
+                if not _is_possible_count(
+                    part, sent, steps * per_step if per_step else num_windows, may_fall=not per_step
+                ):
                     raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
     for name in variances:  # an algorithm may send some of a layer's entries alone
         if name in state and (state[name] < 0).any():
@@ -296,8 +298,8 @@ def check_values(
 def check_sizes(state: State) -> None:
     """Raise ReplyRejected unless all numbers of a state are finite and can be squared and summed."""
     for batch in batches(state):
-        for name, at in batch.items():
-            part = state[name].reshape(-1)[at]
+        for name, span in batch.items():
+            part = state[name].reshape(-1)[span]
             if part.dtype.kind in "fc":
                 _check_size(name, part)
 
@@ -308,7 +310,7 @@ def _largest(dtype: np.dtype) -> float:
     return math.sqrt(float(np.finfo(dtype).max) / _SUMMABLE)
 
 
-def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:
+def _is_possible_count(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:
     """Whether integers rose by at most `most`; with `may_fall`, they may fall, but not below 0."""
     risen = part.astype(np.float64) - sent
     least = -np.maximum(sent.astype(np.float64), 0) if may_fall else 0
@@ -340,39 +342,39 @@ def check_evaluations(evaluations: EvaluateReply, roles: Iterable[str], windows:
         roles: roles of the models to evaluate.
         windows: split → number of windows of the client.
     """
-    wanted = {(role, split) for role in roles for split in windows}
-    if evaluations.keys() != wanted:
-        odd = sorted(f"{role} {split}" for role, split in evaluations.keys() ^ wanted)
-        raise ReplyRejected("other entries", ", ".join(odd))
+    expected = {(role, split) for role in roles for split in windows}
+    if evaluations.keys() != expected:
+        differing = sorted(f"{role} {split}" for role, split in evaluations.keys() ^ expected)
+        raise ReplyRejected("other entries", ", ".join(differing))
     for (role, split), evaluation in evaluations.items():
-        where, count = f"{role} model, {split} windows", windows[split]
+        place, count = f"{role} model, {split} windows", windows[split]
         if evaluation.windows != count:
-            raise ReplyRejected("other number of windows", f"{where}: {evaluation.windows} of {count}")
-        wrong = evaluation.task.impossible(evaluation.sums, count)
-        if wrong is not None:
-            raise ReplyRejected(wrong[0], f"{where}: {wrong[1]}")
+            raise ReplyRejected("other number of windows", f"{place}: {evaluation.windows} of {count}")
+        problem = evaluation.task.impossible(evaluation.sums, count)
+        if problem is not None:
+            raise ReplyRejected(problem[0], f"{place}: {problem[1]}")
 
 
-def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: int) -> None:
+def check_moments(moments: np.ndarray | None, place: str, requested: bool, classes: int) -> None:
     """Raise ReplyRejected unless a requested description (numbers,) of windows is present.
 
     Args:
         moments: the description, or None.
-        where: its place, for the message.
-        asked: whether it was requested.
+        place: its place, for the message.
+        requested: whether it was requested.
         classes: number of classes.
     """
-    if (moments is not None) != asked:
-        raise ReplyRejected("other entries", f"{where}: a description is missing, or was not requested")
+    if (moments is not None) != requested:
+        raise ReplyRejected("other entries", f"{place}: a description is missing, or was not requested")
     if moments is None:
         return
     if len(moments) != 2 * (classes + 1) * classes:
-        raise ReplyRejected("other shape", f"{where}: a description of {len(moments)} numbers")
+        raise ReplyRejected("other shape", f"{place}: a description of {len(moments)} numbers")
     if not (np.abs(moments) <= _LARGEST_LOSS).all():
-        raise ReplyRejected("description not finite", where)
+        raise ReplyRejected("description not finite", place)
 
 
-def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
+def check_differences(on_val: Mapping[str, Evaluation], own_role: str) -> None:
     """Raise ReplyRejected unless the gains over the own model are possible.
 
     For N windows, the square of a sum is at most N times the sum of squares (Cauchy-Schwarz). For accuracy,
@@ -381,26 +383,37 @@ def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
 
     Args:
         on_val: model role → evaluation on validation windows, after `check_evaluations`.
-        own: role of the own model; if it was not evaluated, no comparison is possible.
+        own_role: role of the own model; if it was not evaluated, no comparison is possible.
     """
     for role, evaluation in on_val.items():
         pair = evaluation.differences
-        if (pair is not None) != (own in on_val and role != own):
-            raise ReplyRejected("other entries", f"{role} beside {own}: {pair}")
+        if (pair is not None) != (own_role in on_val and role != own_role):
+            raise ReplyRejected("other entries", f"{role} beside {own_role}: {pair}")
         if pair is None:
             continue
         total, squares = pair
         if not (abs(total) <= _LARGEST_LOSS and 0 <= squares <= _LARGEST_LOSS**2):
-            raise ReplyRejected("differences out of range", f"{role} beside {own}: {total:g}, {squares:g}")
+            raise ReplyRejected(
+                "differences out of range", f"{role} beside {own_role}: {total:g}, {squares:g}"
+            )
         if total**2 > evaluation.windows * squares * (1 + 1e-9):
-            raise ReplyRejected("differences do not add up", f"{role} beside {own}: {total:g}, {squares:g}")
-        mine, this = on_val[own].confusion, evaluation.confusion
-        if mine is not None and this is not None:
-            _check_counts(role, own, pair, int(np.trace(mine)), int(np.trace(this)), evaluation.windows)
+            raise ReplyRejected(
+                "differences do not add up", f"{role} beside {own_role}: {total:g}, {squares:g}"
+            )
+        own_confusion, confusion = on_val[own_role].confusion, evaluation.confusion
+        if own_confusion is not None and confusion is not None:
+            _check_counts(
+                role,
+                own_role,
+                pair,
+                int(np.trace(own_confusion)),
+                int(np.trace(confusion)),
+                evaluation.windows,
+            )
 
 
 def _check_counts(
-    role: str, own: str, pair: tuple[float, float], right_own: int, right_this: int, windows: int
+    role: str, own_role: str, pair: tuple[float, float], right_own: int, right_this: int, windows: int
 ) -> None:
     """Raise ReplyRejected unless gains in accuracy are consistent counts."""
     only_own, only_this = counts_of(pair)
@@ -412,20 +425,20 @@ def _check_counts(
     ):
         raise ReplyRejected(
             "counts do not add up",
-            f"{role} beside {own}: {only_own} and {only_this}, right are {right_this} and {right_own}",
+            f"{role} beside {own_role}: {only_own} and {only_this}, right are {right_this} and {right_own}",
         )
 
 
-def check_evaluated_loss(loss: float, where: str, least: float = 0.0) -> None:
+def check_evaluated_loss(loss: float, place: str, least: float = 0.0) -> None:
     """Raise ReplyRejected unless a mean loss is at least `least`, or that of a diverged model.
 
     Args:
         loss: infinite or NaN if the model has diverged; that is recorded, and the evaluation counts.
-        where: its place, for the message.
+        place: its place, for the message.
         least: smallest possible loss.
     """
     if _is_number(loss) and loss != math.inf and not max(least, -_LARGEST_LOSS) <= loss <= _LARGEST_LOSS:
-        raise ReplyRejected("loss out of range", f"{where}: {shown(loss)}, but a loss is {least:g} or more")
+        raise ReplyRejected("loss out of range", f"{place}: {shown(loss)}, but a loss is {least:g} or more")
 
 
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:

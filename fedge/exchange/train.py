@@ -153,9 +153,9 @@ def train_reply(
     if weight is not None:
         values[WEIGHT] = weight
     arrays: ArrayRecord | ConfigRecord = to_record(result.state)
-    came_as = ticket_of(message, ARRAYS)
-    if came_as:
-        path = reply_path(Path(came_as.path).parent, message.metadata.message_id)
+    ticket = ticket_of(message, ARRAYS)
+    if ticket:
+        path = reply_path(Path(ticket.path).parent, message.metadata.message_id)
         try:
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
