@@ -106,8 +106,8 @@ def _corrections(
             else family_corrections(controls, weights, memberships)
         )
         for correction, part in zip(corrections, parts, strict=True):
-            for name, section in batch.items():
-                correction[name].reshape(-1)[section] = part[name]
+            for name, span in batch.items():
+                correction[name].reshape(-1)[span] = part[name]
     return list(corrections)
 
 
