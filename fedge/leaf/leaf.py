@@ -454,8 +454,8 @@ class Leaf:
                 for r in replies.values()
             ]
             part = updated_server_control(c, deltas, weights, float(self.weight))
-            for name, section in batch.items():
-                updated[name].reshape(-1)[section] = part[name]
+            for name, span in batch.items():
+                updated[name].reshape(-1)[span] = part[name]
 
         in_parts(work, control, CONTROL_PART)
         return updated

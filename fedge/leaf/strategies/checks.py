@@ -24,11 +24,11 @@ def first_not_finite(state: State) -> str | None:
     not (1e30 squared overflows float32), each number is examined.
     """
     for batch in batches(state):
-        for name, section in batch.items():
+        for name, span in batch.items():
             entry = state[name]
             if not np.issubdtype(entry.dtype, np.inexact):
                 continue
-            part = entry.reshape(-1)[section]
+            part = entry.reshape(-1)[span]
             with np.errstate(over="ignore", invalid="ignore"):
                 is_finite = part.dtype in (np.float32, np.float64) and np.isfinite(np.dot(part, part))
             if not is_finite and not np.isfinite(part).all():
