@@ -45,18 +45,18 @@ class Apfl(Algorithm):
         w, v = client.trainer(client.received), client.trainer(client.memory["v"])
         mixed, alpha, losses = client.trainer(client.received), client.memory["alpha"], []
         for x, y in client.batches():
-            loss, of_w = w.gradients(x, y)
+            loss, gradients_w = w.gradients(x, y)
             if self._as_paper:
                 torch._foreach_copy_(mixed.weights, _mixture(alpha, v.weights, w.weights))
-                _, along = mixed.gradients(x, y)
-                slope = _inner(v, w, along)
-                v.move([alpha * g for g in along])
-                w.move(of_w)
+                _, gradients_mixed = mixed.gradients(x, y)
+                slope = _inner_product(v, w, gradients_mixed)
+                v.move([alpha * g for g in gradients_mixed])
+                w.move(gradients_w)
             else:
-                _, of_v = v.gradients(x, y)
-                w.move(of_w)
-                v.move(of_v)
-                slope = _inner(v, w, _mixture(alpha, of_v, of_w)) + 0.02 * alpha
+                _, gradients_v = v.gradients(x, y)
+                w.move(gradients_w)
+                v.move(gradients_v)
+                slope = _inner_product(v, w, _mixture(alpha, gradients_v, gradients_w)) + 0.02 * alpha
             alpha = float(np.clip(alpha - client.lr * slope, 0, 1))
             losses.append(float(loss))
         if not self._as_paper:
@@ -80,7 +80,7 @@ def _mixture(alpha: float, one: Sequence[Tensor], other: Sequence[Tensor]) -> li
     return [alpha * a + (1 - alpha) * b for a, b in zip(one, other, strict=True)]
 
 
-def _inner(v: Trainer, w: Trainer, gradients: Sequence[Tensor]) -> float:
+def _inner_product(v: Trainer, w: Trainer, gradients: Sequence[Tensor]) -> float:
     """⟨v − w, g⟩ over all parameters."""
     parts = zip(v.weights, w.weights, gradients, strict=True)
     return float(sum(((a - b).double() * g.double()).sum() for a, b, g in parts))

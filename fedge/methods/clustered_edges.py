@@ -63,12 +63,12 @@ def kmeans_labels(points: np.ndarray, clusters: int, rng: np.random.Generator) -
     labels = np.full(count, -1)
     for _ in range(_STEPS):
         distances = squared_distances(points, centres)
-        found = distances.argmin(axis=1)
-        for empty in sorted(set(range(clusters)) - set(found.tolist())):
-            largest = np.flatnonzero(found == np.bincount(found, minlength=clusters).argmax())
-            found[largest[distances[largest, found[largest]].argmax()]] = empty
-        if np.array_equal(found, labels):
+        assigned = distances.argmin(axis=1)
+        for empty in sorted(set(range(clusters)) - set(assigned.tolist())):
+            largest = np.flatnonzero(assigned == np.bincount(assigned, minlength=clusters).argmax())
+            assigned[largest[distances[largest, assigned[largest]].argmax()]] = empty
+        if np.array_equal(assigned, labels):
             break
-        labels = found
+        labels = assigned
         centres = np.array([points[labels == k].mean(axis=0) for k in range(clusters)])
     return labels

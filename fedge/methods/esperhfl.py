@@ -47,7 +47,7 @@ class EsperHflLeaf(LeafPart):
     def combine(self, leaf: LeafContributions) -> State:
         """Means of all three."""
         means = {n: leaf.means[f"v/{n}"].astype(a.dtype) for n, a in leaf.memory["v"].items()}
-        leaf.memory.update(v=means, m=float(np.mean([one.arrays["m"] for one in leaf.brought])))
+        leaf.memory.update(v=means, m=float(np.mean([c.arrays["m"] for c in leaf.brought])))
         return leaf.mean
 
 
@@ -74,16 +74,16 @@ class EsperHfl(Algorithm):
         """Train w, and v by the mixed answers, on the same batches; then move m."""
         m, task = client.beside["m"], client.settings.task
         w, v, losses = client.trainer(client.received), client.trainer(client.beside["v"]), []
-        found: tuple[Tensor, ...] = ()
+        gradients: tuple[Tensor, ...] = ()
         for x, y in client.batches():
             losses.append(float(w.step(x, y)))
             answers = m * v.answers(x) + (1 - m) * w.answers(x)
             loss = task.loss(answers, y, client.settings.label_smoothing)
-            found = torch.autograd.grad(loss, [*v.parameters, *w.parameters], materialize_grads=True)
-            v.move([g.contiguous() for g in found[: len(v.names)]])
+            gradients = torch.autograd.grad(loss, [*v.parameters, *w.parameters], materialize_grads=True)
+            v.move([g.contiguous() for g in gradients[: len(v.names)]])
         limit = client.settings.clip_norm
-        slope = m * _along(v, w, found[: len(v.names)], limit)
-        slope += (1 - m) * _along(v, w, found[len(v.names) :], limit)
+        slope = m * _clipped_inner_product(v, w, gradients[: len(v.names)], limit)
+        slope += (1 - m) * _clipped_inner_product(v, w, gradients[len(v.names) :], limit)
         m = float(np.clip(m - self._rate * (slope + self._decay * m), 0, 1))
         client.memory.update(v=v.state(), m=m)
         return Sent(Fit(w.state(), float(np.mean(losses)), w.steps), arrays={"v": v.state(), "m": m})
@@ -125,7 +125,7 @@ class EsperHflCloud(CloudPart):
         )
 
 
-def _along(v: Trainer, w: Trainer, gradients: tuple[Tensor, ...], limit: float) -> float:
+def _clipped_inner_product(v: Trainer, w: Trainer, gradients: tuple[Tensor, ...], limit: float) -> float:
     """⟨v − w, g⟩, the gradient clipped."""
     norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
     scale = min(1.0, limit / (norm + 1e-6)) if limit else 1.0

@@ -54,36 +54,41 @@ class FedAla(Algorithm):
         """Learn ω, then train from the mixture."""
         if client.memory["rounds"] > 0:
             self._learn(client)
-        fit = client.fit(self._mixed(client))
+        fit = client.fit(self._mixture(client))
         client.memory.update(local=fit.state, rounds=client.memory["rounds"] + 1)
         return fit
 
     def models(self, client: Client) -> Mapping[str, State]:
         """The mixture with the current ω."""
-        return {"mixed": self._mixed(client)}
+        return {"mixed": self._mixture(client)}
 
-    def _mixed(self, client: Client) -> State:
+    def _mixture(self, client: Client) -> State:
         local, w, omega = client.memory["local"], client.received, client.memory["omega"]
         return {**w, **{n: local[n] + (w[n] - local[n]) * share for n, share in omega.items()}}
 
     def _learn(self, client: Client) -> None:
         """Move ω down the loss of the mixture."""
         names, local = list(client.memory["omega"]), client.memory["local"]
-        mixture = client.trainer(self._mixed(client), only=names)
+        mixture = client.trainer(self._mixture(client), only=names)
         mixture.model.eval()  # a stretch may end in one window, of which BatchNorm has no variance
-        of = dict(zip(mixture.names, mixture.weights, strict=True))
-        omega = {n: torch.from_numpy(np.array(a)).to(of[n].device) for n, a in client.memory["omega"].items()}
-        own = {n: torch.from_numpy(np.array(local[n])).to(of[n].device) for n in names}
-        apart = {n: torch.from_numpy(np.array(client.received[n])).to(of[n].device) - own[n] for n in names}
+        weights = dict(zip(mixture.names, mixture.weights, strict=True))
+        omega = {
+            n: torch.from_numpy(np.array(a)).to(weights[n].device) for n, a in client.memory["omega"].items()
+        }
+        local_weights = {n: torch.from_numpy(np.array(local[n])).to(weights[n].device) for n in names}
+        delta = {
+            n: torch.from_numpy(np.array(client.received[n])).to(weights[n].device) - local_weights[n]
+            for n in names
+        }
         count = max(1, int(self._share * client.windows))
         first = int(client.rng("stretch").integers(client.windows - count + 1))
         losses: list[float] = []
         for _ in range(self._passes if client.memory["rounds"] == 1 else 1):
-            for at in torch.arange(first, first + count).split(client.settings.batch_size):
-                loss, gradients = mixture.gradients(*client.windows_at(at))
+            for rows in torch.arange(first, first + count).split(client.settings.batch_size):
+                loss, gradients = mixture.gradients(*client.windows_at(rows))
                 for n, g in zip(mixture.names, gradients, strict=True):
-                    omega[n] = torch.clamp(omega[n] - self._eta * g * apart[n], 0, 1)
-                    of[n].copy_(own[n] + apart[n] * omega[n])
+                    omega[n] = torch.clamp(omega[n] - self._eta * g * delta[n], 0, 1)
+                    weights[n].copy_(local_weights[n] + delta[n] * omega[n])
             losses.append(float(loss))
             if len(losses) > 10 and np.std(losses[-10:]) < self._threshold:
                 break

@@ -36,10 +36,10 @@ class FedDynLeaf(LeafPart):
 
     def combine(self, leaf: LeafContributions) -> State:
         """The plain mean, corrected by h in entries that clients train."""
-        mean, h = plain_mean([one.state for one in leaf.brought]), leaf.memory["h"]
+        mean, h = plain_mean([c.state for c in leaf.brought]), leaf.memory["h"]
         assert isinstance(h, dict)
         for name in leaf.parameters:
-            drift = sum(one.state[name].astype(float) - leaf.model[name] for one in leaf.brought)
+            drift = sum(c.state[name].astype(float) - leaf.model[name] for c in leaf.brought)
             h[name] = h[name] - self._alpha / leaf.clients * drift
         moved = {
             name: (mean[name] - h[name] / self._alpha).astype(mean[name].dtype) for name in leaf.parameters
@@ -72,7 +72,7 @@ class FedDyn(Algorithm):
 
         def norm(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             named = dict(network.named_parameters())
-            drift = [(named[name] - begun.to(x.device)).flatten() for name, begun in target.items()]
+            drift = [(named[name] - initial.to(x.device)).flatten() for name, initial in target.items()]
             return self._alpha / 2 * torch.linalg.vector_norm(torch.cat(drift))
 
         pull = (self._alpha, start) if self._squared else ()

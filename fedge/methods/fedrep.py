@@ -36,8 +36,8 @@ class FedRep(Algorithm):
     def train(self, client: Client) -> Sent:
         """Train the head, then the base; send the base."""
         head, below = client.head, set(client.base)
-        whole = {**client.received, **client.memory["head"]}
-        fitted = client.fit(whole, only=head, epochs=self._head_epochs, stream="head")
+        initial = {**client.received, **client.memory["head"]}
+        fitted = client.fit(initial, only=head, epochs=self._head_epochs, stream="head")
         base = [name for name in client.parameters if name in below]
         fit = client.fit(fitted.state, only=base, epochs=self._base_epochs)
         client.memory["head"] = picked(fit.state, head)

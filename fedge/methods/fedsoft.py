@@ -47,9 +47,9 @@ class FedSoftLeaf(LeafPart):
 
     def combine(self, leaf: LeafContributions) -> State:
         """Cluster models by the clients' shares; the leaf's is their mean."""
-        states = [one.state for one in leaf.brought]
+        states = [c.state for c in leaf.brought]
         for s in range(self._clusters):
-            weights = [float(one.arrays["u"][s]) * one.weight for one in leaf.brought]
+            weights = [float(c.arrays["u"][s]) * c.weight for c in leaf.brought]
             leaf.memory[f"c{s}"] = weighted_mean(states, weights)
         return leaf.mean
 
@@ -80,8 +80,10 @@ class FedSoft(Algorithm):
             client.memory["u"] = _fit_shares(client, centres)
         client.memory["rounds"] += 1
         pulls = [(self._strength * float(u), c) for u, c in zip(client.memory["u"], centres, strict=True)]
-        own = {n: client.received[n] if a.dtype.kind in "iu" else a for n, a in client.memory["w"].items()}
-        fit = client.fit(own, pull=pulls)  # whole numbers, as BatchNorm's counts of steps, are the leaf's
+        initial = {
+            n: client.received[n] if a.dtype.kind in "iu" else a for n, a in client.memory["w"].items()
+        }
+        fit = client.fit(initial, pull=pulls)  # whole numbers, as BatchNorm's counts of steps, are the leaf's
         client.memory["w"] = fit.state
         return Sent(fit, arrays={"u": client.memory["u"]})
 
@@ -96,9 +98,9 @@ def _fit_shares(client: Client, centres: list[State]) -> np.ndarray:
     for centre in centres:
         network = client.network_with(centre)
         with torch.no_grad():
-            parts = [client.windows_at(at) for at in rows.split(512)]
-            found = [client.settings.task.losses(network(x), y) for x, y in parts]
-        losses.append(torch.cat(found).double().cpu().numpy())
+            parts = [client.windows_at(indices) for indices in rows.split(512)]
+            window_losses = [client.settings.task.losses(network(x), y) for x, y in parts]
+        losses.append(torch.cat(window_losses).double().cpu().numpy())
     best = np.bincount(np.argmin(losses, axis=0), minlength=len(centres)) / client.windows
     return np.maximum(best, _LEAST)
 

@@ -37,18 +37,21 @@ class Moon(Algorithm):
     def train(self, client: Client) -> Fit:
         """Train with the contrast, and keep the result."""
         shared = client.features(client.network_with(client.received))
-        old, own = client.features(client.network_with(client.memory["old"])), client.features(client.network)
+        old = client.features(client.network_with(client.memory["old"]))
+        features = client.features(client.network)
 
         def contrast(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            assert own.last is not None
-            z = own.last.flatten(1)
-            near, far = (F.cosine_similarity(z, other.of(x).flatten(1)) for other in (shared, old))
-            logits = torch.stack([near, far], dim=1) / self._temperature
+            assert features.last is not None
+            z = features.last.flatten(1)
+            similarity_leaf, similarity_old = (
+                F.cosine_similarity(z, other.of(x).flatten(1)) for other in (shared, old)
+            )
+            logits = torch.stack([similarity_leaf, similarity_old], dim=1) / self._temperature
             return self._mu * F.cross_entropy(logits, torch.zeros_like(logits[:, 0], dtype=torch.long))
 
         try:
             fit = client.fit(penalty=contrast)
         finally:
-            own.close()
+            features.close()
         client.memory["old"] = fit.state
         return fit

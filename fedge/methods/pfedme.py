@@ -83,8 +83,8 @@ class PFedMe(Algorithm):
                 torch._foreach_copy_(theta.weights, w)
                 theta.reset_optimizer()  # its velocity belongs to the last batch's θ
             losses += [float(theta.step(x, y)) for _ in range(self._steps)]
-            for own, personal in zip(w, theta.weights, strict=True):
-                own -= client.lr * self._strength * (own - personal)
+            for shared, personal in zip(w, theta.weights, strict=True):
+                shared -= client.lr * self._strength * (shared - personal)
         state = theta.state()
         client.memory["theta"] = state
         sent = {name: weight.cpu().numpy() for name, weight in zip(theta.names, w, strict=True)}

@@ -32,16 +32,16 @@ class PheFl(CloudPart):
         """Each leaf's own model, and the mean of all others'."""
         shares = _shares_of_others(cloud)
         mixed = [weighted_mean(cloud.models, row) for row in shares]
-        return [{OWN: own, OTHERS: mix} for own, mix in zip(cloud.models, mixed, strict=True)]
+        return [{OWN: model, OTHERS: others} for model, others in zip(cloud.models, mixed, strict=True)]
 
     def group(self, cloud: Evidence) -> Family:
         """Mixtures of all leaves' models."""
-        own, other = (scores(cloud, role) for role in (OWN, OTHERS))
-        total = own + other
-        known = np.isfinite(total) & (total > 0)
-        alpha = np.where(known, own / np.where(known, total, 1.0), 0.5)
-        found = alpha[:, None] * np.eye(len(alpha)) + (1 - alpha)[:, None] * _shares_of_others(cloud)
-        return Family(found, cloud.models, facts={"alpha": alpha.tolist()})
+        own_scores, other_scores = (scores(cloud, role) for role in (OWN, OTHERS))
+        total = own_scores + other_scores
+        is_known = np.isfinite(total) & (total > 0)
+        alpha = np.where(is_known, own_scores / np.where(is_known, total, 1.0), 0.5)
+        memberships = alpha[:, None] * np.eye(len(alpha)) + (1 - alpha)[:, None] * _shares_of_others(cloud)
+        return Family(memberships, cloud.models, facts={"alpha": alpha.tolist()})
 
 
 def _shares_of_others(cloud: Evidence) -> np.ndarray:
@@ -54,11 +54,11 @@ def _shares_of_others(cloud: Evidence) -> np.ndarray:
 
 def scores(cloud: Evidence, role: str) -> np.ndarray:
     """Score of a role's model at each leaf, (S,): mean over clients' windows, NaN without answers."""
-    found = np.full(len(cloud.weights), np.nan)
+    result = np.full(len(cloud.weights), np.nan)
     if cloud.answers is not None and role in cloud.answers.accuracies:
         scored, windows = cloud.answers.accuracies[role], cloud.answers.windows
-        for leaf in range(len(found)):
-            mine = (cloud.answers.leaf_of == leaf) & np.isfinite(scored) & (windows > 0)
-            if mine.any():
-                found[leaf] = np.average(scored[mine], weights=windows[mine])
-    return found
+        for leaf in range(len(result)):
+            answering = (cloud.answers.leaf_of == leaf) & np.isfinite(scored) & (windows > 0)
+            if answering.any():
+                result[leaf] = np.average(scored[answering], weights=windows[answering])
+    return result

@@ -54,32 +54,32 @@ class SoftFamily(CloudPart):
     def group(self, cloud: Evidence) -> Family:
         """Memberships of this step; the models are the means under them."""
         assert cloud.dispersion is not None
-        vectors, loud = cloud.vectors, np.nan_to_num(cloud.dispersion, nan=np.nanmean(cloud.dispersion))
+        vectors, dispersion = cloud.vectors, np.nan_to_num(cloud.dispersion, nan=np.nanmean(cloud.dispersion))
         members = members_of(cloud)
         if cloud.global_round > self._warmup:
-            members = self._moved(cloud, vectors, members, loud)
+            members = self._update_clusters(cloud, vectors, members, dispersion)
         shares = moves.memberships(
-            vectors, moves.centroids(vectors, members), loud, self._dial.tau, self._coupling,
+            vectors, moves.centroids(vectors, members), dispersion, self._dial.tau, self._coupling,
             cloud.memory.get("memberships"), self._smoothing,
         )  # fmt: skip
         keep_members(cloud, members)
         cloud.memory["memberships"] = shares
-        return Family(shares, facts={"members": members, "dispersion": loud.tolist()})
+        return Family(shares, facts={"members": members, "dispersion": dispersion.tolist()})
 
-    def _moved(
-        self, cloud: Evidence, vectors: np.ndarray, members: moves.Members, loud: np.ndarray
+    def _update_clusters(
+        self, cloud: Evidence, vectors: np.ndarray, members: moves.Members, dispersion: np.ndarray
     ) -> moves.Members:
         """Clusters after splits and merges."""
         most = min(self._most, len(vectors))
         if self._rule == "heuristic":
-            split = moves.split(vectors, members, most, moves.louder(loud, self._dial.split))
+            split = moves.split(vectors, members, most, moves.louder(dispersion, self._dial.split))
             return moves.merge(vectors, split, self._dial.merge)
         rng = np.random.default_rng(cloud.seed)
         if "draws" in cloud.memory:
             rng.bit_generator.state = json.loads(bytes(cloud.memory["draws"]))
-        found = moves.metropolis_hastings(vectors, members, self._dial.alpha, most, self._sweeps, rng)
+        proposed = moves.metropolis_hastings(vectors, members, self._dial.alpha, most, self._sweeps, rng)
         cloud.memory["draws"] = np.frombuffer(json.dumps(rng.bit_generator.state).encode(), np.uint8)
-        return found
+        return proposed
 
 
 def members_of(cloud: Evidence) -> moves.Members:

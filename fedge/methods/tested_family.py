@@ -45,31 +45,31 @@ class TestedFamily(SoftFamily):
         super().__init__(dial, "heuristic", 0, smoothing, coupling, most)
         self._level = level
 
-    def _moved(
-        self, cloud: Evidence, vectors: np.ndarray, members: moves.Members, loud: np.ndarray
+    def _update_clusters(
+        self, cloud: Evidence, vectors: np.ndarray, members: moves.Members, dispersion: np.ndarray
     ) -> moves.Members:
         """Clusters after splits, and after merges of those without a significant difference."""
         likeness = cloud.likeness
         if likeness is None:
             return members
 
-        def differ(one: list[int], other: list[int]) -> bool:
-            both = sorted([*one, *other])
-            level = self._level * float(np.isin(likeness.leaf_of, both).mean())
+        def differ(first: list[int], second: list[int]) -> bool:
+            leaves = sorted([*first, *second])
+            level = self._level * float(np.isin(likeness.leaf_of, leaves).mean())
             try:
-                return p_of_cut(likeness, both, one, cloud.seed) <= level
+                return p_of_cut(likeness, leaves, first, cloud.seed) <= level
             except ValueError:  # too few clients for a test
                 return False
 
-        def may(cluster: list[int]) -> bool:
-            one, other = moves.split_by_eigenvector(vectors, cluster, 0)
-            return bool(one and other) and differ(one, other)
+        def should_split(cluster: list[int]) -> bool:
+            first, second = moves.split_by_eigenvector(vectors, cluster, 0)
+            return bool(first and second) and differ(first, second)
 
-        kept: moves.Members = []
+        merged: moves.Members = []
         for cluster in members:
-            same = next((known for known in kept if not differ(known, cluster)), None)
-            if same is None:
-                kept.append(list(cluster))
+            match = next((candidate for candidate in merged if not differ(candidate, cluster)), None)
+            if match is None:
+                merged.append(list(cluster))
             else:
-                same += cluster
-        return moves.split(vectors, kept, min(self._most, len(vectors)), may, 0)
+                match += cluster
+        return moves.split(vectors, merged, min(self._most, len(vectors)), should_split, 0)
