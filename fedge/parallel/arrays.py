@@ -38,27 +38,27 @@ class Block:
     def put(self, arrays: Mapping[str, np.ndarray]) -> Layout:
         """Replace the content by copies of arrays of any shapes and dtypes; returns their layout."""
         layout: Layout = []
-        at = 0
+        offset = 0
         for name, array in arrays.items():
-            layout.append((name, array.dtype.str, array.shape, at))
-            at += -(-array.nbytes // _ALIGNED) * _ALIGNED
-        if os.fstat(self._descriptor).st_size < at:
-            os.ftruncate(self._descriptor, at)
+            layout.append((name, array.dtype.str, array.shape, offset))
+            offset += -(-array.nbytes // _ALIGNED) * _ALIGNED
+        if os.fstat(self._descriptor).st_size < offset:
+            os.ftruncate(self._descriptor, offset)
         for name, view in self.views(layout).items():
             view[...] = arrays[name]
         return layout
 
     def views(self, layout: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
         """Arrays of the layout's shapes and dtypes in the memory, valid until the next `put`."""
-        found = {}
+        views = {}
         for name, dtype, shape, offset in layout:
             kind, sizes = np.dtype(dtype), tuple(shape)
             count = math.prod(sizes)
-            flat = np.frombuffer(self._mapped(), kind, count, offset) if count else np.empty(0, kind)
-            found[name] = flat.reshape(sizes)
-        return found
+            flat = np.frombuffer(self._current_map(), kind, count, offset) if count else np.empty(0, kind)
+            views[name] = flat.reshape(sizes)
+        return views
 
-    def _mapped(self) -> mmap.mmap:
+    def _current_map(self) -> mmap.mmap:
         """A mapping of the whole file, renewed if the file has grown."""
         size = os.fstat(self._descriptor).st_size
         if self._map is None or len(self._map) != size:

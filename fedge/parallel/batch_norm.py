@@ -51,7 +51,7 @@ def _forward(layer: _BatchNorm, seat: ProcessSeat, x: Tensor) -> Tensor:
     if count <= 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
     if layer.training and has_statistics:
-        _update(layer, mean, variance * count / (count - 1))
+        _update_running_statistics(layer, mean, variance * count / (count - 1))
     y: Tensor = _Normalise.apply(x, layer.weight, layer.bias, mean, variance, layer.eps, count, seat)
     return y
 
@@ -62,8 +62,10 @@ def joined_statistics(x: Tensor, seat: ProcessSeat) -> tuple[Tensor, Tensor, flo
     table = torch.zeros(seat.size, 2 * channels + 1, dtype=torch.float64, device=x.device)
     if seat.counts:
         variance, mean = torch.var_mean(x, _all_but_channels(x), correction=0)
-        own = x.numel() // channels
-        table[seat.rank] = torch.cat([mean.double(), variance.double() * own, table.new_tensor([own])])
+        own_count = x.numel() // channels
+        table[seat.rank] = torch.cat(
+            [mean.double(), variance.double() * own_count, table.new_tensor([own_count])]
+        )
     dist.all_reduce(table)
     means, squares, counts = table[:, :channels], table[:, channels:-1], table[:, -1:]
     count = counts.sum()
@@ -72,7 +74,7 @@ def joined_statistics(x: Tensor, seat: ProcessSeat) -> tuple[Tensor, Tensor, flo
     return mean, deviations / count, float(count)
 
 
-def _update(layer: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
+def _update_running_statistics(layer: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
     """Update the running statistics like `_BatchNorm.forward`."""
     factor = 0.0 if layer.momentum is None else layer.momentum
     with torch.no_grad():
@@ -80,9 +82,9 @@ def _update(layer: _BatchNorm, mean: Tensor, unbiased: Tensor) -> None:
             layer.num_batches_tracked.add_(1)
             if layer.momentum is None:
                 factor = 1.0 / float(layer.num_batches_tracked)
-        for running, now in ((layer.running_mean, mean), (layer.running_var, unbiased)):
+        for running, current in ((layer.running_mean, mean), (layer.running_var, unbiased)):
             assert running is not None
-            running.mul_(1 - factor).add_(now.to(running.dtype), alpha=factor)
+            running.mul_(1 - factor).add_(current.to(running.dtype), alpha=factor)
 
 
 class _Normalise(torch.autograd.Function):
@@ -106,22 +108,22 @@ class _Normalise(torch.autograd.Function):
         return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
 
     @staticmethod
-    def backward(ctx: Any, *found: Tensor) -> Any:
-        (dy,) = found
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (dy,) = gradients
         x, weight, mean, scale = ctx.saved_tensors
         channels = x.shape[1]
-        wide = [1, channels, *[1] * (x.dim() - 2)]
-        normalised = (x - mean.view(wide)) * scale.view(wide)
-        own = torch.cat([dy.sum(_all_but_channels(x)), (dy * normalised).sum(_all_but_channels(x))])
-        total = own.double()
+        broadcast = [1, channels, *[1] * (x.dim() - 2)]
+        normalised = (x - mean.view(broadcast)) * scale.view(broadcast)
+        own_sums = torch.cat([dy.sum(_all_but_channels(x)), (dy * normalised).sum(_all_but_channels(x))])
+        total = own_sums.double()
         dist.all_reduce(total)
         outer = scale if weight is None else scale * weight
         dx = dy
         if ctx.seat.counts:  # statistics do not depend on a dummy window
-            of_mean, of_variance = (total / ctx.count).to(x.dtype).split(channels)
-            dx = dy - of_mean.view(wide) - normalised * of_variance.view(wide)
-        dx = dx * outer.view(wide)
-        d_bias, d_weight = own.split(channels)
+            mean_term, variance_term = (total / ctx.count).to(x.dtype).split(channels)
+            dx = dy - mean_term.view(broadcast) - normalised * variance_term.view(broadcast)
+        dx = dx * outer.view(broadcast)
+        d_bias, d_weight = own_sums.split(channels)
         return dx, None if weight is None else d_weight, d_bias if ctx.has_bias else None, *[None] * 5
 
 

@@ -30,12 +30,12 @@ def receive(connection: socket.socket) -> dict[str, Any]:
     Raises:
         ClosedError: the other end is closed.
     """
-    length = int.from_bytes(_exactly(connection, _LENGTH_BYTES), "little")
-    message: dict[str, Any] = json.loads(_exactly(connection, length))
+    length = int.from_bytes(_receive_exactly(connection, _LENGTH_BYTES), "little")
+    message: dict[str, Any] = json.loads(_receive_exactly(connection, length))
     return message
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def _receive_exactly(connection: socket.socket, count: int) -> bytes:
     """Receive `count` bytes."""
     received = bytearray()
     while len(received) < count:

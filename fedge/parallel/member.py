@@ -84,10 +84,10 @@ class Member:
             LocalTraining(**job["settings"]), order, correction, draws,
         )  # fmt: skip
         if self._seat.rank == 0:
-            self._give_back(job["state"])
+            self._write_state(job["state"])
         return {"loss": loss, "steps": steps}
 
-    def _give_back(self, layout: list[Any]) -> None:
+    def _write_state(self, layout: list[Any]) -> None:
         """Write the network's state over the initial one, which all processes have read by now."""
         assert self._network is not None
         views = self._states.views(layout)
@@ -103,7 +103,7 @@ class Member:
             torch.cuda.set_device(device)
             settle_gpus(kind["precision"])
         if not dist.is_initialized():
-            self._meet(device)
+            self._connect(device)
         look_in(*kind["look_in"])
         model = build_model(
             kind["model"], tuple(kind["input_shape"]), kind["classes"], torch.Generator(), kind["arguments"]
@@ -112,7 +112,7 @@ class Member:
         self._unsaved = Unsaved(self._network.model) if MODELS.is_own(kind["model"]) else None
         return self._network
 
-    def _meet(self, device: torch.device) -> None:
+    def _connect(self, device: torch.device) -> None:
         """Connect to the other processes: by gloo on CPUs, by NCCL on GPUs."""
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -145,18 +145,18 @@ def main(words: list[str]) -> None:
     member = Member(inherited)
     try:
         while True:
-            send_message(connection, _answer(member, receive(connection)))
+            send_message(connection, _run_job(member, receive(connection)))
     except ClosedError:
         os._exit(0)  # processes that wait for the others would never end
 
 
-def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:
+def _run_job(member: Member, job: dict[str, Any]) -> dict[str, Any]:
     """Result of a job, or the reason for its failure."""
     try:
         return member.train(job)
     except OWN_ERRORS as error:
-        known = (FloatingPointError, ConfigError, ValueError, MemoryError)
-        kind = next((k.__name__ for k in known if isinstance(error, k)), type(error).__name__)
+        passed_on = (FloatingPointError, ConfigError, ValueError, MemoryError)
+        kind = next((k.__name__ for k in passed_on if isinstance(error, k)), type(error).__name__)
         return {"error": kind, "words": f"{error}{place_by_name(error)}"}
 
 

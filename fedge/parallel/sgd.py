@@ -49,18 +49,18 @@ def share_network(model: nn.Module, seat: ProcessSeat) -> SharedNetwork:
         wrapped = DistributedDataParallel(
             model, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
         )
-    wrapped.register_comm_hook(None, _summed)
+    wrapped.register_comm_hook(None, _sum_gradients)
     return SharedNetwork(model, wrapped, seat)
 
 
-def _summed(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _sum_gradients(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Sum a bucket of gradients over all processes.
 
     DistributedDataParallel itself computes the mean: it multiplies by 1/n in its first step, and divides by n
     in later ones, so a repetition of the same training would differ in the last bits.
     """
     future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
-    return future.then(lambda done: done.value()[0])
+    return future.then(lambda completed: completed.value()[0])
 
 
 def train_share(
@@ -104,7 +104,7 @@ def train_share(
             losses.append(pass_loss(joined.cpu().numpy(), len(order), settings.batch_size, sgd.steps))
             sgd.steps += steps
         sgd.check_finite()
-        _refuse_statistics_of_its_own(network)
+        _refuse_diverging_buffers(network)
     return mean_of_passes(losses, passes, len(y), settings.batch_size), sgd.steps
 
 
@@ -128,8 +128,8 @@ class SharedSgd(Sgd):
         rows = batch[own_rows(len(batch), self._seat.rank, self._seat.size)]
         self._seat.counts = len(rows) > 0
         self._weight = len(rows) / len(batch)
-        mine = rows if len(rows) else batch[:1]
-        return self.step(x.index_select(0, mine), y.index_select(0, mine))
+        used_rows = rows if len(rows) else batch[:1]
+        return self.step(x.index_select(0, used_rows), y.index_select(0, used_rows))
 
     def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Weighted loss of this process on x (B, …) and y (B,); the whole batch's gradient per parameter."""
@@ -146,7 +146,7 @@ def _gradient(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
 
 
-def _refuse_statistics_of_its_own(network: SharedNetwork) -> None:
+def _refuse_diverging_buffers(network: SharedNetwork) -> None:
     """Raise ConfigError if training has left buffers that differ between processes.
 
     Each process has seen only its own windows, so such statistics are not those of one process.
@@ -176,5 +176,5 @@ def _other_buffers(model: nn.Module) -> tuple[list[str], Sequence[Tensor]]:
         if isinstance(layer, BATCH_NORMS)
         for buffer in layer.buffers(recurse=False)
     }
-    others = {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in norms}
-    return list(others), list(others.values())
+    other_buffers = {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in norms}
+    return list(other_buffers), list(other_buffers.values())

@@ -38,7 +38,7 @@ from fedge.training.settings import LocalTraining, check_data
 
 logger = logging.getLogger(__name__)
 
-_OTHERS_S = 2.0  # time for the others to report failure, too
+_GRACE_S = 2.0  # time for the others to report failure, too
 _LAST_WORDS = 2000  # characters of a process's output before it died
 _MOST_PRINTED = 2**20  # bytes of output kept from job to job
 _LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
@@ -118,7 +118,8 @@ class Team:
         weakref.finalize(self, self._open.close)
         self._states: Block | None = None
         self._windows: Block | None = None
-        self._dealt: tuple[np.ndarray, np.ndarray, Layout] | None = None  # content of the memory for windows
+        # content of the memory for windows
+        self._shared_windows: tuple[np.ndarray, np.ndarray, Layout] | None = None
 
     @property
     def pids(self) -> list[int]:
@@ -128,7 +129,7 @@ class Team:
     def close(self) -> None:
         """End the processes; another training starts new ones."""
         self._open.close()
-        self._states = self._windows = self._dealt = None
+        self._states = self._windows = self._shared_windows = None
 
     def train(
         self,
@@ -161,13 +162,13 @@ class Team:
         x, y = windows
         check_data(tensor_of(x), tensor_of(y))
         self._start(settings.threads)
-        job = self._job(kind, start, windows, settings, generator, correction, draws)
-        answers = self._asked(job, time.monotonic() + timeout_s)
+        job = self._prepare_job(kind, start, windows, settings, generator, correction, draws)
+        answers = self._send_job(job, time.monotonic() + timeout_s)
         assert self._states is not None
         state: State = {name: view.copy() for name, view in self._states.views(job["state"]).items()}
         return TrainResult(state, answers[0]["loss"], answers[0]["steps"])
 
-    def _job(
+    def _prepare_job(
         self,
         kind: TeamKind,
         start: Mapping[str, np.ndarray],
@@ -185,27 +186,30 @@ class Team:
         layout = self._states.put({**start, **{f"correction {n}": a for n, a in (correction or {}).items()}})
         return {
             "kind": asdict(kind),
-            "settings": _sent(settings),
+            "settings": _settings_to_json(settings),
             "state": layout[: len(start)],
             "correction": None if correction is None else [
                 (name.removeprefix("correction "), *rest) for name, *rest in layout[len(start) :]
             ],
-            "windows": self._dealt_windows(windows),
+            "windows": self._share_windows(windows),
             "order": order,
             "draws": None if draws is None else torch.randint(2**62, (self.size,), generator=draws).tolist(),
         }  # fmt: skip
 
-    def _dealt_windows(self, windows: tuple[np.ndarray, np.ndarray]) -> Layout:
+    def _share_windows(self, windows: tuple[np.ndarray, np.ndarray]) -> Layout:
         """Layout of the windows in shared memory, where they are copied unless they are still there."""
         assert self._windows is not None
-        if self._dealt is not None:
+        if self._shared_windows is not None:
             # keeping the last call's arrays prevents others from having their addresses
-            same = [_place(old) == _place(new) for old, new in zip(self._dealt, windows, strict=False)]
-            if all(same):
-                return self._dealt[2]
+            unchanged = [
+                _array_key(old) == _array_key(new)
+                for old, new in zip(self._shared_windows, windows, strict=False)
+            ]
+            if all(unchanged):
+                return self._shared_windows[2]
         x, y = windows
-        self._dealt = (x, y, self._windows.put({"x": x, "y": y}))
-        return self._dealt[2]
+        self._shared_windows = (x, y, self._windows.put({"x": x, "y": y}))
+        return self._shared_windows[2]
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -221,7 +225,7 @@ class Team:
         meeting, descriptors = self._meeting_place()
         for rank in range(self.size):
             self._open.members.append(
-                _started(rank, self.size, threads, [states, windows], meeting, descriptors)
+                _start_process(rank, self.size, threads, [states, windows], meeting, descriptors)
             )
         self._states, self._windows = Block(states), Block(windows)
         logger.info("%d processes train for this worker's clients: %s", self.size, self.pids)
@@ -236,7 +240,7 @@ class Team:
         self._open.files.append(file)
         return file.name, []
 
-    def _asked(self, job: dict[str, Any], deadline: float) -> list[dict[str, Any]]:
+    def _send_job(self, job: dict[str, Any], deadline: float) -> list[dict[str, Any]]:
         """Send a job to all processes; returns their replies, in order."""
         answers: dict[int, dict[str, Any]] = {}
         with selectors.DefaultSelector() as selector:
@@ -253,19 +257,19 @@ class Team:
                         answers[key.data] = receive(self._open.members[key.data].connection)
                         selector.unregister(key.fileobj)
                         if "error" in answers[key.data]:
-                            deadline = min(deadline, time.monotonic() + _OTHERS_S)
+                            deadline = min(deadline, time.monotonic() + _GRACE_S)
             except ClosedError:
-                raise self._ended(self._death()) from None
+                raise self._close_with(self._death()) from None
             except BaseException:  # interrupted: later replies must not be taken for those of another job
                 self.close()
                 raise
         for member in self._open.members:
-            _forget_much(member.printed)
+            _truncate_output(member.printed)
         errors = [answers[rank] for rank in sorted(answers) if "error" in answers[rank]]
         if errors:
             raise self._failure(errors, all_answered=len(answers) == self.size)
         if len(answers) < self.size:
-            raise self._ended(TeamError("the processes of train.processes did not answer in time"))
+            raise self._close_with(TeamError("the processes of train.processes did not answer in time"))
         return [answers[rank] for rank in range(self.size)]
 
     def _failure(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
@@ -279,35 +283,35 @@ class Team:
             f"a process of train.processes failed: {first['error']}: {_one_line(first['words'])}"
         )
 
-    def _ended(self, error: TeamError) -> TeamError:
+    def _close_with(self, error: TeamError) -> TeamError:
         """An error, after the processes have been ended."""
         self.close()
         return error
 
     def _death(self) -> TeamError:
         """Error for the process that died first, or for any that died."""
-        deadline = time.monotonic() + _OTHERS_S
+        deadline = time.monotonic() + _GRACE_S
         while time.monotonic() < deadline:
             for rank, member in enumerate(self._open.members):
                 code = member.process.poll()
                 if code is None:
                     continue
-                how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-                words = _last_words(member.printed)
-                return TeamError(f"process {rank} of train.processes={self.size} {how}{words}")
+                outcome = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+                last_line = _last_line(member.printed)
+                return TeamError(f"process {rank} of train.processes={self.size} {outcome}{last_line}")
             time.sleep(0.01)
         return TeamError(f"one of train.processes={self.size} processes closed its connection")
 
 
-def _started(
+def _start_process(
     rank: int, size: int, threads: int, blocks: Sequence[int], meeting: str, descriptors: Sequence[int]
 ) -> _Process:
     """Start one process, with its inherited descriptors."""
-    ours, theirs = socket.socketpair()
-    printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the team
-    flags = fcntl.fcntl(printed, fcntl.F_GETFL)
-    fcntl.fcntl(printed, fcntl.F_SETFL, flags | os.O_APPEND)  # so that it can be emptied
-    words = [*map(str, (rank, size, theirs.fileno(), *blocks)), meeting]
+    own_end, process_end = socket.socketpair()
+    output = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the team
+    flags = fcntl.fcntl(output, fcntl.F_GETFL)
+    fcntl.fcntl(output, fcntl.F_SETFL, flags | os.O_APPEND)  # so that it can be emptied
+    arguments = [*map(str, (rank, size, process_end.fileno(), *blocks)), meeting]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -318,16 +322,16 @@ def _started(
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of parameters although all are used
     }
     be_followed(environment)
-    with theirs:
+    with process_end:
         process = subprocess.Popen(
-            [sys.executable, "-m", TRAINER, *words],
-            pass_fds=[theirs.fileno(), *blocks, *descriptors],
-            env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+            [sys.executable, "-m", TRAINER, *arguments],
+            pass_fds=[process_end.fileno(), *blocks, *descriptors],
+            env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
-    return _Process(process, ours, printed)
+    return _Process(process, own_end, output)
 
 
-def _place(array: object) -> tuple[int, tuple[int, ...], str]:
+def _array_key(array: object) -> tuple[int, tuple[int, ...], str]:
     """Address, shape and dtype of an array."""
     assert isinstance(array, np.ndarray)
     return array.ctypes.data, array.shape, array.dtype.str
@@ -340,25 +344,25 @@ def _signal_name(number: int) -> str:
     return f"signal {number}"
 
 
-def _forget_much(printed: BinaryIO) -> None:
+def _truncate_output(output: BinaryIO) -> None:
     """Empty a process's output if it is large; only its last line is ever used."""
-    if os.fstat(printed.fileno()).st_size > _MOST_PRINTED:
-        os.ftruncate(printed.fileno(), 0)
+    if os.fstat(output.fileno()).st_size > _MOST_PRINTED:
+        os.ftruncate(output.fileno(), 0)
 
 
-def _last_words(printed: BinaryIO) -> str:
+def _last_line(output: BinaryIO) -> str:
     """The last line that a process printed, after a colon; empty if there is none."""
-    size = printed.seek(0, os.SEEK_END)
-    printed.seek(max(0, size - _LAST_WORDS))
-    lines = printed.read().decode(errors="replace").strip().splitlines()
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _LAST_WORDS))
+    lines = output.read().decode(errors="replace").strip().splitlines()
     return f": {_one_line(lines[-1])}" if lines else ""
 
 
-def _one_line(words: str) -> str:
+def _one_line(text: str) -> str:
     """Text without line breaks."""
-    return " ".join(words.split())
+    return " ".join(text.split())
 
 
-def _sent(settings: LocalTraining) -> dict[str, Any]:
+def _settings_to_json(settings: LocalTraining) -> dict[str, Any]:
     """Settings as JSON, without the task, which every process has."""
-    return {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "task"}
+    return {entry.name: getattr(settings, entry.name) for entry in fields(settings) if entry.name != "task"}
