@@ -37,9 +37,9 @@ def written(value: Any, exact: bool = True) -> Any:
         return value
     kind = type(value) if exact else next((base for base in _BASES if isinstance(value, base)), None)
     if kind is dict:
-        return _table(value, exact)
+        return _table_to_json(value, exact)
     if kind in (list, tuple):
-        items = [written(each, exact) for each in value]
+        items = [written(item, exact) for item in value]
         return items if kind is list else {_TUPLE: items}
     if kind in (int, float, str):
         return kind(value)
@@ -49,19 +49,23 @@ def written(value: Any, exact: bool = True) -> Any:
 def read(value: Any) -> Any:
     """The value from JSON of `written`."""
     if isinstance(value, list):
-        return [read(each) for each in value]
+        return [read(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {_TUPLE}:
         return tuple(map(read, value[_TUPLE]))
     if value.keys() == {_TABLE}:
-        return {read(key): read(each) for key, each in value[_TABLE]}
-    return {key: read(each) for key, each in value.items()}
+        return {read(key): read(item) for key, item in value[_TABLE]}
+    return {key: read(item) for key, item in value.items()}
 
 
 def kept_attributes(callback: Any) -> dict[str, Any]:
     """Attributes of a callback that are restored after a stop, as JSON."""
-    return {name: found for name, value in _attributes(callback) for found in _tried(written, value)}
+    return {
+        name: content
+        for name, value in _instance_attributes(callback)
+        for content in _try_call(written, value)
+    }
 
 
 def other_attributes(callback: Any) -> dict[str, bytes]:
@@ -70,21 +74,21 @@ def other_attributes(callback: Any) -> dict[str, bytes]:
     Attributes that cannot be pickled, or take 16 MiB and more, are left out.
     """
     kept = kept_attributes(callback)
-    others = [(name, value) for name, value in _attributes(callback) if name not in kept]
-    return {name: found for name, value in others for found in _tried(_digest, value)}
+    unsaved = [(name, value) for name, value in _instance_attributes(callback) if name not in kept]
+    return {name: digest for name, value in unsaved for digest in _try_call(_digest, value)}
 
 
 class _Hashed:
     """File for pickle that keeps only a digest, and limits the amount written."""
 
     def __init__(self) -> None:
-        self.digest, self._left = hashlib.sha256(), _MOST_COMPARED
+        self.digest, self._remaining_bytes = hashlib.sha256(), _MOST_COMPARED
 
     def write(self, data: Any) -> int:
         """Add bytes, or a buffer of them, to the digest; ValueError for too many."""
         size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
+        self._remaining_bytes -= size
+        if self._remaining_bytes < 0:
             raise ValueError("too large to be compared")
         self.digest.update(data)
         return size
@@ -97,19 +101,19 @@ def _digest(value: Any) -> bytes:
     return file.digest.digest()
 
 
-def _attributes(callback: Any) -> list[tuple[str, Any]]:
+def _instance_attributes(callback: Any) -> list[tuple[str, Any]]:
     return list(getattr(callback, "__dict__", {}).items())
 
 
-def _tried(act: Callable[[Any], Any], value: Any) -> list[Any]:
-    """List with the result of `act` on a value; empty if it fails, as pickling an open file does."""
+def _try_call(function: Callable[[Any], Any], value: Any) -> list[Any]:
+    """List with the result of `function` on a value; empty if it fails, as pickling an open file does."""
     try:
-        return [act(value)]
+        return [function(value)]
     except Exception:  # a user's class may raise anything while it is pickled
         return []
 
 
-def _table(value: Mapping[Any, Any], exact: bool) -> dict[str, Any]:
+def _table_to_json(value: Mapping[Any, Any], exact: bool) -> dict[str, Any]:
     if all(type(key) is str for key in value) and not value.keys() & {_TABLE, _TUPLE}:
-        return {key: written(each, exact) for key, each in value.items()}
-    return {_TABLE: [[written(key, exact), written(each, exact)] for key, each in value.items()]}
+        return {key: written(item, exact) for key, item in value.items()}
+    return {_TABLE: [[written(key, exact), written(item, exact)] for key, item in value.items()]}

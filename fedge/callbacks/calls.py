@@ -55,12 +55,12 @@ class Callbacks(Hooks):
         Raises:
             ConfigError: one cannot be made.
         """
-        self._given = [config.callbacks, config.callbacks_args]
+        self._configured = [config.callbacks, config.callbacks_args]
         self._num_rounds = config.num_server_rounds
-        self._all = [(name, _callback_of(name, config)) for name in names_in(config.callbacks)]
-        self._before = [kept_attributes(callback) for _, callback in self._all]
-        self._lost = [other_attributes(callback) for _, callback in self._all]
-        self._said: set[tuple[str, str]] = set()
+        self._callbacks = [(name, _callback_of(name, config)) for name in names_in(config.callbacks)]
+        self._initial_attributes = [kept_attributes(callback) for _, callback in self._callbacks]
+        self._unsaved_attributes = [other_attributes(callback) for _, callback in self._callbacks]
+        self._warned: set[tuple[str, str]] = set()
         self._global_round = 0
         self.stop: Stop | None = None
 
@@ -74,17 +74,17 @@ class Callbacks(Hooks):
         self._global_round = run.rounds_done
         self._call("begin_run", run)
         # this call makes these again when a run goes on
-        self._lost = [other_attributes(callback) for _, callback in self._all]
+        self._unsaved_attributes = [other_attributes(callback) for _, callback in self._callbacks]
 
     def begin_round(self, global_round: int) -> None:
         """Call all."""
         self._global_round = global_round
-        if self._all:
+        if self._callbacks:
             self._call("begin_round", Round(global_round, self._num_rounds, MappingProxyType({})))
 
     def begin_leaf_round(self, global_round: int, leaf_round: int) -> None:
         """Call all."""
-        if self._all:
+        if self._callbacks:
             self._call("begin_leaf_round", LeafRound(global_round, leaf_round))
 
     def end_leaf_round(
@@ -96,12 +96,12 @@ class Callbacks(Hooks):
         failures: Mapping[int, object],
     ) -> None:
         """Call all."""
-        if self._all:
-            words = {client: str(failure) for client, failure in sorted(failures.items())}
+        if self._callbacks:
+            texts = {client: str(failure) for client, failure in sorted(failures.items())}
             losses = MappingProxyType(dict(sorted(train_loss.items())))
             self._call(
                 "end_leaf_round",
-                LeafRound(global_round, leaf_round, replies, losses, MappingProxyType(words)),
+                LeafRound(global_round, leaf_round, replies, losses, MappingProxyType(texts)),
             )
 
     def end_round(self, result: RoundResult, seconds: float, on_clock: Any = None) -> None:
@@ -112,7 +112,7 @@ class Callbacks(Hooks):
             seconds: duration of the round.
             on_clock: the row object of devices/versions.csv in a run on the virtual clock.
         """
-        if not self._all:
+        if not self._callbacks:
             return
         number = result.global_round
         tables = tables_of(result.learned)
@@ -127,21 +127,21 @@ class Callbacks(Hooks):
         """Call all: the run is over."""
         self._call("end_run", run)
 
-    def _call(self, hook: str, told: Any) -> None:
+    def _call(self, hook: str, argument: Any) -> None:
         """Call a method of all callbacks, in order.
 
         Raises:
             CallbackError: one raises, or returns something other than a reason.
         """
-        for name, callback in self._all:
+        for name, callback in self._callbacks:
             method = getattr(callback, hook, None)
             if method is None:
                 continue
             try:
-                answer = method(told)
+                answer = method(argument)
             except OWN_ERRORS as error:
                 raise CallbackError(
-                    f"callback {name} failed in {hook}{self._when()}: {own_error(error)}; "
+                    f"callback {name} failed in {hook}{self._round_text()}: {own_error(error)}; "
                     f"fix it, or leave it out of callbacks"
                 ) from error
             if answer is None or hook == "end_run":
@@ -149,12 +149,12 @@ class Callbacks(Hooks):
             if not isinstance(answer, str) or not answer.strip():
                 raise CallbackError(
                     f"callback {name} must return None or the reason why the run is to end, but in "
-                    f"{hook}{self._when()} it returned {shown(answer)}; fix it"
+                    f"{hook}{self._round_text()} it returned {shown(answer)}; fix it"
                 )
             if self.stop is None:
                 self.stop = Stop(name, max(self._global_round, 1), " ".join(answer.split()))
 
-    def _when(self) -> str:
+    def _round_text(self) -> str:
         return f" of global round {self._global_round}" if self._global_round else ""
 
     # --- state beyond the process ---------------------------------------------------------------------
@@ -166,22 +166,22 @@ class Callbacks(Hooks):
             CallbackError: a `state_dict` fails, or JSON cannot hold its result.
         """
         states = [
-            _state_of(name, callback, before)
-            for (name, callback), before in zip(self._all, self._before, strict=True)
+            _state_of(name, callback, initial)
+            for (name, callback), initial in zip(self._callbacks, self._initial_attributes, strict=True)
         ]
-        self._say_lost()
+        self._warn_of_lost_attributes()
         stop = self.stop and vars(self.stop)
-        names = [name for name, _ in self._all]
-        return {"given": self._given, "names": names, "states": states, "stop": stop}
+        names = [name for name, _ in self._callbacks]
+        return {"given": self._configured, "names": names, "states": states, "stop": stop}
 
-    def _say_lost(self) -> None:
+    def _warn_of_lost_attributes(self) -> None:
         """Warn once about each attribute that has changed and would not be restored."""
-        for (name, callback), before in zip(self._all, self._lost, strict=True):
+        for (name, callback), previous in zip(self._callbacks, self._unsaved_attributes, strict=True):
             if hasattr(callback, "state_dict"):
                 continue
             for key, content in other_attributes(callback).items():
-                if before.get(key) != content and (name, key) not in self._said:
-                    self._said.add((name, key))
+                if previous.get(key) != content and (name, key) not in self._warned:
+                    self._warned.add((name, key))
                     logger.warning(
                         "callback %s changes %s (%s), which is lost when the run resumes after a "
                         "stop; define state_dict and load_state_dict",
@@ -194,11 +194,11 @@ class Callbacks(Hooks):
         Raises:
             ValueError, TypeError, LookupError: they are not a result of `facts`.
         """
-        found = dict(zip(facts.get("names", ()), map(read, facts.get("states", ())), strict=True))
-        for name, callback in self._all:
-            if name in found:
-                _put_back(name, callback, found[name])
-        if facts.get("stop") and facts.get("given") == self._given:
+        state_of = dict(zip(facts.get("names", ()), map(read, facts.get("states", ())), strict=True))
+        for name, callback in self._callbacks:
+            if name in state_of:
+                _restore_callback(name, callback, state_of[name])
+        if facts.get("stop") and facts.get("given") == self._configured:
             stop = Stop(**facts["stop"])
             if [type(value) for value in astuple(stop)] != [str, int, str]:
                 raise ValueError(f"stop is {shown(facts['stop'])}")
@@ -237,18 +237,18 @@ def refuse_other_columns(callback: Any, config: Config) -> None:
 
 def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
     """Rows of a table by column; cells without a number are None, as in the table."""
-    named = (dict(zip(table.names, table.row(row), strict=True)) for row in rows)
+    tables = (dict(zip(table.names, table.row(row), strict=True)) for row in rows)
     return tuple(
         MappingProxyType({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
-        for row in named
+        for row in tables
     )
 
 
-def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
+def _state_of(name: str, callback: Any, initial: Mapping[str, Any]) -> Any:
     """State of one callback."""
     if not hasattr(callback, "state_dict"):
-        now = kept_attributes(callback)
-        return {key: value for key, value in now.items() if key not in before or before[key] != value}
+        current = kept_attributes(callback)
+        return {key: value for key, value in current.items() if key not in initial or initial[key] != value}
     try:
         return written(callback.state_dict(), exact=False)
     except OWN_ERRORS as error:
@@ -258,12 +258,12 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _put_back(name: str, callback: Any, state: Any) -> None:
+def _restore_callback(name: str, callback: Any, state: Any) -> None:
     """Restore one callback from the result of `_state_of`."""
     if not hasattr(callback, "load_state_dict"):
-        calls = [key for key in state if callable(getattr(type(callback), key, None))]
-        if calls:
-            raise ValueError(f"{name} keeps no {shown(calls[0])}")
+        methods = [key for key in state if callable(getattr(type(callback), key, None))]
+        if methods:
+            raise ValueError(f"{name} keeps no {shown(methods[0])}")
         vars(callback).update(state)
         return
     try:

@@ -69,8 +69,8 @@ class EarlyStopping(Callback):
         """Set column and direction for the task's first score."""
         self._column = f"val_{score}_mean" if self.metric == VALIDATION else self.metric
         words = _SMALLER_IS_BETTER if higher_is_better else (*_SMALLER_IS_BETTER, score)
-        down = any(word in self._column for word in words)
-        self._sign = -1.0 if self.mode == "min" or (self.mode == "auto" and down) else 1.0
+        smaller_is_better = any(word in self._column for word in words)
+        self._sign = -1.0 if self.mode == "min" or (self.mode == "auto" and smaller_is_better) else 1.0
 
     def refuse_other_columns(self, columns: Sequence[str]) -> None:
         """Raise ConfigError unless the metric is a column of a run's global rounds."""
@@ -142,15 +142,15 @@ class Budget(Callback):
 
     def end_round(self, round_: Round) -> str | None:
         """Add the round to the sum."""
-        found = [round_.numbers[column] or 0.0 for column in self.columns]
+        values = [round_.numbers[column] or 0.0 for column in self.columns]
         self.spent = (
-            max(self.spent, *found) if self.columns == ("epsilon_spent",) else self.spent + sum(found)
+            max(self.spent, *values) if self.columns == ("epsilon_spent",) else self.spent + sum(values)
         )
         if self.spent < self.most:
             return None
-        what = " and ".join(self.columns) if self._NAME == "budget" else self._UNIT
+        unit = " and ".join(self.columns) if self._NAME == "budget" else self._UNIT
         spent = f"{self.spent:.6g} by global round {round_.global_round}"
-        return f"the budget of {self.most:g} {what} is spent: {spent}"
+        return f"the budget of {self.most:g} {unit} is spent: {spent}"
 
 
 class ByteBudget(Budget):
@@ -194,11 +194,11 @@ class Floor(Callback):
         Raises:
             ConfigError: it is no such table.
         """
-        good = isinstance(floors, Mapping) and all(
+        is_valid = isinstance(floors, Mapping) and all(
             str(number).isdecimal() and type(least) in (int, float) and math.isfinite(least)
             for number, least in floors.items()
         )
-        if not good:
+        if not is_valid:
             raise ConfigError(
                 f"floors of floor must be a table of global rounds and scores, but is {shown(floors)}; set "
                 f"for example callbacks-args.floor.floors.5=0.4"
