@@ -25,7 +25,7 @@ from fedge.states.shared import SharedStates
 logger = logging.getLogger(__name__)
 
 FOLDER = "states"  # in the folder of memories, where each run's folder has a name of 16 digits
-_BESIDE = 3  # models in memory besides the message: the network, its gradients, the trained model
+_MODEL_COPIES = 3  # models in memory besides the message: the network, its gradients, the trained model
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def _files_for(message: Message, transfer: TransferConfig, node: Mapping[str, An
     if largest <= above:
         return None
     by_memory = transfer.spills_by_memory and CONTROL not in records
-    if by_memory and fits_in_memory(sum(sizes) + _BESIDE * largest):
+    if by_memory and fits_in_memory(sum(sizes) + _MODEL_COPIES * largest):
         return None
     folder = own_folder(node) / FOLDER
     try:

@@ -27,17 +27,17 @@ def whole_model(state: State, network: nn.Module, config: TrainConfig, data: Cli
     """
     if config.exchange == "all":
         return state
-    return full_state(state, data.frozen or _drawn(config, seed, *_shape_of(data)), network)
+    return full_state(state, data.frozen or _draw_frozen_entries(config, seed, *_model_sizes(data)), network)
 
 
-def _shape_of(data: ClientData) -> tuple[tuple[int, ...], int, tuple[int, ...], bool]:
+def _model_sizes(data: ClientData) -> tuple[tuple[int, ...], int, tuple[int, ...], bool]:
     """Sizes that determine a model."""
     x, y = data.train
     return x.shape[1:], data.classes, y.shape[1:], x.dtype == np.int64
 
 
 @lru_cache(maxsize=1)
-def _drawn(
+def _draw_frozen_entries(
     config: TrainConfig,
     seed: int,
     input_shape: tuple[int, ...],

@@ -82,7 +82,7 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
         raise
     except BaseException as error:  # mainly SystemExit: nothing here may end the worker
         note_failure()
-        words = f"{_called(error)}: the client tried to end its process{place_by_name(error)}"
+        words = f"{_exception_text(error)}: the client tried to end its process{place_by_name(error)}"
         raise ClientError(words) from None
     if not isinstance(reply, Message):
         raise ClientError(f"the client returned {type(reply).__name__} instead of a reply")
@@ -102,7 +102,7 @@ def _client_of(context: Context) -> int:
     return partition if isinstance(partition, int) else -1
 
 
-def _called(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     """An exception as text; its own code runs here, which may raise anything."""
     try:
         return f"{type(error).__name__}({error})"
@@ -126,7 +126,7 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
         yield
         return
     round_context = RoundContext.of(message)
-    with _noted(round_context.data_folder, context) as file:
+    with _keep_note(round_context.data_folder, context) as file:
         faulthandler.dump_traceback_later(min(round_context.timeout_s, _LONGEST_S), exit=True, file=file)
         try:
             yield
@@ -135,7 +135,7 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
 
 
 @contextmanager
-def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
+def _keep_note(data_folder: str, context: Context) -> Iterator[TextIO]:
     """Keep a note in the run's data folder while a client works; yields the file for its last words.
 
     Without a data folder, no other process sees this machine's files, and last words go to the client's
@@ -144,7 +144,7 @@ def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
     if not data_folder:
         yield sys.stderr
         return
-    note = _note(data_folder, int(context.node_config["partition-id"]))
+    note = _note_path(data_folder, int(context.node_config["partition-id"]))
     with note.open("w") as file:
         try:
             yield file
@@ -156,11 +156,11 @@ def last_words(data_folder: str, client: int) -> str | None:
     """Place at which a client was when its worker process ended at the time limit.
 
     Empty if the process was ended from outside, None if the client was not working. Without a data folder
-    there are no notes (`_noted`), and every dead client counts as having been working.
+    there are no notes (`_keep_note`), and every dead client counts as having been working.
     """
     if not data_folder:
         return ""
-    note = _note(data_folder, client)
+    note = _note_path(data_folder, client)
     try:
         words = note.read_text(encoding="utf-8", errors="replace")
         note.unlink()
@@ -169,6 +169,6 @@ def last_words(data_folder: str, client: int) -> str | None:
     return words.strip()
 
 
-def _note(data_folder: str, client: int) -> Path:
+def _note_path(data_folder: str, client: int) -> Path:
     """File that exists while a client works in a worker process."""
     return Path(data_folder) / f"at-work-{client}"

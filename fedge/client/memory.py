@@ -42,10 +42,10 @@ def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple
     if place.kept is None:
         return None, {}
     if place.carried:
-        found = unpacked(place.memory or {})
+        memory = unpacked(place.memory or {})
     else:
-        found = unpacked(read_memory(_folder(place, node), client, place.kept))
-    return found, found.pop(_FEEDBACK, {})
+        memory = unpacked(read_memory(_folder(place, node), client, place.kept))
+    return memory, memory.pop(_FEEDBACK, {})
 
 
 def memory_or_lost(
@@ -86,15 +86,15 @@ def keep_memory(
     """
     if not place.keep:
         return None, None
-    waits = packed({_FEEDBACK: feedback}, "memory of the uplink") if feedback else {}
+    feedback_entry = packed({_FEEDBACK: feedback}, "memory of the uplink") if feedback else {}
     if place.carried:
-        return None, {**memory, **waits}
+        return None, {**memory, **feedback_entry}
     folder = _folder(place, node)
-    made = write_memory(folder, client, leaf_round, {**memory, **waits}, durably=bool(place.run))
+    kept = write_memory(folder, client, leaf_round, {**memory, **feedback_entry}, durably=bool(place.run))
     if place.run:
-        before = () if place.kept is None else (place.kept.leaf_round,)
-        forget_memories(folder, client, {leaf_round, *before, *place.needed})
-    return made, None
+        previous_rounds = () if place.kept is None else (place.kept.leaf_round,)
+        forget_memories(folder, client, {leaf_round, *previous_rounds, *place.needed})
+    return kept, None
 
 
 def _folder(place: MemoryPlace, node: Mapping[str, Any]) -> Path:
@@ -112,7 +112,7 @@ def own_folder(node: Mapping[str, Any]) -> Path:
     Raises:
         ConfigError: the account has no home folder.
     """
-    given = node.get(KEY)
-    if given:
-        return Path(str(given))
+    configured = node.get(KEY)
+    if configured:
+        return Path(str(configured))
     return own_place("XDG_STATE_HOME", ".local", "state") / "fedge" / "memory"

@@ -42,17 +42,23 @@ def refuse_code_that_is_not_here(
         client: partition id, for the message.
         parts: option → SHA-256 of the code on the server.
     """
-    given = [(of.option, of, str(options[of.option])) for of in _AT_CLIENTS if of.option in options]
-    for of in _SEVERAL_AT_CLIENTS:
-        names = names_in(str(options.get(of.option, "")))
-        given += [(f"{of.option}[{number}]", of, name) for number, name in enumerate(names)]
-    own = [each for each in given if each[1].is_own(each[2])]
+    parts_in_use = [
+        (register.option, register, str(options[register.option]))
+        for register in _AT_CLIENTS
+        if register.option in options
+    ]
+    for register in _SEVERAL_AT_CLIENTS:
+        names = names_in(str(options.get(register.option, "")))
+        parts_in_use += [
+            (f"{register.option}[{number}]", register, name) for number, name in enumerate(names)
+        ]
+    own_parts = [entry for entry in parts_in_use if entry[1].is_own(entry[2])]
     on_ray = "ray" in sys.modules
-    if own and on_ray:
+    if own_parts and on_ray:
         look_in(*folders)
     try:
-        for option, of, name in own:
-            refuse_other_code(option, name, of.load(name), parts)
+        for option, register, name in own_parts:
+            refuse_other_code(option, name, register.load(name), parts)
     except ConfigError as error:
         machine = f" ({platform.node()})" if on_ray else ""  # machines of data owners are not named
         raise ConfigError(

@@ -16,7 +16,7 @@ def private_state(
     clip_norm: float | None,
     start: State,
     end: dict[str, np.ndarray],
-    where: tuple[int, ...],
+    stream_key: tuple[int, ...],
     key: bytes = b"",
 ) -> tuple[dict[str, np.ndarray], bool | None]:
     """Trained model to send, and whether the update was clipped.
@@ -26,7 +26,7 @@ def private_state(
         clip_norm: clipping norm of its leaf; None if the client does not clip for the leaf.
         start: model received.
         end: model trained from it; it and the result have the names, shapes and dtypes of `start`.
-        where: seed, leaf round, client and so on, which determine its noise.
+        stream_key: seed, leaf round, client and so on, which determine its noise.
         key: secret of the client (`fedge.client.secret`), the source of noise for privacy.
 
     Returns:
@@ -38,7 +38,7 @@ def private_state(
     sent, was_clipped = clipped(start, end, limit)
     if config.kind == "local":
         std = local_noise_std(config)
-        seed, *place = where
+        seed, *place = stream_key
         rng = client_normals(config, key, sent, seed, *place)
         for name, array in sent.items():
             if np.issubdtype(array.dtype, np.floating):

@@ -16,10 +16,10 @@ _drawing = threading.Lock()  # threads of one process share their nodes' context
 def secret_of(context: Context) -> bytes:
     """Secret of a context's client, 32 bytes; drawn if missing."""
     with _drawing:
-        found = context.state.get(_RECORD)
-        if not isinstance(found, ConfigRecord):
-            found = ConfigRecord({_KEY: os.urandom(_BYTES)})
-            context.state[_RECORD] = found
-    key = found[_KEY]
+        record = context.state.get(_RECORD)
+        if not isinstance(record, ConfigRecord):
+            record = ConfigRecord({_KEY: os.urandom(_BYTES)})
+            context.state[_RECORD] = record
+    key = record[_KEY]
     assert isinstance(key, bytes)
     return key

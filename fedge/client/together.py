@@ -14,7 +14,7 @@ from fedge.parallel.team import Team, TeamKind
 from fedge.training.local import TrainResult
 from fedge.training.settings import LocalTraining
 
-_mine = threading.local()  # the team of this worker's thread, for all its clients
+_thread_state = threading.local()  # the team of this worker's thread, for all its clients
 _teams = count()  # threads of this process that have had a team
 
 
@@ -47,9 +47,9 @@ def train_together(
         TeamError, ValueError, FloatingPointError: as in `Team.train`.
     """
     refuse_too_few_gpus(config.processes, device)
-    team: Team | None = getattr(_mine, "team", None)
+    team: Team | None = getattr(_thread_state, "team", None)
     if team is None or team.size != config.processes:
-        team = _mine.team = Team(config.processes)
+        team = _thread_state.team = Team(config.processes)
     x, _ = data.train
     kind = TeamKind(
         config.model,
@@ -66,18 +66,18 @@ def train_together(
 
 def _first_gpu(processes: int) -> int:
     """First GPU of this thread's team; teams take turns at the GPUs."""
-    if not hasattr(_mine, "number"):
-        _mine.number = next(_teams)
-    return first_gpu(_mine.number, processes, torch.cuda.device_count())
+    if not hasattr(_thread_state, "number"):
+        _thread_state.number = next(_teams)
+    return first_gpu(_thread_state.number, processes, torch.cuda.device_count())
 
 
-def first_gpu(team: int, processes: int, there: int) -> int:
-    """First GPU of a team, by number of the team, in a process that sees `there` GPUs.
+def first_gpu(team: int, processes: int, num_gpus: int) -> int:
+    """First GPU of a team, by number of the team, in a process that sees `num_gpus` GPUs.
 
     >>> [first_gpu(team, 2, 4) for team in range(3)]
     [0, 2, 0]
     """
-    return team % max(1, there // processes) * processes
+    return team % max(1, num_gpus // processes) * processes
 
 
 def refuse_too_few_gpus(processes: int, device: str) -> None:
