@@ -184,12 +184,12 @@ def deal_test(
     standing = (best_cuts.separation - mean) / spread
     kind, leaves = _least_likely_cut(best_cuts.separation, standing, first)
     best = standing.argmax(axis=2)[..., None]
-    height, explained = (
+    highest, explained = (
         np.take_along_axis(values, best, axis=2)[..., 0] for values in (standing, best_cuts.explained)
     )
-    unlikely, share = _statistic(height, explained, first)
-    reached = unlikely[first:] < unlikely[0]
-    reached |= (unlikely[first:] == unlikely[0]) & (share[first:] >= share[0] - ROUNDING)
+    num_as_high, share = _statistic(highest, explained, first)
+    reached = num_as_high[first:] < num_as_high[0]
+    reached |= (num_as_high[first:] == num_as_high[0]) & (share[first:] >= share[0] - ROUNDING)
     reached[: 1 - first] = True  # the actual deal is one of the drawn ones
     labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
     statistic = float(f"{standing[0, kind, leaves]:.9g}")
@@ -251,19 +251,19 @@ def _least_likely_cut(separation: np.ndarray, standing: np.ndarray, first: int) 
     return kind, int(best[kind])
 
 
-def _statistic(height: np.ndarray, share: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+def _statistic(highest: np.ndarray, share: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
     """(D,) the smallest number of deals reaching a deal's standing, over similarities; (D,) the share
     explained there.
 
     Args:
-        height: (D, M) largest standings of all deals, the observed one first.
+        highest: (D, M) largest standings of all deals, the observed one first.
         share: (D, M) explained by the same cuts.
         first: index of the first null deal.
     """
-    null = np.sort(height[first:], axis=0)
+    null = np.sort(highest[first:], axis=0)
     below = [
         np.searchsorted(null_heights, heights - ROUNDING)
-        for null_heights, heights in zip(null.T, height.T, strict=True)
+        for null_heights, heights in zip(null.T, highest.T, strict=True)
     ]
     reached = len(null) - np.stack(below, axis=1)
     least: np.ndarray = reached.min(axis=1)
@@ -280,9 +280,9 @@ def _best_cuts(
     """
     spread, clients = null_spread(pairs), pairs.shape[1]
     separations, explained, cuts = [], [], np.zeros((0, 0, len(sizes)), dtype=bool)
-    at_once = _deals_at_once(pairs.shape[0] * clients, len(sizes))
-    for first in range(0, len(deals), at_once):
-        blocks = between_leaves(pairs, deals[first : first + at_once], len(sizes))
+    per_batch = _deals_per_batch(pairs.shape[0] * clients, len(sizes))
+    for first in range(0, len(deals), per_batch):
+        blocks = between_leaves(pairs, deals[first : first + per_batch], len(sizes))
         proposed = proposed_cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
         between, inside = sums_between(blocks, proposed), proposed @ sizes
         chance = spread[:, inside]
@@ -299,7 +299,7 @@ def _best_cuts(
     return _BestCuts(np.concatenate(separations), np.concatenate(explained)), cuts
 
 
-def _deals_at_once(clients: int, leaves: int) -> int:
+def _deals_per_batch(clients: int, leaves: int) -> int:
     """Number of deals computed together, for bounded memory with any number of leaves.
 
     Args:
