@@ -43,7 +43,7 @@ class CloudAggregator:
         self.config = config
         self._setting = setting
         self.memory = CloudMemory(config)
-        self._first: State | None = None
+        self._first_model: State | None = None
         if setting.rule is not None:
             self.memory.rule = CloudRule(setting.rule)
         if self.memory.needs("pool"):
@@ -81,7 +81,7 @@ class CloudAggregator:
     def know_first(self, model: State) -> None:
         """Store the run's initial model."""
         if self.memory.groups.probes_first:
-            self._first = model
+            self._first_model = model
         if self.memory.rule is not None:
             self.memory.rule.know_first(model)
 
@@ -105,10 +105,10 @@ class CloudAggregator:
         """
         memory, setting = self.memory, self._setting
         recorded_starts = list(starts) if memory.needs("starts") else None
-        began, updates = began_alike(starts), None
-        if memory.needs("updates") and not began.any() and global_round == 1 and not setting.asks_all:
+        start_numbers, updates = began_alike(starts), None
+        if memory.needs("updates") and not start_numbers.any() and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
-        return CloudRound(setting, memory, recorded_starts, began, updates, self._first)
+        return CloudRound(setting, memory, recorded_starts, start_numbers, updates, self._first_model)
 
 
 def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:

@@ -58,7 +58,7 @@ def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hash
 def depart(
     leaves: Sequence[Server],
     groups: Sequence[Hashable | None],
-    kept: Collection[str] = (),
+    personal_entries: Collection[str] = (),
     memberships: np.ndarray | None = None,
 ) -> None:
     """Start new drifts from the leaves' current models, and set the leaves' corrections.
@@ -66,7 +66,7 @@ def depart(
     Args:
         leaves: all leaves, in order, after `arrive`; needs SCAFFOLD on two levels.
         groups: `group_of` of each leaf.
-        kept: leaves' personal entries.
+        personal_entries: leaves' personal entries.
         memberships: Π (S, K) if leaves were offered mixtures of K models.
     """
     numbers: dict[Hashable, int] = {None: _NOBODY}
@@ -74,7 +74,7 @@ def depart(
     corrections: dict[int, State] = {}
     for members in _common_groups(leaves, numbered):
         shares = None if memberships is None else memberships[members]
-        member_corrections = _corrections([leaves[index] for index in members], kept, shares)
+        member_corrections = _corrections([leaves[index] for index in members], personal_entries, shares)
         corrections.update(zip(members, member_corrections, strict=True))
     for position, (leaf, number) in enumerate(zip(leaves, numbered, strict=True)):
         leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(position))
@@ -91,13 +91,13 @@ def _common_groups(leaves: Sequence[Server], groups: Sequence[int]) -> list[list
 
 
 def _corrections(
-    leaves: Sequence[Server], kept: Collection[str], memberships: np.ndarray | None
+    leaves: Sequence[Server], personal_entries: Collection[str], memberships: np.ndarray | None
 ) -> list[State]:
     """u_j of leaves in one group, computed in parts, as models may be large."""
     assert leaves[0].control is not None
     template = leaves[0].control
     corrections = [{name: np.zeros_like(array) for name, array in template.items()} for _ in leaves]
-    for batch in batches({name: array for name, array in template.items() if name not in kept}):
+    for batch in batches({name: array for name, array in template.items() if name not in personal_entries}):
         weights = [float(leaf.weight) for leaf in leaves]
         controls = [_control_part(leaf, batch) for leaf in leaves]
         parts = (

@@ -68,11 +68,11 @@ class DealtGroups:
         self._losses: dict[int, float] = {}
         self._seed = 0
         self._since_change = 0
-        self._changed: list[int] = []  # leaves whose data changed after the last change of groups
-        self._jumped: list[int] = []
+        self._changed_data: list[int] = []  # leaves whose data changed after the last change of groups
+        self._jumped_leaves: list[int] = []
         self._asking: Asking | None = None
-        self._entering: list[int] = []
-        self._by_forks: dict[int, State | None] = {}
+        self._new_members: list[int] = []
+        self._fork_models: dict[int, State | None] = {}
         self._forks = Forks()
 
     # --- due steps ----------------------------------------------------------------------------------
@@ -80,12 +80,12 @@ class DealtGroups:
     @property
     def has_jumped(self) -> bool:
         """Whether jumps in training losses show that a leaf's clients have new data."""
-        return bool(self._jumped)
+        return bool(self._jumped_leaves)
 
     @property
     def jumped(self) -> list[int]:
         """These leaves, in order."""
-        return self._jumped
+        return self._jumped_leaves
 
     @property
     def alone(self) -> frozenset[int]:
@@ -109,11 +109,11 @@ class DealtGroups:
             if previous is not None and previous > 0 and loss > 0:
                 rises.setdefault(leaf_of[client], []).append(float(np.log(loss / previous)))
         limit = self._config.watch
-        self._jumped = [
+        self._jumped_leaves = [
             leaf for leaf, increases in sorted(rises.items()) if limit and np.mean(increases) > limit
         ]
         self._losses |= losses
-        self._changed = sorted({*self._changed, *self._jumped})
+        self._changed_data = sorted({*self._changed_data, *self._jumped_leaves})
 
     # --- a cloud step -------------------------------------------------------------------------------
 
@@ -155,7 +155,14 @@ class DealtGroups:
         labels = self.proposals.present(len(models))
         self._forks.back(forks, folds)
         self._asking = Asking(
-            labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *draw_key), taught
+            labels,
+            models,
+            weights,
+            self.proposals.on_trial,
+            forks,
+            folds,
+            _draw_orders(labels, *draw_key),
+            taught,
         )
         return strangers.questions(self._asking)
 
@@ -177,8 +184,8 @@ class DealtGroups:
         by_result = changes_between(present, proposed)
         if losses is not None:
             is_young = self._since_change < _MATURE
-            fixed = [leaf for leaf in range(leaves) if is_young and leaf not in self._changed]
-            proposed = _by_losses(losses, present, proposed, config.min_gain, fixed)
+            fixed = [leaf for leaf in range(leaves) if is_young and leaf not in self._changed_data]
+            proposed = _propose_by_losses(losses, present, proposed, config.min_gain, fixed)
         proposals.find(proposed)
         trial_results = {
             change: None
@@ -188,7 +195,7 @@ class DealtGroups:
         }
         facts = self._trial_facts(trial_results)
         adopted = proposals.decide(self._decide(trial_results, losses), leaves)
-        self._entering, self._by_forks = [], {}
+        self._new_members, self._fork_models = [], {}
         finest = deals.labels_after(self.tests, np.zeros_like(present))
         for change in adopted:
             result = trial_results[change]
@@ -204,7 +211,7 @@ class DealtGroups:
         assert labels is not None
         self._since_change = 0 if adopted else self._since_change + 1
         if adopted:
-            self._changed = []
+            self._changed_data = []
             self.is_open = self.is_open and all(change in by_result for change in adopted)
             self._propose_finer_cuts(labels)
         self._forks.go_on(proposals.call(config.patience), adopted)
@@ -232,12 +239,12 @@ class DealtGroups:
             moved: for a split, leaves moved to its other side.
         """
         if home:
-            self._entering += [leaf for leaf in change.leaves if leaf not in home]
+            self._new_members += [leaf for leaf in change.leaves if leaf not in home]
         elif is_simple_move(change):
-            self._entering += change.movers
+            self._new_members += change.movers
         else:
-            self._entering += moved
-            self._by_forks |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in moved}
+            self._new_members += moved
+            self._fork_models |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in moved}
 
     def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
         """The models and weights for averaging the current clusters after this step.
@@ -249,8 +256,8 @@ class DealtGroups:
             models: model of each leaf.
             weights: number of training windows of each leaf.
         """
-        states = [self._by_forks.get(leaf) or model for leaf, model in enumerate(models)]
-        return states, [0.0 if leaf in self._entering else w for leaf, w in enumerate(weights)]
+        states = [self._fork_models.get(leaf) or model for leaf, model in enumerate(models)]
+        return states, [0.0 if leaf in self._new_members else w for leaf, w in enumerate(weights)]
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Starting model of each leaf's fork until the next step; None for no fork."""
@@ -350,7 +357,7 @@ class DealtGroups:
             "is_open": self.is_open,
             "losses": sorted(self._losses.items()),
             "since_change": self._since_change,
-            "changed": self._changed,
+            "changed": self._changed_data,
             "forks": self._forks.facts(),
         }
 
@@ -361,7 +368,7 @@ class DealtGroups:
         self.tests = [DealTest.from_json(test) for test in facts["tests"]]
         self.is_open = flag(facts["is_open"], "whether groups have not come to a result")
         self._since_change = whole(facts["since_change"], "the number of comparisons since a change")
-        self._changed = wholes(facts["changed"], "leaves with other data")
+        self._changed_data = wholes(facts["changed"], "leaves with other data")
         self._forks.restore(facts["forks"])
         self._losses = {
             whole(client, "a client with a loss"): number(loss, "a training loss")
@@ -378,10 +385,10 @@ class DealtGroups:
         changes = [*proposals.agreed, *proposals.on_trial, *proposals.failed, *self._forks.ages]
         wholes([leaf for change in changes for leaf in change.leaves], "leaves of changes", below=leaves)
         wholes([leaf for test in self.tests for leaf in test.leaves], "leaves of tests", below=leaves)
-        wholes(self._changed, "leaves with other data", below=leaves)
+        wholes(self._changed_data, "leaves with other data", below=leaves)
 
 
-def _by_losses(
+def _propose_by_losses(
     losses: StrangerLosses, present: np.ndarray, proposed: np.ndarray, min_gain: float, fixed: Sequence[int]
 ) -> np.ndarray:
     """Groups (S,) with changes proposed by clients' losses where the result proposes none.
@@ -431,7 +438,7 @@ def _changed_leaves(present: np.ndarray, new: np.ndarray) -> list[int]:
     return [leaf for change in changes_between(present, new) for leaf in change.leaves]
 
 
-def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
+def _draw_orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
     """Per leaf, the other clusters in random order, because only some of many are asked about."""
     orders = []
     for leaf, own_cluster in enumerate(labels.tolist()):

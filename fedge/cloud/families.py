@@ -30,7 +30,7 @@ def family_models(
     """
     models: list[State | None] = []
     for number, shares in enumerate(memberships.T):
-        members = [_scaled(c, float(s)) for c, s in zip(contributions, shares, strict=True) if s > 0]
+        members = [_scale(c, float(s)) for c, s in zip(contributions, shares, strict=True) if s > 0]
         if not members:
             models.append(None)
         elif rule is None or len(members) == 1:
@@ -41,11 +41,11 @@ def family_models(
     return models
 
 
-def _scaled(contribution: Contribution, share: float) -> Contribution:
+def _scale(contribution: Contribution, share: float) -> Contribution:
     """A leaf's contribution with a share of its weight."""
     if share == 1:
         return contribution
-    parts = tuple(_scaled(part, share) for part in contribution.parts)
+    parts = tuple(_scale(part, share) for part in contribution.parts)
     return replace(contribution, weight=contribution.weight * share, parts=parts)
 
 

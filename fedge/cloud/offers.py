@@ -49,7 +49,7 @@ def make_offers(
     clusters: Sequence[State | None],
     weights: Sequence[float],
     blends: Sequence[float],
-    kept: Collection[str] = (),
+    personal_entries: Collection[str] = (),
 ) -> list[Offers]:
     """Offers to the S leaves.
 
@@ -61,10 +61,10 @@ def make_offers(
         clusters: each leaf's cluster model, one object per cluster; None for a leaf alone in its cluster.
         weights: number of training windows of each leaf.
         blends: λ to offer, each in 0..1; one makes the role "offered", several "offered-0.25" and so on.
-        kept: each leaf's personal entries.
+        personal_entries: each leaf's personal entries.
 
     Returns:
-        Per leaf, its offers by role. Without `kept`, leaves of one cluster share the models.
+        Per leaf, its offers by role. Without `personal_entries`, leaves of one cluster share the models.
     """
     if len(leaf_models) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
         blends = (1.0,)
@@ -78,7 +78,7 @@ def make_offers(
                 continue
             base = model if cluster is None else cluster
             role = OFFERED if len(blends) == 1 else f"{OFFERED}-{blend:g}"
-            leaf_offers[role] = Offer(blend, with_own(mixed[blend](base), model, kept))
+            leaf_offers[role] = Offer(blend, with_own(mixed[blend](base), model, personal_entries))
         offers.append(leaf_offers)
     return offers
 
@@ -90,8 +90,8 @@ def mix(cluster: State, global_model: State | None, blend: float) -> State:
     return weighted_mean([cluster, global_model], [blend, 1 - blend]) if blend > 0 else global_model
 
 
-def with_own(offer: State, own: State, kept: Collection[str]) -> State:
-    """An offer with a leaf's own values of the entries `kept`; no array is copied."""
-    if not kept:
+def with_own(offer: State, leaf_model: State, personal_entries: Collection[str]) -> State:
+    """An offer with a leaf's own values of the entries `personal_entries`; no array is copied."""
+    if not personal_entries:
         return offer
-    return {name: own[name] if name in kept else array for name, array in offer.items()}
+    return {name: leaf_model[name] if name in personal_entries else array for name, array in offer.items()}

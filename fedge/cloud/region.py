@@ -36,16 +36,18 @@ class RegionModels(LeafModels):
         given: model sent by the parent since `look_at_given`; None without one, or if no child stands apart.
     """
 
-    def __init__(self, model: State, below: Sequence[Server], is_apart: bool, kept: Collection[str]) -> None:
+    def __init__(
+        self, model: State, below: Sequence[Server], is_apart: bool, personal_entries: Collection[str]
+    ) -> None:
         """Start with the initial model, which the servers below already have.
 
         Args:
             model: the common initial model.
             below: the region's servers.
             is_apart: whether these keep different models between the region's rounds.
-            kept: leaves' personal entries.
+            personal_entries: leaves' personal entries.
         """
-        self._below, self._is_apart, self._kept = below, is_apart, kept
+        self._below, self._is_apart, self._personal_entries = below, is_apart, personal_entries
         self.given: State | None = None
         super().__init__(model)
 
@@ -109,7 +111,7 @@ class RegionModels(LeafModels):
 
     def _with_personal(self, server: Server, model: State) -> State:
         """A model with a leaf's personal entries; for a region, the model unchanged."""
-        return model if server.below else with_own(model, server.model, self._kept)
+        return model if server.below else with_own(model, server.model, self._personal_entries)
 
 
 class Region:
@@ -134,26 +136,26 @@ class Region:
         below: Sequence[Server],
         is_corrected: bool,
         is_apart: bool = False,
-        kept: Collection[str] = (),
+        personal_entries: Collection[str] = (),
         rounds: int = 1,
     ) -> None:
         """Start over children with a common initial model; for further arguments see the attributes.
 
         Args:
             is_corrected: whether SCAFFOLD corrects the region's drift.
-            kept: leaves' personal entries when they take a model.
+            personal_entries: leaves' personal entries when they take a model.
         """
         self.path, self.below, self.is_apart, self.rounds = path, list(below), is_apart, rounds
         self.leaves = [leaf for child in below for leaf in leaves_below(child)]
         self.clients = tuple(sorted(chain.from_iterable(leaf.clients for leaf in self.leaves)))
         self.unseen_clients = tuple(sorted(chain.from_iterable(leaf.unseen_clients for leaf in self.leaves)))
         self.train_samples = {c: n for leaf in self.leaves for c, n in leaf.train_samples.items()}
-        self.models = RegionModels(self.leaves[0].model, self.below, is_apart, kept)
+        self.models = RegionModels(self.leaves[0].model, self.below, is_apart, personal_entries)
         self.drift = Drift(self.model) if is_corrected else None
         self.sending: Sending | None = None
-        self._kept = kept
-        self._above: State | None = None
-        self._brought: tuple[Contribution, ...] = ()
+        self._personal_entries = personal_entries
+        self._parent_correction: State | None = None
+        self._contributions: tuple[Contribution, ...] = ()
 
     @property
     def number(self) -> int:
@@ -197,7 +199,7 @@ class Region:
         """
         if self.sending is not None:
             return Contribution(self.number, self.sending.send(self.model), self.weight, version)
-        return Contribution(self.number, self.model, self.weight, version, self._brought)
+        return Contribution(self.number, self.model, self.weight, version, self._contributions)
 
     def as_seen_from(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
         """The model that clients of a leaf evaluate, when the region is asked about `model`.
@@ -214,7 +216,7 @@ class Region:
         return (
             model
             if role == CLUSTER
-            else with_own(model, leaf.model if own_line is None else own_line, self._kept)
+            else with_own(model, leaf.model if own_line is None else own_line, self._personal_entries)
         )
 
     # --- its rounds -----------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ class Region:
             self.models.trained(OWN_LINE, keep(weighted_mean([x for x in lines if x is not None], weights)))
         take_in_given(self.below)
         if self.below[0].drift is not None:
-            control.depart(self.below, [EVERYBODY] * len(self.below), self._kept)
+            control.depart(self.below, [EVERYBODY] * len(self.below), self._personal_entries)
             self.correct_below()
         self.keep_states(keep)
 
@@ -246,7 +248,7 @@ class Region:
             keep: stores large states in files or in memory.
         """
         contributions = tuple(server.contribution(version) for server in self.below)
-        self._brought = contributions if self.rounds == 1 else ()
+        self._contributions = contributions if self.rounds == 1 else ()
         control.arrive(self.below)
         if self.drift is not None:
             lengths = [server.drift.length for server in self.below if server.drift is not None]
@@ -263,13 +265,13 @@ class Region:
             model: model of its last round.
             keep: stores large states in files or in memory.
         """
-        self._brought = ()
+        self._contributions = ()
         self.models.trained(LEAF, keep(model))
         self.keep_states(keep)
 
     def stand_at(self, model: State) -> None:
         """Set its own model to the result of a rule, in place of its children's mean."""
-        self._brought = ()
+        self._contributions = ()
         self.models.stand_at(model)
 
     def depart(self) -> None:
@@ -277,7 +279,7 @@ class Region:
 
         The parent may have sent other models since the region's round.
         """
-        self._brought = ()  # they may be large
+        self._contributions = ()  # they may be large
         for server in self.below:
             if server.drift is not None:
                 server.drift.start = server.model
@@ -286,12 +288,12 @@ class Region:
 
     def be_corrected(self, above: State | None) -> None:
         """Set the sum of the corrections of all servers above, and pass it on to the children."""
-        self._above = above
+        self._parent_correction = above
         self.correct_below()
 
     def correct_below(self) -> None:
         """Pass the sum of its own correction and those of all servers above to the children."""
-        own, above = None if self.drift is None else self.drift.correction, self._above
+        own, above = None if self.drift is None else self.drift.correction, self._parent_correction
         total = above if own is None else own if above is None else corrected_control(own, above)
         for server in self.below:
             server.be_corrected(total)

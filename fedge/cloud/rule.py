@@ -70,14 +70,14 @@ class CloudRule:
         """Start without groups."""
         self._maker = maker
         self._groups: dict[Key, _Group] = {}
-        self._coming: dict[Key, _Group] = {}
-        self._first: State | None = None
-        self._failed: list[list[int]] = []
+        self._next_groups: dict[Key, _Group] = {}
+        self._first_model: State | None = None
+        self._failed_groups: list[list[int]] = []
         self.offered: list[State] = []
 
     def know_first(self, model: State) -> None:
         """Store the common initial model of all leaves."""
-        self._first = model
+        self._first_model = model
 
     def step_from(self, model: State, children: int) -> None:
         """Let all groups step from a model of the parent; their strategies keep their state.
@@ -128,9 +128,9 @@ class CloudRule:
                 "global round %d: cloud.rule cannot combine the models of children %s, which keep theirs: %s",
                 global_round, ", ".join(map(str, members)), words_of(error),
             )  # fmt: skip
-            self._failed.append(members)
+            self._failed_groups.append(members)
             return None
-        self._coming[key] = _Group(strategy, result)
+        self._next_groups[key] = _Group(strategy, result)
         return result
 
     def offers(
@@ -163,14 +163,14 @@ class CloudRule:
 
     def failures(self) -> dict[str, Any]:
         """Facts of a cloud step: groups for which the rule has failed since the last call."""
-        failed, self._failed = self._failed, []
+        failed, self._failed_groups = self._failed_groups, []
         return {"rule_failed": failed} if failed else {}
 
     def _start_model(self, contributions: Sequence[Contribution]) -> State:
         """The model from which a new group steps; the last offer itself if all its leaves share one."""
         if not self.offered:
-            assert self._first is not None
-            return self._first
+            assert self._first_model is not None
+            return self._first_model
         offered = [self.offered[contribution.child] for contribution in contributions]
         if all(model is offered[0] for model in offered):
             return offered[0]
@@ -183,7 +183,7 @@ class CloudRule:
             offers: offer of each leaf, None without one.
             contributions: contribution of each leaf.
         """
-        self._groups, self._coming = self._coming, {}
+        self._groups, self._next_groups = self._next_groups, {}
         self.offered = [
             contribution.state if offer is None else offer
             for offer, contribution in zip(offers, contributions, strict=True)

@@ -34,22 +34,25 @@ def _equal(one: State, other: State) -> bool:
 
 
 def usable(
-    starts: Sequence[State] | None, began: np.ndarray, needs: Collection[Need], labels: np.ndarray | None
+    starts: Sequence[State] | None,
+    start_numbers: np.ndarray,
+    needs: Collection[Need],
+    labels: np.ndarray | None,
 ) -> Sequence[State] | None:
     """The starts, or None if a method needs equal ones and they differ.
 
     Args:
         starts: starting model of each leaf; None if not needed.
-        began: (S,) result of `began_alike`.
+        start_numbers: (S,) result of `began_alike`.
         needs: needs of the method.
         labels: (S,) current groups; None for one of all leaves.
     """
     if starts is None:
         return None
-    if "one-start" in needs and began.any():
+    if "one-start" in needs and start_numbers.any():
         return Withheld(f"leaves {_WORDS}")
-    together = np.zeros_like(began) if labels is None else labels
-    pairs = set(zip(together.tolist(), began.tolist(), strict=True))
+    together = np.zeros_like(start_numbers) if labels is None else labels
+    pairs = set(zip(together.tolist(), start_numbers.tolist(), strict=True))
     if "cluster-start" in needs and len(pairs) > len(set(together.tolist())):
         return Withheld(f"leaves of a cluster {_WORDS}")
     return starts

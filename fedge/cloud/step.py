@@ -234,7 +234,7 @@ class OpenStep:
         settled = (
             memory.groups.settle(self.met.comparison(self.probe), answers)
             if memory.compares
-            else self._without_comparison()
+            else self._skip_comparison()
         )
         labels, facts, grouping = settled.labels, settled.facts, settled.found
         offers, offer_facts = _make_offers(self.met, settled)
@@ -259,7 +259,7 @@ class OpenStep:
             memberships=grouping.memberships,
         )
 
-    def _without_comparison(self) -> Settled:
+    def _skip_comparison(self) -> Settled:
         """The current clusters; a single one if clustering is disabled."""
         cloud_round, contributions = self.met.begun, self.met.brought
         memory, common_start = cloud_round.memory, cloud_round.common_start
