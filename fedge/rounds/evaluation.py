@@ -51,7 +51,7 @@ class EvaluationRequest:
             by_server: Mapping[int, Mapping[str, State]], unseen: bool
         ) -> dict[int, Mapping[str, State]]:
             return {
-                leaf.index: _as_seen_from(leaf, server, by_server[server.number], unseen)
+                leaf.index: _models_for_leaf(leaf, server, by_server[server.number], unseen)
                 for server in servers
                 if server.number in by_server
                 for leaf in leaves_below(server)
@@ -60,7 +60,7 @@ class EvaluationRequest:
         return EvaluationRequest(spread(self.models, False), self.splits, spread(self.unseen_clients, True))
 
 
-def _as_seen_from(
+def _models_for_leaf(
     leaf: Leaf, server: Server, models: Mapping[str, State], unseen: bool
 ) -> Mapping[str, State]:
     """Role → model that a leaf's clients evaluate, for a request to the leaf or to a region above."""

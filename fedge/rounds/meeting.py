@@ -302,8 +302,8 @@ class Meetings:
         models = [child.model for child in self._children]
         weights = [child.weight for child in self._children]
         # a region's leaves insert their personal entries themselves
-        kept = () if self._children[0].below else self._seat.task.own_layers
-        offers = make_offers(models, clusters, weights, blends_of(self._cloud.config.blend), kept)
+        personal_entries = () if self._children[0].below else self._seat.task.own_layers
+        offers = make_offers(models, clusters, weights, blends_of(self._cloud.config.blend), personal_entries)
         store = Once(self._transport.shared.keep)
         return [
             {role: replace(offer, model=store(offer.model)) for role, offer in child_offers.items()}

@@ -46,25 +46,27 @@ class LastSteps:
         self._task, self._config, self._leaves = task, task.config, leaves
         self._transport, self._port, self._train = transport, port, train
         self.may_follow = False
-        self._unasked: EvaluationRequest | None = None
+        self._skipped_request: EvaluationRequest | None = None
 
-    def carry_out(self, global_round: int, num_rounds: int, unasked: EvaluationRequest | None) -> None:
+    def carry_out(
+        self, global_round: int, num_rounds: int, skipped_request: EvaluationRequest | None
+    ) -> None:
         """Run the steps that are due, and remember the others.
 
         Args:
             global_round: 1, 2, …
             num_rounds: the planned last global round.
-            unasked: the gates' candidate models if clients have not evaluated them, else None.
+            skipped_request: the gates' candidate models if clients have not evaluated them, else None.
         """
         is_due = personal.is_due(self._config.personal, global_round, num_rounds)
         if is_due:
             self._personalise(global_round)
-        if unasked is None:
+        if skipped_request is None:
             self._measure()
         lacks_personal = self._config.personal.leaf_rounds > 0 and not is_due
-        self.may_follow = bool(self._config.callbacks) and (unasked is not None or lacks_personal)
+        self.may_follow = bool(self._config.callbacks) and (skipped_request is not None or lacks_personal)
         # models may be large, so they are kept only if a callback may end the run
-        self._unasked = unasked if self.may_follow else None
+        self._skipped_request = skipped_request if self.may_follow else None
 
     def carry_out_late(self, root: Meetings) -> None:
         """Run the steps that the current round skipped, because it is the last one.
@@ -73,8 +75,8 @@ class LastSteps:
             root: the cloud, whose gates have decided; evaluations are added to the decisions.
         """
         book = self._transport.book
-        if self._unasked is not None:
-            book.evaluated = self._port.evaluate(self._unasked)
+        if self._skipped_request is not None:
+            book.evaluated = self._port.evaluate(self._skipped_request)
             root.gates.decide_again(root.minutes, book.evaluated)
             self._transport.lap("gate")
         self.carry_out(book.global_round, book.global_round, None)

@@ -381,13 +381,13 @@ class HierarchicalStrategy:
         """
         if self._mover is not None:
             restore_places(self.leaves, facts["places"])
-        for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
-            leaf.restore(under(f"{dotted(leaf.path)}/", states), own_facts)
-        for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):
-            region.restore(under(f"{dotted(region.path)}/", states), own_facts)
+        for leaf, server_facts in zip(self.leaves, facts["leaves"], strict=True):
+            leaf.restore(under(f"{dotted(leaf.path)}/", states), server_facts)
+        for region, server_facts in zip(self._regions, facts.get("regions", ()), strict=True):
+            region.restore(under(f"{dotted(region.path)}/", states), server_facts)
         for path, meetings in self._meetings.items():
-            own_facts = facts["inner"][dotted(path)] if path else facts
-            meetings.restore(under(meetings.prefix, states), own_facts)
+            server_facts = facts["inner"][dotted(path)] if path else facts
+            meetings.restore(under(meetings.prefix, states), server_facts)
         self._releases = whole(facts["releases"], "the number of releases")
         self._port.restore(facts["port"])
         if self._time is not None:
