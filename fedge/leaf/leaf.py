@@ -122,7 +122,7 @@ class Leaf:
         self.algorithm = algorithm
         self.turns: Turns | None = None
         self.sending: Sending | None = None
-        self._above: State | None = None
+        self._parent_correction: State | None = None
         self._is_fork = False
 
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
@@ -181,7 +181,7 @@ class Leaf:
 
     def be_corrected(self, above: State | None) -> None:
         """Set the sum of the corrections of the servers above; `keep_states` adds it to the control."""
-        self._above = above
+        self._parent_correction = above
 
     @property
     def told_control(self) -> State | None:
@@ -338,8 +338,8 @@ class Leaf:
         if self.control is not None and self.drift is not None and self.drift.correction is not None:
             self.drift.correction = keep(self.drift.correction)
             self._sent_control = corrected_control(self.control, self.drift.correction)
-        if self._sent_control is not None and self._above is not None:
-            self._sent_control = corrected_control(self._sent_control, self._above)
+        if self._sent_control is not None and self._parent_correction is not None:
+            self._sent_control = corrected_control(self._sent_control, self._parent_correction)
         if self._sent_control is not None and self._sent_control is not self.control:
             self._sent_control = keep(self._sent_control)
 

@@ -231,21 +231,25 @@ def _attribute_name(name: str) -> str:
     return name[:-2] if name.endswith((_LIST, _SINGLE, _RECORD)) else name
 
 
-def _refuse_number(name: str, number: Any, before: Any) -> None:
-    """Raise ValueError unless a number, a text, a list or a table can replace `before`."""
+def _refuse_number(name: str, number: Any, current: Any) -> None:
+    """Raise ValueError unless a number, a text, a list or a table can replace `current`."""
     if type(number) in (str, list, dict) and name.rpartition(".")[2] not in _OF_NODES:
-        if not isinstance(before, type(number) | None):
+        if not isinstance(current, type(number) | None):
             raise ValueError(f"{name!r} cannot be {type(number).__name__}")
-        if number != before:
+        if number != current:
             _refuse_json(name, number)
         return
-    fits = before is None or isinstance(before, (bool, int, float, np.generic))
-    if type(number) not in (bool, int, float) or not fits or (type(before) is bool) != (type(number) is bool):
+    fits = current is None or isinstance(current, (bool, int, float, np.generic))
+    if (
+        type(number) not in (bool, int, float)
+        or not fits
+        or (type(current) is bool) != (type(number) is bool)
+    ):
         raise ValueError(f"{name!r} cannot be {type(number).__name__}")
-    if number != before and not abs(number) <= _LARGEST:
+    if number != current and not abs(number) <= _LARGEST:
         raise ValueError(f"{name!r} is not finite")
-    if name.rpartition(".")[2] in _OF_NODES and not 0 <= number <= max(before or 0, 1):
-        raise ValueError(f"{name!r} cannot be {number:g}, more than {max(before or 0, 1):g}")
+    if name.rpartition(".")[2] in _OF_NODES and not 0 <= number <= max(current or 0, 1):
+        raise ValueError(f"{name!r} cannot be {number:g}, more than {max(current or 0, 1):g}")
 
 
 def _refuse_json(name: str, value: Any) -> None:
@@ -258,23 +262,23 @@ def _refuse_json(name: str, value: Any) -> None:
         raise ValueError(f"{name!r} is longer than {_LONGEST} characters")
 
 
-def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
-    """Raise ValueError unless arrays can replace `before`."""
+def _refuse_state(name: str, state: State, current: Any, model: State) -> None:
+    """Raise ValueError unless arrays can replace `current`."""
     shapes = {as_seen(array).shape for array in model.values()}
     if _attribute_name(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
     if name.endswith(_SINGLE):
-        fits = before is None or isinstance(before, (int, float, np.generic, np.ndarray))
+        fits = current is None or isinstance(current, (int, float, np.generic, np.ndarray))
         fits = fits and list(state) == [""]
-        shapes |= {(), np.shape(before), (sum(array.size for array in model.values()),)} if fits else set()
+        shapes |= {(), np.shape(current), (sum(array.size for array in model.values()),)} if fits else set()
     elif name.endswith(_LIST):
-        fits = isinstance(before, list | None) and list(state) == [str(i) for i in range(len(state))]
-        shapes |= {array.shape for array in before or ()} if fits else set()
+        fits = isinstance(current, list | None) and list(state) == [str(i) for i in range(len(state))]
+        shapes |= {array.shape for array in current or ()} if fits else set()
     else:
-        before = from_record(before) if isinstance(before, ArrayRecord) else before
-        fits = isinstance(before, Mapping | None) and (not before or before.keys() == state.keys())
-        fits = fits and all(array.shape == before[entry].shape for entry, array in state.items() if before)
-        shapes |= {array.shape for array in before.values()} if fits and before else set()
+        current = from_record(current) if isinstance(current, ArrayRecord) else current
+        fits = isinstance(current, Mapping | None) and (not current or current.keys() == state.keys())
+        fits = fits and all(array.shape == current[entry].shape for entry, array in state.items() if current)
+        shapes |= {array.shape for array in current.values()} if fits and current else set()
     if not fits or not {array.shape for array in state.values()} <= shapes:
         raise ValueError(f"{name!r} has another form")
     for array in state.values():
