@@ -243,14 +243,14 @@ def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | No
         parent: the run's folder of checkpoints.
         before: only earlier rounds are considered.
     """
-    damaged: list[CheckpointError] = []
+    faults: list[CheckpointError] = []
     for folder in reversed(checkpoints(parent)):
         if _round_of(folder) < before:
             try:
-                return read_checkpoint(folder), damaged
+                return read_checkpoint(folder), faults
             except CheckpointError as error:
-                damaged.append(error)
-    return None, damaged
+                faults.append(error)
+    return None, faults
 
 
 def rounds_kept(parent: Path) -> int:

@@ -80,17 +80,19 @@ class FileState(Mapping[str, np.ndarray]):
             raise StateFileError(f"cannot read state {ticket.path}: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise StateFileError(f"{ticket.path} is damaged: it has no safetensors header") from error
-        if ticket.array_bytes and ticket.array_bytes != sum(self._size(name) for name in self._entries):
+        if ticket.array_bytes and ticket.array_bytes != sum(
+            self._entry_bytes(name) for name in self._entries
+        ):
             raise StateFileError(f"{ticket.path} is damaged: its size is not that of its message")
-        self._handed_out = 0
+        self._bytes_in_use = 0
 
     def __getitem__(self, name: str) -> np.ndarray:
         dtype, shape, offset = self._entries[name]
         size = math.prod(shape)
-        self._handed_out += size * dtype.itemsize
-        if self._handed_out > _GIVE_BACK_BYTES:
+        self._bytes_in_use += size * dtype.itemsize
+        if self._bytes_in_use > _GIVE_BACK_BYTES:
             self.give_back()
-            self._handed_out = 0
+            self._bytes_in_use = 0
         return (
             np.frombuffer(self._map, dtype, size, offset).reshape(shape) if size else np.empty(shape, dtype)
         )
@@ -101,7 +103,7 @@ class FileState(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _size(self, name: str) -> int:
+    def _entry_bytes(self, name: str) -> int:
         """The bytes of an entry."""
         dtype, shape, _ = self._entries[name]
         return math.prod(shape) * dtype.itemsize

@@ -49,8 +49,8 @@ class HeldArray(Array):
 
     def numpy(self) -> np.ndarray:
         """The array itself, read-only, in its shape and dtype."""
-        held: np.ndarray = self.__dict__["_held"]
-        return held
+        array: np.ndarray = self.__dict__["_held"]
+        return array
 
     def deflate(self) -> bytes:
         """The bytes for a SuperLink, under the name of Flower's own Array: it knows no other."""
@@ -72,8 +72,8 @@ class LentArray(HeldArray):
 
     def numpy(self) -> np.ndarray:
         """A copy of the array, in its shape and dtype."""
-        lent: Array = self.__dict__["_lent"]
-        return lent.numpy().copy()
+        array: Array = self.__dict__["_lent"]
+        return array.numpy().copy()
 
 
 def copied_array(array: Array) -> Array:
