@@ -131,6 +131,6 @@ def rejected(kind: str, detail: str = "") -> Failure:
     return Failure(_REJECTED + kind, detail)
 
 
-def loss_not_finite(where: str) -> Failure:
+def loss_not_finite(place: str) -> Failure:
     """Note on a client's evaluation of a diverged model."""
-    return Failure(LOSS_NOT_FINITE, where)
+    return Failure(LOSS_NOT_FINITE, place)

@@ -36,7 +36,7 @@ class Returning:
     def __init__(self, engine: Engine, roll: Roll) -> None:
         """Start with the nodes of a roll."""
         self.wait_s = 0.0
-        self._gone_at: dict[int, float] = {}  # partition id → when its node was found gone
+        self._absent_since: dict[int, float] = {}  # partition id → when its node was found gone
         self._engine = engine
         self._roll = roll
         self._next_look = 0.0
@@ -47,7 +47,7 @@ class Returning:
 
     def wait_for_none_of(self, partitions: Iterable[int]) -> None:
         """Do not wait in exchanges for these partitions, which may return at any time."""
-        self._gone_at |= dict.fromkeys(partitions, -math.inf)
+        self._absent_since |= dict.fromkeys(partitions, -math.inf)
 
     def answered(self, answer: Answer) -> None:
         """Record how long a reply took."""
@@ -56,7 +56,7 @@ class Returning:
         if start is not None and not reply.has_error():
             partition = self._roll.partition(question.metadata.dst_node_id)
             self._durations_s[partition, question.metadata.message_type] = time.monotonic() - start
-            self._gone_at.pop(partition, None)
+            self._absent_since.pop(partition, None)
 
     def look(
         self,
@@ -76,7 +76,7 @@ class Returning:
             Error replies for lost messages; messages to send; whether to wait for an absent node.
         """
         now = time.monotonic()
-        awaited = [p for p in gone() if now < self._gone_at.setdefault(p, now) + self.wait_s]
+        awaited = [p for p in gone() if now < self._absent_since.setdefault(p, now) + self.wait_s]
         if now < self._next_look:
             return [], [], bool(awaited)
         self._next_look = now + _LOOK_S

@@ -87,10 +87,10 @@ class Among:
 class _Count:
     """Number of partitions: given, or reported by most nodes."""
 
-    def __init__(self, given: int, least: int) -> None:
+    def __init__(self, fixed_number: int, least: int) -> None:
         """Start with a given number, or 0; reported numbers below `least` do not count."""
-        self.is_given = given > 0
-        self._given, self._least = given, least
+        self.is_given = fixed_number > 0
+        self._fixed_number, self._least = fixed_number, least
         self._reported: dict[int, int] = {}  # node → number
 
     def take(self, node: int, number: int) -> None:
@@ -102,7 +102,7 @@ class _Count:
     def number(self) -> int:
         """The number, on ties the first reported; 0 while there is none."""
         most = self._most()
-        return self._given if self.is_given else most[0][0] if most else 0
+        return self._fixed_number if self.is_given else most[0][0] if most else 0
 
     @property
     def is_sure(self) -> bool:
