@@ -38,7 +38,7 @@ class FedSoftLeaf(LeafPart):
 
     def start(self, model: State) -> Memory:
         """The leaf's model, and others of the same numbers."""
-        drawn = {f"c{s}": _shuffled(model, s) for s in range(1, self._clusters)}
+        drawn = {f"c{s}": _shuffle_entries(model, s) for s in range(1, self._clusters)}
         return {"c0": model, **drawn}
 
     def send(self, memory: Memory) -> Memory:
@@ -105,7 +105,7 @@ def _fit_shares(client: Client, centres: list[State]) -> np.ndarray:
     return np.maximum(best, _LEAST)
 
 
-def _shuffled(model: State, number: int) -> State:
+def _shuffle_entries(model: State, number: int) -> State:
     """A model with the numbers of each entry in another order, the same on every machine."""
     rng = np.random.default_rng(number)
     return {name: rng.permutation(a.ravel()).reshape(a.shape) for name, a in model.items()}
