@@ -259,7 +259,7 @@ class Team:
                         if "error" in answers[key.data]:
                             deadline = min(deadline, time.monotonic() + _GRACE_S)
             except ClosedError:
-                raise self._close_with(self._death()) from None
+                raise self._close_with(self._death_error()) from None
             except BaseException:  # interrupted: later replies must not be taken for those of another job
                 self.close()
                 raise
@@ -267,12 +267,12 @@ class Team:
             _truncate_output(member.printed)
         errors = [answers[rank] for rank in sorted(answers) if "error" in answers[rank]]
         if errors:
-            raise self._failure(errors, all_answered=len(answers) == self.size)
+            raise self._most_informative_error(errors, all_answered=len(answers) == self.size)
         if len(answers) < self.size:
             raise self._close_with(TeamError("the processes of train.processes did not answer in time"))
         return [answers[rank] for rank in range(self.size)]
 
-    def _failure(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
+    def _most_informative_error(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
         """The most informative error; processes that wait for a failed one are ended."""
         first = min(errors, key=lambda e: list(_ERRORS).index(e["error"]) if e["error"] in _ERRORS else 9)
         if not all_answered or first["error"] not in _ERRORS:
@@ -288,7 +288,7 @@ class Team:
         self.close()
         return error
 
-    def _death(self) -> TeamError:
+    def _death_error(self) -> TeamError:
         """Error for the process that died first, or for any that died."""
         deadline = time.monotonic() + _GRACE_S
         while time.monotonic() < deadline:
