@@ -98,11 +98,11 @@ class EarlyStopping(Callback):
             return f"{self._column} was not measured in {quantity(rounds, 'global round')}"
         return (
             f"{self._column} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
-            f"{quantity(rounds, 'global round')}{self._aloud}"
+            f"{quantity(rounds, 'global round')}{self._test_column_remark}"
         )
 
     @property
-    def _aloud(self) -> str:
+    def _test_column_remark(self) -> str:
         """Remark on a decision by test windows; empty for other columns."""
         if not self._column.startswith(_OF_TEST):
             return ""
