@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.cloud.dealt import DealtGroups, _orders
+from fedge.cloud.dealt import DealtGroups, _draw_orders
 from fedge.clustering.likeness.evidence import Answers
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships.strangers import PRESENT, PROPOSED
@@ -96,7 +96,7 @@ def test_equal_updates_ask_nothing_anew():
 def test_which_clusters_are_asked_first_is_drawn(clusters):
     """Over fifty rounds every order of the others comes up, of two as of three."""
     labels = np.arange(clusters)
-    drawn = [_orders(labels, 7, global_round) for global_round in range(1, 51)]
+    drawn = [_draw_orders(labels, 7, global_round) for global_round in range(1, 51)]
     for leaf in range(clusters):
         others = [k for k in range(clusters) if k != leaf]
         assert {tuple(orders[leaf]) for orders in drawn} == set(permutations(others))
