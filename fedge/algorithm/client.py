@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but
+from fedge.config.registers.hooks import refuse_unknown_attribute
 from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
@@ -80,6 +81,11 @@ class Client:
         self._streams: dict[str, torch.Generator] = {}
         self._fitted_steps = 0
         self._trainers: list[Trainer] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; AttributeError for an unknown one, which nothing would read."""
+        refuse_unknown_attribute(self, name, "client", "keep values in client.memory, send them in Sent")
+        super().__setattr__(name, value)
 
     @property
     def steps(self) -> int:
@@ -312,6 +318,13 @@ class Features:
             self._network(x)
         assert self.last is not None
         return self.last
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Features:
+        """A recorder of the copied network, without the last batch: a result with gradient has no copy."""
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        made._network, made.last = copy.deepcopy(self._network, memo), None
+        return made
 
     def close(self) -> None:
         """Stop recording."""

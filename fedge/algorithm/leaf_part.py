@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from fedge.config.registers.hooks import refuse_unknown_attribute
 from fedge.privacy.marks import MODELS, SINGLE_MODELS, Quantity
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
@@ -77,6 +78,11 @@ class LeafContributions:
     clients: int
     lr: float
     turn: LeafTurn = field(default_factory=LeafTurn)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; AttributeError for an unknown one, which nothing would read."""
+        refuse_unknown_attribute(self, name, "leaf", "keep values in leaf.memory")
+        super().__setattr__(name, value)
 
     def rng(self, name: str = "") -> np.random.Generator:
         """A NumPy random stream of this leaf, round and name; every call starts it from the beginning."""

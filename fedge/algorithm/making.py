@@ -53,7 +53,13 @@ def _build_algorithm(name: str, arguments: str, code: Any) -> Algorithm:
     for_client = {key: value for key, value in keywords.items() if _accepts(code, key) or key not in of_leaf}
     leaf_parameters = () if part is None else tuple(inspect.signature(part).parameters)
     refuse_misfit(code, description, "train.algorithm-args", for_client, (), leaf_parameters)
-    return _instantiate(code, description, for_client)
+    made: Algorithm = _instantiate(code, description, for_client)
+    if "leaf" in vars(made):
+        raise ConfigError(
+            f"{description} must name its leaf part in the class, as leaf = MyLeafPart, but sets it in an object, "
+            f"where nothing reads it; move it there (arguments of both go into train.algorithm-args)"
+        )
+    return made
 
 
 def leaf_part_of(config: TrainConfig) -> LeafPart:

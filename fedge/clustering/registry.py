@@ -20,7 +20,7 @@ from fedge.clustering.likeness.evidence import Evidence, NotComparable, Question
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.groupings import GROUPINGS
-from fedge.config.registers.hooks import refuse_misspelt
+from fedge.config.registers.hooks import refuse_misspelt, refuse_misspelt_marks
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit, refuse_undeclared
 from fedge.config.registers.traits import BY_TIME
@@ -208,6 +208,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
         return grouping
 
     if is_own:
+        refuse_misspelt_marks(code, ("needs", "compares", "by_time"), f"cluster.method {name}")
         _refuse_uncounted(name, needs(config), config)
     return GroupingMethod(
         group if is_own or arguments else code,

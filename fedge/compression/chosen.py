@@ -11,6 +11,7 @@ from fedge.compression.compressor import Compressor
 from fedge.compression.uplink import Uplink
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
 from fedge.config.registers.register import Register, refuse_misfit
@@ -84,6 +85,8 @@ def _build_compressor(register: Register, name: str, arguments: dict[str, Any]) 
             f"{label} must be a class derived from fedge.compression.Compressor, but is {shown(code)}; see "
             f"docs/extend.md"
         )
+    if register.is_own(name):
+        refuse_misspelt(code, Compressor, label)
     refuse_misfit(code, label, f"{register.option}-args", arguments, ())
     try:
         return code(**arguments)

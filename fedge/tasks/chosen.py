@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
 from fedge.config.registers.register import refuse_class
@@ -93,6 +94,8 @@ def _create_task(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
             f"train.task {name} must make a fedge.tasks.Task, but made {shown(task)}; derive it from "
             f"fedge.tasks.Task"
         )
+    if TASKS.is_own(name):
+        refuse_misspelt(type(task), Task, f"train.task {name}")
     if not task.scores:
         raise ConfigError(
             f"train.task {name} must have scores, by the first of which models are compared, but has none; "

@@ -9,6 +9,7 @@ import inspect
 from typing import Any
 
 from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
+from fedge.config.registers.hooks import refuse_like_hooks
 from fedge.config.registers.methods import methods_of
 from fedge.config.registers.option import ConfigError, arguments_of, option, shown
 from fedge.config.registers.register import Entry, Register
@@ -578,6 +579,7 @@ def refuse_uncalled(callback: Any, name: str) -> None:
             raise ConfigError(
                 f"callbacks {name} has a method {word}, which is never called; did you mean {matches[0]}?"
             )
+    refuse_like_hooks(callback if inspect.isclass(callback) else type(callback), HOOKS, f"callbacks {name}")
     for hook in HOOKS:
         _refuse_wrong_signature(callback, name, hook)
 

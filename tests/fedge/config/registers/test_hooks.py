@@ -1,18 +1,26 @@
-"""A misspelt method of a user's class is refused; helpers are not."""
+"""A misspelt or misplaced name in a user's class is refused; helpers are not."""
 
+import inspect
+
+import numpy as np
 import pytest
+import torch
 
 from fedge.algorithm.algorithm import Algorithm
-from fedge.algorithm.leaf_part import LeafPart
+from fedge.algorithm.client import Client, Place
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.algorithm.making import algorithm_of
 from fedge.clustering.cloud_part import CloudPart
 from fedge.clustering.registry import method_named
+from fedge.compression.compressor import Compressor
 from fedge.config.registers.groupings import GROUPINGS
-from fedge.config.registers.hooks import refuse_misspelt
+from fedge.config.registers.hooks import TIERS, refuse_misspelt, refuse_misspelt_marks
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import ALGORITHMS
+from fedge.config.registers.parts import ALGORITHMS, refuse_uncalled
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.train import TrainConfig
+from fedge.tasks.task import Task
+from fedge.training.settings import LocalTraining
 
 HOOKS = {Algorithm: {"train", "start", "models", "unseen"}, LeafPart: {"start", "send", "combine"},
          CloudPart: {"ask", "group"}}  # fmt: skip
@@ -79,3 +87,117 @@ def test_a_run_refuses_them_in_each_of_its_parts():
     with pytest.raises(ConfigError, match="a method asks"):
         method_named(ClusterConfig(method=name))
     GROUPINGS.forget(name)
+
+
+def public(base):
+    """The names that Fedge reads in a class, its methods and its attributes, without class methods."""
+    given = {name: value for name, value in vars(base).items() if not name.startswith("_")}
+    return {name for name, value in given.items() if not isinstance(value, classmethod)}
+
+
+def test_the_names_of_each_tier_are_those_of_its_class():
+    """`start` has all tiers but the cloud; every other name belongs to one."""
+    assert {base.__name__: public(base) - {"start"} for base in HOOKS} == dict(TIERS)
+
+
+ATTRIBUTES = [
+    (base, name)
+    for base in (*HOOKS, Compressor, Task)
+    for name in sorted(public(base))
+    if not inspect.isroutine(vars(base)[name])
+]
+
+
+@pytest.mark.parametrize(("base", "name"), ATTRIBUTES)
+def test_every_slip_in_an_attribute_is_refused(base, name):
+    for slip in slips(name) - public(base):
+        with pytest.raises(ConfigError, match=f"^x has an attribute {slip}, which nothing reads"):
+            refuse_misspelt(derived(base, *HOOKS.get(base, ()), **{slip: 3}), base, "x")
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [(base, name) for base in HOOKS for tier in HOOKS for name in sorted(TIERS[tier.__name__])
+     if tier is not base],
+)  # fmt: skip
+def test_a_name_of_another_tier_is_refused(base, name):
+    """Such as `combine` beside `train`: nothing would call it, and the leaf would take the mean."""
+    for value in (lambda self, *_: None, 3):
+        with pytest.raises(ConfigError, match=f"x has .* {name}, which nothing"):
+            refuse_misspelt(derived(base, *HOOKS[base], **{name: value}), base, "x")
+
+
+@pytest.mark.parametrize("part", [LeafPart, CloudPart])
+@pytest.mark.parametrize("name", ["cloud", "leaf_part", "Server"])
+def test_a_part_that_nothing_uses_is_refused(part, name):
+    code = derived(Algorithm, "train", **{name: derived(part)})
+    with pytest.raises(ConfigError, match=f"x has an attribute {name}, a {part.__name__}, which nothing"):
+        refuse_misspelt(code, Algorithm, "x")
+
+
+@pytest.mark.parametrize(
+    ("base", "taken"), [(Algorithm, "client"), (LeafPart, "leaf"), (LeafPart, "memory"), (CloudPart, "cloud")]
+)
+def test_a_method_that_takes_what_hooks_take_is_refused_unless_the_class_may_call_it(base, taken):
+    method, names = eval(f"lambda self, {taken}: None"), HOOKS[base]
+    with pytest.raises(ConfigError, match=rf"x has a method evaluate\({taken}\), which nothing calls"):
+        refuse_misspelt(derived(base, *names, evaluate=method), base, "x")
+
+    def finds(self, *_):
+        return getattr(self, "evaluate")  # noqa: B009  as a method that looks it up by a text
+
+    refuse_misspelt(derived(base, *names, evaluate=method, _find=finds), base, "x")
+
+
+def test_a_part_given_in_an_object_is_refused():
+    def begin(self):
+        self.leaf = LeafPart
+
+    name = ALGORITHMS.given(derived(Algorithm, "train", __init__=begin), 2)
+    with pytest.raises(ConfigError, match="must name its leaf part in the class"):
+        algorithm_of(TrainConfig(algorithm=name))
+    ALGORITHMS.forget(name)
+
+
+def test_one_class_may_be_the_part_of_two_tiers():
+    code = type("Both", (Algorithm, CloudPart), {"train": lambda *_: None, "group": lambda *_: None})
+    refuse_misspelt(code, Algorithm, "x")
+    refuse_misspelt(code, CloudPart, "x")
+
+
+@pytest.mark.parametrize("name", ["on_round_end", "after_round", "before_train"])
+def test_hooks_of_other_libraries_are_refused_in_a_callback(name):
+    code = type("Watch", (), {"end_round": lambda self, round_: None, name: lambda self, *_: None})
+    for callback in (code, code()):
+        with pytest.raises(ConfigError, match=f"callbacks x has a method {name}, which nothing calls"):
+            refuse_uncalled(callback, "x")
+
+
+def test_a_slip_in_a_mark_of_a_function_is_refused():
+    def group(evidence, config, before):
+        return before
+
+    group.by_times = True
+    with pytest.raises(ConfigError, match=r"x has an attribute by_times, .* did you mean by_time"):
+        refuse_misspelt_marks(group, ("needs", "by_time"), "x")
+    group.by_time, group.source = True, "a paper"
+    refuse_misspelt_marks(group, ("needs", "by_time"), "x")
+
+
+def lent_objects():
+    one = {"w": np.zeros((1, 1), np.float32)}
+    network = torch.nn.Linear(1, 1)
+    x, y = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
+    yield Client(one, x, y, network, LocalTraining(), Place(0, (1, 0)), lambda *_: None)
+    yield LeafContributions(one, one, {}, [], {}, ["w"], 1, 0.1)
+
+
+@pytest.mark.parametrize("lent", [*lent_objects()], ids=lambda lent: type(lent).__name__)
+def test_an_attribute_that_nothing_would_read_cannot_be_set(lent):
+    """As `client.weight = 3` or `leaf.memmory = …`, which would change nothing, in silence."""
+    with pytest.raises(AttributeError, match="has no weights that anything would read; keep values in"):
+        lent.weights = 3.0
+    with pytest.raises(AttributeError, match=r"has no memmory that .* did you mean memory\?"):
+        lent.memmory = {}
+    lent.memory = {"own": 1.0}
+    lent._helper = 3
