@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedge.leaf.trial import Tiers
 
 _CLIENTS, _CLOUD = "what clients do", "what the cloud does"
-_WINDOW, _CLASSES = (3, 32), 4  # for the trial that determines a method's tiers
+_MODEL, _WINDOW, _CLASSES = "mlp-tiny", (3, 32), 4  # for the trial that determines a method's tiers
 
 
 def add_methods(commands: Any) -> None:
@@ -113,9 +113,9 @@ def _try_method(name: str) -> "Tiers":
     from fedge.run.preparation.examples import examples_of
     from fedge.training.networks.models import build_model
 
-    config = from_run_config({"train.algorithm": name, "scaffold.enabled": False})
+    config = from_run_config({"train.algorithm": name, "train.model": _MODEL, "scaffold.enabled": False})
     shape = DataShape(_WINDOW, _CLASSES)
-    network = build_model("mlp-tiny", _WINDOW, _CLASSES, Generator().manual_seed(0))
+    network = build_model(_MODEL, _WINDOW, _CLASSES, Generator().manual_seed(0))
     return tiers_of(config, network, *examples_of(shape, None, config.train))
 
 

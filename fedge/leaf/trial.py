@@ -5,7 +5,8 @@ client; later deviations are refused when they occur.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,14 +33,18 @@ from fedge.states.named import Memory, form_of, other_form, packed, unpacked
 from fedge.training.networks.frozen import frozen_names, full_state, parted
 from fedge.training.networks.models import variance_names
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
+from fedge.training.networks.unsaved import Unsaved
 from fedge.training.schedule import local_training
 
 WINDOWS = 10  # windows of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
 _LARGE = 2**22  # entries
-_DRAW_HINT = (
-    "draw by client.stream(name) and client.rng(name) alone, and call a trainer's network by its answers(x)"
+_DRAW_HINT = "draw by client.stream(name) and client.rng(name) alone, "
+_OF_LEAF = (
+    "draw by client.stream(name) and client.rng(name), in a leaf part by leaf.rng(name), build a leaf part's "
+    "network within torch.random.fork_rng() and load its weights, "
 )
+_BY_ANSWERS = "and call a trainer's network by its answers(x)"
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
@@ -61,19 +66,32 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
         trial = _Trial(config, network if is_large else copy.deepcopy(network), x, y)
         return trial.form(), trial.model, trial.memories
 
-    try:
+    with _carried_out(name, "a trial of two rounds on a few windows"):
         if is_large:
             return run_trial()[0]
-        result = asked_twice(ALGORITHMS, name, run_trial, _DRAW_HINT, in_threads=True)
-        if ALGORITHMS.is_own(name) and type(algorithm_of(config.train)).leaf is not None:
+        has_part = type(algorithm_of(config.train)).leaf is not None
+        hint = (_OF_LEAF if has_part else _DRAW_HINT) + _BY_ANSWERS
+        result = asked_twice(ALGORITHMS, name, run_trial, hint, in_threads=True)
+        if ALGORITHMS.is_own(name) and has_part:
             _refuse_state_in_part(config, network, x, y, result[1])
         return result[0]
+
+
+@contextmanager
+def _carried_out(name: str, where: str) -> Iterator[None]:
+    """Context in which an algorithm's own error becomes a ConfigError.
+
+    Args:
+        name: of the algorithm.
+        where: the trial, in words.
+    """
+    try:
+        yield
     except ConfigError:
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
-            f"train.algorithm {name} fails in a trial of two rounds on a few windows: "
-            f"{own_error(error)}; fix it (docs/own-method.md)"
+            f"train.algorithm {name} fails in {where}: {own_error(error)}; fix it (docs/own-method.md)"
         ) from error
 
 
@@ -125,8 +143,13 @@ def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -
     Raises:
         ConfigError: as for `try_algorithm`.
     """
-    trial = _Trial(config, network, x, y)
-    form = trial.form()
+    train = config.train
+    where = (
+        f"a trial with train.model {train.model} on windows {x.shape[1:]}, which a run repeats with its own"
+    )
+    with _carried_out(train.algorithm, where):
+        trial = _Trial(config, network, x, y)
+        form = trial.form()
     assert trial.leaf is not None
     kept = trial.memories[0] or {}
     return Tiers(form, kept, unpacked(trial.leaf.memory), unpacked(trial.beside), tuple(get_state(network)))
@@ -153,6 +176,8 @@ class _Trial:
         self.leaf: LeafAlgorithm | None = None
         self.beside: State = {}
         self._own_entries: set[str] = set()
+        own = MODELS.is_own(config.train.model) or ALGORITHMS.is_own(config.train.algorithm)
+        self._unsaved = Unsaved(network) if own else None  # as clients have it
 
     def form(self) -> ReplyForm:
         """Run both rounds; returns the form of messages."""
@@ -205,6 +230,8 @@ class _Trial:
     def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
         x, y = (tensor_of(a.copy()) for a in self._windows[client])
         draws = torch.Generator() if MODELS.is_own(self._config.train.model) else None  # as clients have
+        if self._unsaved is not None:  # likewise: hooks of the client before are gone
+            self._unsaved.put_back()
         if ALGORITHMS.is_own(self._config.train.algorithm):  # likewise
             load_state(self._network, self._full_model())
             self._network.train()

@@ -160,3 +160,15 @@ def test_a_text_is_no_list_of_entries_to_send():
     with pytest.raises(TypeError, match=r"only must be a list of names, as client\.head, but is 'head'"):
         take_part(Sends("head"), client(), None)
     assert set(take_part(Sends(name for name in ["head.bias"]), client(), None).sent) == {"head.bias"}
+
+
+def test_a_network_can_be_copied_while_its_features_are_recorded():
+    """A recorder holds the last batch, which has no copy; that of the copy begins without one."""
+    one = client()
+    recorder = one.features(one.network)
+    one.network(one.x)
+    copied = one.network_with(one.received)
+    trainer = one.trainer(one.received)
+    assert copied(one.x).detach().numpy().tobytes() == trainer.answers(one.x).detach().numpy().tobytes()
+    assert recorder.last.shape == (12, 3)
+    recorder.close()

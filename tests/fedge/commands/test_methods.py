@@ -100,3 +100,12 @@ def test_a_method_of_several_tiers_is_told_whole(capsys):
     assert "sends the model and v and m" in out
     assert 'cluster.method="esperhfl"' in out
     assert out.index("cloud") > out.index("leaf    keeps v (a model), m")
+
+
+def test_a_method_that_fails_in_its_trial_is_told_in_one_line(capsys, tmp_path, monkeypatch):
+    (tmp_path / "my_failing.py").write_text(OWN.replace("fit = client.fit()", "fit = client.fit(mu=1)"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["methods", "my_failing:Mine"]) == 4
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "my_failing:Mine fails in a trial with train.model mlp-tiny" in told

@@ -1,5 +1,6 @@
 """Trial of a method: the leaf's mean by hand, and the names of the models that clients evaluate."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -261,3 +262,91 @@ def test_what_no_leaf_would_take_is_refused_before_the_run(monkeypatch, case):
     with pytest.raises(ConfigError, match=words) as caught:
         tried_with(monkeypatch, Sending)
     assert "\n" not in str(caught.value)
+
+
+class LeavesTraces(Algorithm):
+    """Leaves on the network what a user may forget there, and counts on a new one in every leaf round."""
+
+    def __init__(self, trace="hook"):
+        self.trace = trace
+
+    def train(self, client):
+        network = client.network
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+        assert all(parameter.requires_grad for parameter in network.parameters())
+        assert not hasattr(network, "noted")
+        if self.trace == "hook":
+            network.register_forward_hook(lambda *_: None)
+        if self.trace == "recorder":
+            client.features(network)
+        if self.trace == "frozen":
+            next(network.parameters()).requires_grad_(False)
+        if self.trace == "attribute":
+            network.noted = 1
+        return client.fit(penalty=lambda network, x, y: 0.0)
+
+
+@pytest.mark.parametrize("trace", ["hook", "recorder", "frozen", "attribute"])
+def test_every_client_of_the_trial_gets_a_network_without_traces_as_in_a_run(trace):
+    """Otherwise the trial would refuse methods that a run carries out."""
+    config = own_config("LeavesTraces", trace=trace)
+    assert try_algorithm(config, small_network(), *windows()).arrays == {}
+
+
+class BuildsNetwork(LeafPart):
+    """Builds a network at the leaf, as for a distillation on a public set."""
+
+    def __init__(self, forks=False):
+        self.forks = forks
+
+    def combine(self, leaf):
+        with torch.random.fork_rng(devices=[]) if self.forks else contextlib.nullcontext():
+            network = small_network()
+        network.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in leaf.mean.items()})
+        return {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
+
+
+class WithNetwork(Algorithm):
+    """FedAvg with it."""
+
+    leaf = BuildsNetwork
+
+    def train(self, client):
+        return client.fit()
+
+
+def test_a_leaf_part_may_build_a_network_in_the_way_that_the_refusal_tells():
+    try_algorithm(own_config("WithNetwork", forks=True), small_network(), *windows())
+    with pytest.raises(ConfigError, match=r"global stream of torch .*leaf.rng\(name\), build a leaf part's"):
+        try_algorithm(own_config("WithNetwork"), small_network(), *windows())
+
+
+class Fails(Algorithm):
+    """Fails in its first leaf round."""
+
+    def train(self, client):
+        raise KeyError("w")
+
+
+@pytest.mark.parametrize("carry_out", [tiers_of, try_algorithm])
+def test_an_error_of_the_method_is_one_line_in_a_run_and_in_fedge_methods(carry_out):
+    with pytest.raises(
+        ConfigError, match=r"^train.algorithm \S+:Fails fails in a trial .*: KeyError: 'w' \(.*; fix it"
+    ) as caught:
+        carry_out(own_config("Fails"), small_network(), *windows())
+    assert "\n" not in str(caught.value)
+
+
+def small_network():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3), torch.nn.Linear(3, 2))
+
+
+def windows():
+    x = np.random.default_rng(0).normal(size=(WINDOWS, 2, 8)).astype(np.float32)
+    return x, np.arange(WINDOWS) % 2
+
+
+def own_config(name, **arguments):
+    given = {f"train.algorithm-args.{key}": value for key, value in arguments.items()}
+    own = {"train.algorithm": f"{__name__}:{name}", "train.model": "linear", "scaffold.enabled": False}
+    return from_run_config({**own, **given})
