@@ -26,6 +26,7 @@ from fedge.clustering.methods.hierarchical import skipped
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
 from fedge.config.registers.groupings import SIGNALS
+from fedge.config.registers.option import ConfigError
 from fedge.config.registers.traits import OWN_TEST
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
@@ -83,6 +84,7 @@ class GroupsByMethod:
         """
         memory, evidence = step.memory, _evidence(step, answers)
         grouping = self._group(memory, evidence)
+        _refuse_negative(self._config.method, grouping.models or (), step.setting.variances)
         memory.kept = memory.kept if grouping.kept is None else grouping.kept
         method_memory = packed(evidence.memory, "memory of the cloud")
         memory.own = step.setting.keep(method_memory) if method_memory else {}
@@ -151,6 +153,17 @@ class GroupsByMethod:
         self.membership.refuse_others(children)
         for losses in self.recent:
             losses.refuse_others(children)
+
+
+def _refuse_negative(method: str, models: Sequence[State], variances: Sequence[str]) -> None:
+    """Raise ConfigError for a model of a method with a negative variance, by which no client could train."""
+    for model in models:
+        for name in variances:
+            if name in model and (least := model[name].min(initial=0)) < 0:
+                raise ConfigError(
+                    f"cluster.method {method} must return models with variances of at least 0, but returned "
+                    f"{name!r} with {least:.3g}; extrapolate trainable entries only (cloud.parameter_names)"
+                )
 
 
 def _evidence(step: GroupStep, answers: Answers | None) -> Evidence:

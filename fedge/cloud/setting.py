@@ -23,6 +23,7 @@ class CloudSetting:
         even_windows: each client's training windows in a probe of the run's first model; 0 for all.
         rule: combines the models of a group; None for the mean.
         taught: (clients, C) training windows of each class, by partition id; None if not counted.
+        variances: entries of a state that must not be negative.
     """
 
     parameter_names: tuple[str, ...]
@@ -33,3 +34,4 @@ class CloudSetting:
     even_windows: int = 0
     rule: RuleMaker | None = None
     taught: np.ndarray | None = None
+    variances: tuple[str, ...] = ()

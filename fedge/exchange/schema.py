@@ -289,7 +289,10 @@ def check_values(
                 if not _is_possible_count(
                     part, sent, steps * per_step if per_step else num_windows, may_fall=not per_step
                 ):
-                    raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
+                    fell = (
+                        f" fell from {sent.max()} to {part.min()}" if per_step and (part < sent).any() else ""
+                    )
+                    raise ReplyRejected("count out of range", f"entry {name!r}{fell} after {steps} steps")
     for name in variances:  # an algorithm may send some of a layer's entries alone
         if name in state and (state[name] < 0).any():
             raise ReplyRejected("variance out of range", f"entry {name!r}: {state[name].min():g}")

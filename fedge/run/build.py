@@ -191,6 +191,7 @@ def _cloud_at(
     setting = CloudSetting(
         tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
         asks_all, even, cloud_rule(config, trainable, variances, len(path)), plan.taught,
+        tuple(variances),
     )  # fmt: skip
 
     def candidate(number: int) -> State:

@@ -18,6 +18,8 @@ from fedge.states.averaging import State
 from fedge.states.named import Memory, read_only
 from fedge.states.restored import form
 
+_NEEDED = 'the method must need "{0}": needs = {{"{0}"}} in a class, @method or @signal at a function'
+
 
 class NotComparable(Exception):
     """This step's evidence does not allow a comparison; the message says why."""
@@ -168,8 +170,10 @@ class Evidence:
 
         Raises:
             NotComparable: the method needs equal starts, and they differ.
+            ValueError: the method does not need starts.
         """
-        assert self.starts is not None, "the method must need starts"
+        if self.starts is None:
+            raise ValueError(_NEEDED.format("starts"))
         return self.vectors - self.as_vectors(self.starts)
 
     def as_vectors(self, models: Sequence[State]) -> np.ndarray:
@@ -200,7 +204,8 @@ class Evidence:
     @property
     def cross(self) -> CrossLosses:
         """The cross-losses, which the method must have asked for."""
-        assert self.answers is not None, "the method must need cross-losses"
+        if self.answers is None:
+            raise ValueError(_NEEDED.format("cross-losses"))
         unknown = np.full(len(self.answers.windows), np.nan)
         rows = [self.answers.losses.get(leaf_role(leaf), unknown) for leaf in range(len(self.models))]
         return CrossLosses(np.stack(rows), self.answers.windows, self.answers.leaf_of)

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.probe import Probe
 from fedge.cloud.setting import CloudSetting
+from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Answers, leaf_role
 from fedge.clustering.likeness.similarity import weight_clustering
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.strategies.aggregation import Contribution
 
@@ -407,3 +409,29 @@ def test_a_restored_cloud_compares_in_the_same_steps(after):
     again = cloud(regroup_every=3, patience=2)
     again.memory.restore(stopped.memory.states(), json.loads(json.dumps(stopped.memory.facts())))
     assert drawn(before + walk(again, pattern[after:])) == whole
+
+
+class Extrapolates(CloudPart):
+    """One model for all, beyond the leaves' mean, in all entries or in the trainable ones alone."""
+
+    def __init__(self, everything=False):
+        self.everything = everything
+
+    def group(self, cloud):
+        names = cloud.models[0] if self.everything else cloud.parameter_names
+        moved = {name: -3 * cloud.models[0][name] for name in names}
+        return Family(np.ones((len(cloud.models), 1)), [{**cloud.models[0], **moved}])
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_negative_variance_is_the_methods_fault_and_not_that_of_the_clients(everything):
+    """Without a refusal here, every client would be refused in the next round."""
+    name = f"{__name__}:Extrapolates"
+    config = ClusterConfig(method=name, method_args=json.dumps({"everything": everything}))
+    server = CloudAggregator(config, CloudSetting(NAMES, variances=("running_var",)))
+    models = [state([1, 0]), state([0, 1])]
+    if not everything:
+        assert step_of(server, [START] * 2, models, [1, 1]).offers[0]["head"].tolist() == [[-3.0, 0.0]]
+        return
+    with pytest.raises(ConfigError, match=r"Extrapolates must return models with variances .* with -3; "):
+        step_of(server, [START] * 2, models, [1, 1])

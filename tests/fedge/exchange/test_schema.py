@@ -122,7 +122,7 @@ def test_what_the_leaf_asked_for_passes():
         ),
         (
             {"state": reply(**{"norm.count": np.array(3)})},
-            "count out of range (entry 'norm.count' after 4 steps)",
+            "count out of range (entry 'norm.count' fell from 4 to 3 after 4 steps)",
         ),
         (
             {"state": reply(**{"norm.count": np.array(9)})},
@@ -130,7 +130,7 @@ def test_what_the_leaf_asked_for_passes():
         ),
         (
             {"state": reply(**{"norm.count": np.array(-(2**63))})},
-            "count out of range (entry 'norm.count' after 4 steps)",
+            "count out of range (entry 'norm.count' fell from 4 to -9223372036854775808 after 4 steps)",
         ),
     ],
 )
