@@ -8,6 +8,7 @@ optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 import copy
 import inspect
 import logging
+import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from fedge.config.registers.register import Register
 from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import messages_of
@@ -168,8 +170,10 @@ def refuse_strategy_that_fails(
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
 
     def run_rounds() -> tuple[list[State], list[Strategy]]:
-        current, models, strategies = strategy, [], []
+        current, models, strategies = copy.deepcopy(strategy), [], []
         for leaf_round in (1, 2):  # some keep state only from the second round on
+            if register is RULES and _configures(strategy):
+                _configure(current, leaf_round, model, clients)
             current = copy.deepcopy(current)  # as in a run, where a failed round changes nothing
             result = combine(current, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
             entry = first_not_finite(result)
@@ -183,6 +187,8 @@ def refuse_strategy_that_fails(
 
     with register.carried_out(name):
         before = contents_of(copy.deepcopy(strategy))
+        if register is CLOUD and _configures(strategy):
+            _refuse_state_from_messages(name, strategy, before, model, clients)
         _, strategies = asked_twice(register, name, run_rounds)
     last = strategies[-1]
     unsaved = unkept_of(last, before)
@@ -194,6 +200,47 @@ def refuse_strategy_that_fails(
         )
     for current in strategies:
         _refuse_unrestorable(f"{register.option} {name}", strategy, current, model)
+
+
+def _configures(strategy: Strategy) -> bool:
+    """Whether a user's class defines how a strategy makes messages."""
+    of = next(kind for kind in type(strategy).__mro__ if "configure_train" in vars(kind))
+    return of.__module__.partition(".")[0] not in ("flwr", "fedge")
+
+
+def _configure(strategy: Strategy, leaf_round: int, model: State, clients: int) -> None:
+    """Let a strategy make its messages of one leaf round, as in a run, before it combines the replies."""
+    context = RoundContext(0, leaf_round, leaf_round, "", "", "", 1.0).to_record()
+    drawn = random.getstate()  # FedAvg draws its nodes from the global stream
+    try:
+        messages_of(strategy, leaf_round, to_record(model), context, cast(Any, None), range(1, clients + 1))
+    finally:
+        random.setstate(drawn)
+
+
+def _refuse_state_from_messages(
+    name: str, strategy: Strategy, before: Mapping[str, Any], model: State, clients: int
+) -> None:
+    """Raise ConfigError for a rule of the cloud that relies on `configure_train`, which a cloud never calls.
+
+    Args:
+        name: of the rule.
+        strategy: a new strategy; unchanged afterwards.
+        before: its `contents_of`.
+        model: a model of the run.
+        clients: number of leaves under the cloud.
+    """
+    asked = copy.deepcopy(strategy)
+    try:
+        _configure(asked, 1, model, clients)
+    except OWN_ERRORS:  # nothing depends on it
+        return
+    changed = sorted(key for key, value in contents_of(asked).items() if value != before.get(key))
+    if changed:
+        raise ConfigError(
+            f"cloud.rule {name} must not rely on configure_train, which is called at leaves only, but sets "
+            f"{changed[0]!r} there; derive it from FedOpt, whose current_arrays is the group's last model"
+        )
 
 
 def _replies_around(model: State, clients: int) -> list[TrainReply]:

@@ -264,7 +264,7 @@ def _refuse_json(name: str, value: Any) -> None:
 
 def _refuse_state(name: str, state: State, current: Any, model: State) -> None:
     """Raise ValueError unless arrays can replace `current`."""
-    shapes = {as_seen(array).shape for array in model.values()}
+    shapes = {form.shape for array in model.values() for form in (array, as_seen(array))}  # as sent, as seen
     if _attribute_name(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
     if name.endswith(_SINGLE):

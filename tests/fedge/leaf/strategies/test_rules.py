@@ -1,15 +1,25 @@
 """Picks of robust rules when updates are small beside the weights, and replies that cannot be combined."""
 
+import random
+
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.config.flat import from_run_config
+from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.strategies.rules import combine, keeps_nothing, make_cloud_rule, make_strategy
+from fedge.leaf.strategies.rules import (
+    combine,
+    keeps_nothing,
+    make_cloud_rule,
+    make_strategy,
+    refuse_strategy_that_fails,
+)
 from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.training.settings import LocalTraining
 
@@ -199,3 +209,39 @@ def test_a_strategy_that_makes_no_model_keeps_the_last_one_and_says_so(caplog):
     made = combine(Refusing(), *models[:2], replies_of(models), ["w"], LocalTraining(), 0, (4, 0))
     assert made is models[0]
     assert caplog.messages == ["round 4: Refusing made no model of 3 replies; the last one stays"]
+
+
+class StepsFromSent(FedAvg):
+    """Moves half of the way from the model that it has sent: known from its messages, as in Flower."""
+
+    def __init__(self, begin=None, **settings):
+        super().__init__(**settings)
+        self.sent = begin
+
+    def configure_train(self, server_round, arrays, config, grid):
+        self.sent = {name: array.numpy().copy() for name, array in arrays.items()}
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round, replies):
+        found, numbers = super().aggregate_train(server_round, replies)
+        made = {name: (array.numpy() + self.sent[name]) / 2 for name, array in found.items()}
+        return ArrayRecord({name: Array(array.astype(np.float32)) for name, array in made.items()}), numbers
+
+
+MODEL = {"w": np.ones((4, 3), np.float32), "count": np.array(3), "scale": np.float32(1.5).reshape(())}
+
+
+@pytest.mark.parametrize("begin", [None, {}])
+def test_a_rule_that_reads_the_model_from_its_messages_passes_its_trial_as_it_passes_a_run(begin):
+    rule = StepsFromSent(begin)
+    state = random.getstate()
+    refuse_strategy_that_fails(RULES, f"{__name__}:StepsFromSent", rule, MODEL, ["w", "scale"], 3)
+    assert random.getstate() == state
+    assert rule.sent == begin
+
+
+def test_a_rule_of_the_cloud_that_reads_the_model_from_messages_is_refused():
+    """A cloud sends offers, and makes no messages of a strategy."""
+    name = f"{__name__}:StepsFromSent"
+    with pytest.raises(ConfigError, match=r"^cloud.rule \S+:StepsFromSent must not rely on configure_train"):
+        refuse_strategy_that_fails(CLOUD, name, StepsFromSent({}), MODEL, ["w", "scale"], 3)
