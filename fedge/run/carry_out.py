@@ -28,6 +28,7 @@ from fedge.exchange.finding import find_clients
 from fedge.exchange.hello import Question
 from fedge.exchange.roll import Quorum
 from fedge.inference.card import Card
+from fedge.leaf.strategies.rules import note_of_uncalled
 from fedge.process.collection import searched_seldom
 from fedge.process.endings.reaper import remove_at_end
 from fedge.process.endings.watchdog import note_progress
@@ -149,6 +150,8 @@ class Steps:
         members = [len(leaf.clients) for leaf in strategy.leaves]
         for note in remarks_on_kept(plan, initial[0], strategy.leaves[0].parameter_names, members):
             self._announcer.note(note)
+        if uncalled := note_of_uncalled(config):
+            self._announcer.note(uncalled)
         if config.uplink.is_on:
             leaf = strategy.leaves[0]
             sizes_up = upload_sizes(config.uplink, initial[0], leaf.parameter_names, leaf.sending is not None)

@@ -9,6 +9,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError, nearest
 
 _SIMILARITY = 0.75  # of two names: a helper is called otherwise than a method of Fedge's with a slip
+_PACKAGES = ("fedge", "flwr")  # whose classes are no user's
 _LIKE_A_HOOK = ("on_", "before_", "after_")  # names of hooks in other libraries
 
 TIERS: Mapping[str, frozenset[str]] = {
@@ -34,18 +35,19 @@ def refuse_misspelt(code: type, base: type, description: str) -> None:
         description: option and name of the class.
     """
     hooks = [name for name, value in vars(base).items() if _is_public_method(name, value)]
-    not_overridden = [name for name in hooks if getattr(code, name) is getattr(base, name)]
-    ours = [kind for kind in code.__mro__[:-1] if kind.__module__.partition(".")[0] == "fedge"]
+    ours = [kind for kind in code.__mro__[:-1] if kind.__module__.partition(".")[0] in _PACKAGES]
     users = [kind for kind in reversed(code.__mro__[: code.__mro__.index(base)]) if kind not in ours]
     methods = {name: value for kind in users for name, value in vars(kind).items()}
     known = {name for kind in ours if kind is not base for name in vars(kind)}
     functions = [value for value in methods.values() if inspect.isfunction(value)]
     called = {name for function in functions for name in _referenced_names(function.__code__)}
+    not_overridden = [name for name in hooks if name not in methods]
+    has_none = all(getattr(code, name) is getattr(base, name) for name in hooks)
     for name, value in methods.items():
         if name.startswith("_") or name in known or name in called or name in hooks:
             continue
         if isinstance(value, FunctionType):
-            _refuse_method(name, not_overridden, hooks, base, description)
+            _refuse_method(name, not_overridden, hooks if has_none else [], base, description)
             if base.__name__ in TIERS and "getattr" not in called:
                 _refuse_like_hook(name, value, hooks, base, description)
         elif name not in vars(base):
@@ -103,13 +105,21 @@ def refuse_unknown_attribute(lent: Any, name: str, called: str, instead: str) ->
         )
 
 
-def _refuse_method(name: str, left: list[str], hooks: list[str], base: type, what: str) -> None:
-    """Raise ConfigError for a method that nothing calls, and that is no helper by its name."""
+def _refuse_method(name: str, left: list[str], meant: list[str], base: type, what: str) -> None:
+    """Raise ConfigError for a method that nothing calls, and that is no helper by its name.
+
+    Args:
+        name: of the method.
+        left: hooks that the class does not define.
+        meant: hooks of which it must mean one; empty if it may be a helper.
+        base: whose hooks they are.
+        what: option and name of the class.
+    """
     near = _near(name, left)
-    if near or left == hooks:
-        meant = near or f"one of {', '.join(hooks)}"
+    if near or meant:
+        said = near or f"one of {', '.join(meant)}"
         raise ConfigError(
-            f"{what} has a method {name}, which nothing calls; did you mean {meant}? If it is a helper, "
+            f"{what} has a method {name}, which nothing calls; did you mean {said}? If it is a helper, "
             f"begin its name with _"
         )
     _refuse_of_other_tier(name, "a method", "calls", base, what)

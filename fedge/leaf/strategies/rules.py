@@ -19,6 +19,7 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 _TRAIN_LOSS = "train_loss"  # key that QFedAvg reads
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
+_PACKAGES = ("flwr", "fedge")  # whose classes are no user's
+_UNCALLED = frozenset({"start", "configure_evaluate", "aggregate_evaluate"})  # of Flower's `Strategy`
 _EARLIER = ("aggregate_fit", "configure_fit", "initialize_parameters")  # of Flower's `flwr.server.strategy`
 
 
@@ -140,7 +143,22 @@ def _construct(register: Register, name: str, arguments: Mapping[str, Any]) -> S
             f"{option} {name} has a method {earlier}, of Flower's earlier strategies, which is never "
             f"called; write it as aggregate_train (docs/extend.md)"
         )
+    if register.is_own(name):
+        refuse_misspelt(type(strategy), Strategy, f"{option} {name}")
     return strategy
+
+
+def note_of_uncalled(config: Config) -> str:
+    """Note on methods of a user's strategies that a run never calls; empty if there are none."""
+    told = []
+    for register, name in ((RULES, config.leaf.strategy), (CLOUD, config.cloud.rule)):
+        code = register.load(name) if register.is_own(name) else None
+        code = code if inspect.isclass(code) else type(code)
+        users = (kind for kind in code.__mro__ if kind.__module__.partition(".")[0] not in _PACKAGES)
+        found = sorted({word for kind in users for word in vars(kind) if word in _UNCALLED})
+        if found:
+            told.append(f"{register.option} {name} defines {' and '.join(found)}, which a run never calls")
+    return "; ".join([*told, "clients evaluate as evaluate.* and gate.* say"]) if told else ""
 
 
 def _accepted_arguments(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +223,7 @@ def refuse_strategy_that_fails(
 def _configures(strategy: Strategy) -> bool:
     """Whether a user's class defines how a strategy makes messages."""
     of = next(kind for kind in type(strategy).__mro__ if "configure_train" in vars(kind))
-    return of.__module__.partition(".")[0] not in ("flwr", "fedge")
+    return of.__module__.partition(".")[0] not in _PACKAGES
 
 
 def _configure(strategy: Strategy, leaf_round: int, model: State, clients: int) -> None:

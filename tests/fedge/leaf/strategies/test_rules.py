@@ -18,6 +18,7 @@ from fedge.leaf.strategies.rules import (
     keeps_nothing,
     make_cloud_rule,
     make_strategy,
+    note_of_uncalled,
     refuse_strategy_that_fails,
 )
 from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
@@ -245,3 +246,27 @@ def test_a_rule_of_the_cloud_that_reads_the_model_from_messages_is_refused():
     name = f"{__name__}:StepsFromSent"
     with pytest.raises(ConfigError, match=r"^cloud.rule \S+:StepsFromSent must not rely on configure_train"):
         refuse_strategy_that_fails(CLOUD, name, StepsFromSent({}), MODEL, ["w", "scale"], 3)
+
+
+@pytest.mark.parametrize("slip", ["agregate_train", "aggregate_trains", "aggregate", "configure_trian"])
+def test_a_slip_in_a_rule_s_method_is_refused(slip):
+    """It would be FedAvg otherwise."""
+    name = RULES.given(type("Mine", (FedAvg,), {"__module__": "page", slip: lambda *_: None}), 2)
+    with pytest.raises(ConfigError, match=f"has a method {slip}, which nothing calls; did you mean"):
+        strategy(name)
+    RULES.forget(name)
+
+
+def test_methods_that_a_run_never_calls_are_told():
+    class Evaluates(FedAvg):
+        def aggregate_evaluate(self, server_round, replies):
+            return None
+
+        def aggregate_train(self, server_round, replies):
+            return super().aggregate_train(server_round, replies)
+
+    name = RULES.given(Evaluates, 2)
+    config = from_run_config({"scaffold.enabled": False, "leaf.strategy": name})
+    assert f"{name} defines aggregate_evaluate, which a run never calls" in note_of_uncalled(config)
+    RULES.forget(name)
+    assert note_of_uncalled(from_run_config({"leaf.strategy": "fedavgm", "scaffold.enabled": False})) == ""
