@@ -153,6 +153,7 @@ def note_of_uncalled(config: Config) -> str:
     told = []
     for register, name in ((RULES, config.leaf.strategy), (CLOUD, config.cloud.rule)):
         code = register.load(name) if register.is_own(name) else None
+        code = getattr(code, "part", code)  # an object given from Python
         code = code if inspect.isclass(code) else type(code)
         users = (kind for kind in code.__mro__ if kind.__module__.partition(".")[0] not in _PACKAGES)
         found = sorted({word for kind in users for word in vars(kind) if word in _UNCALLED})
