@@ -8,7 +8,6 @@ after a restart (nodes, keys) is in a database in its folder.
 """
 
 import errno
-import fcntl
 import os
 import re
 import shlex
@@ -28,6 +27,7 @@ from fedge.flower import has_one_port, moves_federations
 from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.flower_runs.simulation import own_environment, start_command
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT, last_lines
+from fedge.launch.own_folder import claimed
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.link.bound_nodes import bind, forget, nodes_registered, partition_of_key, tell
 from fedge.link.certificates import AUTHORITY
@@ -38,7 +38,7 @@ from fedge.link.usable import refuse_unusable
 from fedge.process.endings.parent import be_followed
 
 HERE = "127.0.0.1"
-DATABASE, KEYS, LOCK = "superlink.db", "keys-let-in", ".lock"
+DATABASE, KEYS = "superlink.db", "keys-let-in"
 _START_S, _FREE_S, _END_S, _POLL_S = 60.0, 15.0, 10.0, 0.1
 _NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 _REGISTER = """
@@ -150,14 +150,7 @@ class SuperLinkPlace:
         Raises:
             ConfigError: one uses it.
         """
-        with (self.folder / LOCK).open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ConfigError(
-                    f"--folder must not be in use, but another SuperLink uses {self.folder}; stop that, or "
-                    f"choose another"
-                ) from error
+        with claimed(self.folder, "SuperLink"):
             yield
 
 

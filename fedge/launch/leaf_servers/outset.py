@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.register import look_in
+from fedge.launch.own_folder import claimed
 from fedge.link.certificates import AUTHORITY, CLOUD
 from fedge.link.dial import Refused
 from fedge.link.reach import refuse_other_authority
@@ -67,17 +68,18 @@ def serve_runs(
     refuse_other_cloud(options)
     make_folder(folder)
     look_in(os.getcwd())  # custom parts of a run are imported from here
-    handler = log_to(folder / "leaf.log")
-    print(f"{name} connects to {options.cloud}; its folder is {folder}", flush=True)
-    try:
-        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
-            is_refused = serve_run()
-            while not options.once:
+    with claimed(folder, "leaf server"):
+        handler = log_to(folder / "leaf.log")
+        print(f"{name} connects to {options.cloud}; its folder is {folder}", flush=True)
+        try:
+            with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
                 is_refused = serve_run()
-            return exits.FAILED if is_refused else 0
-    except Refused as error:
-        print(f"fedge: {error}", file=sys.stderr, flush=True)
-        return exits.FAILED
-    finally:
-        close()
-        stop_logging_to(handler)
+                while not options.once:
+                    is_refused = serve_run()
+                return exits.FAILED if is_refused else 0
+        except Refused as error:
+            print(f"fedge: {error}", file=sys.stderr, flush=True)
+            return exits.FAILED
+        finally:
+            close()
+            stop_logging_to(handler)

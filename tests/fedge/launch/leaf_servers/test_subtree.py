@@ -49,7 +49,7 @@ def test_a_region_is_one_process_serves_one_run_and_ends_and_another_path_is_ref
     assert (outcome.status, codes) == ("completed", {"0": 0, "1": 0, "7": exits.FAILED})
     assert "server 1 runs the leaf servers 2, 3" in said.out
     assert "no leaf server of this run: server-7" in said.err
-    assert {f.name for f in (tmp_path / "at-1").iterdir()} == {"leaf.log", "leaf-2", "leaf-3"}
+    assert {f.name for f in (tmp_path / "at-1").iterdir()} == {".lock", "leaf.log", "leaf-2", "leaf-3"}
 
 
 def test_a_cloud_that_stays_away_is_given_up_in_one_line(tmp_path, certificates, capsys):
