@@ -79,6 +79,7 @@ class Dispatch:
         guard = around.task.config.guard
         self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
         self._at_work: set[int] = set()  # leaf servers that have executed an order of this process
+        self._told: set[int] = set()  # leaf servers that this process has told of the run
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     def order(self, kind: str, facts: Mapping[str, Any], states: Mapping[str, Any]) -> Packet:
@@ -192,7 +193,10 @@ class Dispatch:
             refuse_stalled()
 
     def _ask(self, link: int, sent: Mapping[int, Order], on_note: OnNote) -> Packet:
-        """Send orders over one link, after a description of the run if the leaf server does not know it."""
+        """Send orders over one link, after a description of the run if the leaf server does not know it.
+
+        Each process of the cloud describes the run: options may have changed with a resume, and the kernel.
+        """
         packets = {leaf: order.packet for leaf, order in sent.items()}
         run = {"run": self._facts.run}
         packet = packets[link] if len(sent) == 1 else bundled(orders.BUNDLE, packets, run)
@@ -210,12 +214,15 @@ class Dispatch:
             return max(0.0, got_on + self._limit_s - time.monotonic())
 
         for _ in range(_MOST_BEGINNINGS):
+            if link not in self._told:  # what it may know is of a cloud that ended, which knew less
+                begin = Packet(orders.BEGIN, self._begin_facts(link))
+                self._carried_out(link, self._gate.ask(link, begin, self._patience_s, None, left_s(), _SMALL))
+                self._told.add(link)
             keep = self._transport.shared.keep
             answer = self._gate.ask(link, packet, self._patience_s, note, left_s(), (arrays, head), keep)
             if answer.kind != orders.UNKNOWN:
                 return answer
-            begin = Packet(orders.BEGIN, self._begin_facts(link))
-            self._carried_out(link, self._gate.ask(link, begin, self._patience_s, None, left_s(), _SMALL))
+            self._told.discard(link)
         raise LeafGone(
             f"leaf server {link} has forgotten the run {_MOST_BEGINNINGS} times in a row; restart it"
         )

@@ -23,6 +23,7 @@ from fedge.data.own import WindowsReport
 from fedge.edge.answers import failure_reason
 from fedge.edge.packets import orders
 from fedge.edge.packets.facts import mapping, text
+from fedge.edge.packets.hellos import differences, reported_kernels
 from fedge.edge.port import EdgeLeaves
 from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, raised, reason_of, words_of
@@ -39,16 +40,9 @@ _POLL_S = 0.05
 _LEAVE_S = 5.0
 _MOST_AT_END = (0, 2**16)  # bytes of the arrays, and of the head, of the last answer
 _MOST_TOLD = 2**20  # bytes of one client's description of its windows
-_LONGEST_KERNELS = 200  # characters of the names of kernels
 _ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # part of the wait for clients reserved for a leaf server's answer
 _LEAST_S = 0.5  # shortest wait for the clients of a leaf server that connects late
 _RAISED = 2  # Flower's error code for an exception in a client
-
-
-def reported_kernels(packet: Packet | None) -> tuple[str, ...] | None:
-    """Native kernels that a leaf server's clients can use; None if it does not report them."""
-    said = None if packet is None else packet.facts.get(orders.KERNELS)
-    return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
 
 
 class EdgeEngine:
@@ -86,15 +80,35 @@ class EdgeEngine:
         self._waiting: dict[str, Message] = {}  # hello messages waiting for these
         self._began: float | None = None  # start of the wait for clients, in monotonic seconds
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
+        self._kernel = ""  # of the run's steps, where leaf servers' hellos say what their clients can use
+        self._noted: set[tuple[int, str]] = set()  # leaf, and its difference from the cloud
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
         """Make the port for sending orders to leaf servers."""
+        self._kernel = "" if self._owners is not None else str(facts.begin.get("kernel", ""))
         self._port = EdgeLeaves(self._gate, facts, around)
         return self._port
 
     def do_without(self, clients: Collection[int]) -> None:
         """Stop waiting for the leaf servers of absent clients, which may still connect later."""
         self._gate.do_without({self._leaf_of[client] for client in clients})
+
+    def new_remarks(self) -> list[str]:
+        """A line for each new reason why the last bits of a leaf server may differ from the cloud's.
+
+        A leaf server that comes back may be another installation, on another machine.
+        """
+        found: dict[str, list[int]] = {}
+        for leaf, hello in self._gate.hellos().items():
+            why = differences(hello, self._kernel)
+            if why and (leaf, why) not in self._noted:
+                self._noted.add((leaf, why))
+                found.setdefault(why, []).append(leaf)
+        return [
+            f"the last bits of leaf server {', '.join(map(str, leaves))} may differ: {why}; use one "
+            f"installation everywhere (docs/leaf-servers.md)"
+            for why, leaves in found.items()
+        ]
 
     def dismiss(self, reason: str = "") -> None:
         """Notify all connected leaf servers of the end of the run, and release the threads.

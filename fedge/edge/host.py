@@ -13,11 +13,12 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.edge.asked import CARRIED_OUT, OrderRefused, check_run, failed_order, most_bytes
 from fedge.edge.at_work import LeafExecutor, Site
 from fedge.edge.packets import orders
+from fedge.edge.packets.hellos import VERSIONS
 from fedge.edge.together import Together
 from fedge.link.dial import Note
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
-from fedge.link.gate import OVER
+from fedge.link.gate import NUMBER, OVER
 from fedge.native.library import usable_kernels
 from fedge.process.escape import printable
 from fedge.process.versions import versions
@@ -64,7 +65,7 @@ class LeafHost:
 
     def hello(self) -> Packet:
         """Hello of this leaf server: versions, and kernels of the native step that its process supports."""
-        facts = {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())}
+        facts = {VERSIONS: versions(), orders.KERNELS: " ".join(usable_kernels())}
         return Packet(
             HELLO, facts if self._together is None else {**facts, orders.SUBTREE: self._together.name}
         )
@@ -93,7 +94,7 @@ class LeafHost:
         if packet.kind == orders.TELL:
             return self._tell(packet.facts)
         if packet.kind == orders.BEGIN:
-            at_work = self._begin(packet.facts)
+            at_work = self.in_run(packet.facts)
             return Packet(orders.DONE, {"clients": at_work.clients})
         is_of_several = packet.kind in orders.OF_SEVERAL and self._together is not None
         if packet.kind not in CARRIED_OUT and not is_of_several:
@@ -106,8 +107,8 @@ class LeafHost:
         return self._run[1].carry_out(packet, note)
 
     def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
-        """The leaf server for a run, started if necessary."""
-        if self._run is None or self._run[0]["run"] != facts["run"]:
+        """The leaf server for a run, started if necessary, and again if the cloud describes it otherwise."""
+        if self._run is None or _described(self._run[0]) != _described(facts):
             return self._begin(facts)
         return self._run[1]
 
@@ -146,3 +147,8 @@ class LeafHost:
         run, self._run = self._run, None  # forgotten even if closing fails, so the next run can begin
         if run is not None:
             run[1].site.close()
+
+
+def _described(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a run without the number of the message that brought them."""
+    return {name: fact for name, fact in facts.items() if name != NUMBER}

@@ -31,7 +31,7 @@ class Host(Protocol):
         """Lock: one order is executed at a time."""
 
     def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
-        """The leaf server for a run, started if necessary."""
+        """The leaf server for a run, started if necessary, and again if the cloud describes it otherwise."""
 
 
 class Together:

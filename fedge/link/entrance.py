@@ -8,7 +8,7 @@ of leaves.
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,23 +30,34 @@ LEAF = "leaf"  # fact of a hello: the leaf that a server over leaves represents
 MOST_SILENT = 2  # streams without a hello, per certificate or leaf below its path
 _HELLO_S = 10.0  # limit for the hello, which normally comes at once
 _MOST_HELLO_BYTES = 2**24
-_LONGEST = 200  # characters of an unknown peer's name
+_LONGEST = 200  # characters of an unknown peer's name, and of a process's id
+
+CheckHello = Callable[[Packet], None]
+"""Raises LinkError for a hello whose content is impossible."""
 
 
 class Entrance:
     """Admission of leaf servers by their certificates."""
 
-    def __init__(self, folder: Path, leaves: int, over: Mapping[str, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        leaves: int,
+        over: Mapping[str, Sequence[int]],
+        check: CheckHello = lambda _: None,
+    ) -> None:
         """Read the certificate files.
 
         Args:
             folder: folder with ca.crt, cloud.crt and cloud.key.
             leaves: number of leaves, numbered from 0.
             over: path of a server over leaves → the leaves below, which it may represent.
+            check: check of a hello's content.
 
         Raises:
             ConfigError: a TLS file is unusable.
         """
+        self._check = check
         self._leaf_of = {leaf_name(leaf): leaf for leaf in range(leaves)}
         self._over = {path_name(path): tuple(below) for path, below in over.items()}
         self._silent = _Silent()
@@ -72,6 +83,11 @@ class Entrance:
         if hello is None:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first packet must be a hello")
             raise AssertionError
+        try:
+            self._check(hello)
+        except LinkError as error:
+            logger.warning("%s is not admitted: the hello of %s is refused: %s", context.peer(), name, error)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"its hello is refused: {error}")
         return name, hello
 
     def below(self, name: str) -> list[int]:
@@ -150,9 +166,10 @@ def _hello(chunks: Iterator[bytes]) -> Packet | None:
         found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
     except LinkError:
         return None
-    if found is None or found.kind != HELLO or len(str(found.facts.get(PROCESS))) > _LONGEST:
+    if found is None or found.kind != HELLO:
         return None
-    return found
+    process = found.facts.get(PROCESS, "")
+    return found if isinstance(process, str) and len(process) <= _LONGEST else None
 
 
 class _Files:

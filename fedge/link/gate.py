@@ -29,7 +29,7 @@ from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]
 
-from fedge.link.entrance import PROCESS, Entrance
+from fedge.link.entrance import PROCESS, CheckHello, Entrance
 from fedge.link.frames import HalfwayError, Keep, LinkError, Packet, chunks_of, packet_of
 from fedge.link.reach import fault_of_listening
 
@@ -197,6 +197,7 @@ class LeafGate:
         leaves: int,
         welcome: Packet,
         over: Mapping[str, Sequence[int]] | None = None,
+        check: CheckHello = lambda _: None,
     ) -> None:
         """Start listening.
 
@@ -206,6 +207,7 @@ class LeafGate:
             leaves: number of leaves, numbered from 0.
             welcome: packet sent to every leaf server when it attaches.
             over: path of a server over leaves, e.g. "1.0" → the leaves below, which it may represent.
+            check: check of a hello's content.
 
         Raises:
             ConfigError: a TLS file is unusable.
@@ -213,7 +215,7 @@ class LeafGate:
         """
         if why := fault_of_listening(address):  # gRPC would print its own message
             raise LinkError(f"{address} cannot be listened on: {why}")
-        self._entrance = Entrance(certificates, leaves, over or {})
+        self._entrance = Entrance(certificates, leaves, over or {}, check)
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}

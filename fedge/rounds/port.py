@@ -138,3 +138,6 @@ class LeafEngine(Protocol):
 
     def do_without(self, clients: Collection[int]) -> None:
         """Stop waiting for the leaf servers of absent clients, which may still arrive later."""
+
+    def new_remarks(self) -> Sequence[str]:
+        """Remarks on connected leaf servers since the last call, one line each."""

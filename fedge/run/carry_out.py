@@ -161,6 +161,7 @@ class Steps:
             [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, done
         )
         last = self._begin_callbacks(callbacks, sizes)
+        _note_leaf_servers(self._grid, self._announcer)
         plan.clock.finish()
         with plan.behind, searched_seldom(len(dealt.clients)):
             # drop this reference: the model is in memory, while all others may be in files
@@ -400,6 +401,7 @@ class Steps:
             Whether the run is to end after it.
         """
         note_progress()
+        _note_leaf_servers(self._grid, self._announcer)
         self._plan.behind.finish()  # a round without an exchange has not yet waited for it
         self._plan.clock.lap("checkpoint")
         assert self._snapshots is not None
@@ -470,3 +472,9 @@ def _number_of_clients(config: Config, found: Resumption | None, manifest: Mappi
     if simulated := int(manifest["federation"].get("num-supernodes", 0)):
         return simulated
     return sum(found.run["clients_per_leaf"]) if found else clients_said(config.hierarchy)
+
+
+def _note_leaf_servers(grid: Engine, announcer: Announcer) -> None:
+    """Note what is new about separate leaf servers, if there are any."""
+    for line in grid.new_remarks() if isinstance(grid, LeafEngine) else ():
+        announcer.note(line)

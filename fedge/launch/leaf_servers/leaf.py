@@ -16,6 +16,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf, leaf_numbers_below
 from fedge.edge.engine import EdgeEngine
 from fedge.edge.host import LeafHost
+from fedge.edge.packets.hellos import check_hello
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
@@ -84,7 +85,7 @@ def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared
     """Start listening for leaf servers."""
     welcome, over = Packet(WELCOME, {"versions": versions()}), leaf_numbers_below(prepared.config.hierarchy)
     try:
-        return LeafGate(address, certificates, leaves, welcome, over)
+        return LeafGate(address, certificates, leaves, welcome, over, check_hello)
     except LinkError as error:
         raise ConfigError(
             f"--leaves must be a free address of this machine, but {error}; choose another"

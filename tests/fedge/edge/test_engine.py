@@ -7,13 +7,14 @@ import pytest
 from leaf_servers import Quiet, in_threads
 
 from fedge.edge import engine as edge_engine
-from fedge.edge.engine import EdgeEngine, reported_kernels
+from fedge.edge.engine import EdgeEngine
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate
+from fedge.process.versions import versions
 
 
 class Silent(Quiet):
@@ -55,17 +56,39 @@ def test_a_leaf_server_that_does_not_come_is_missed(gate, tmp_path):
         find_clients(EdgeEngine(gate, [2, 3]), 1.5)
 
 
-@pytest.mark.parametrize(
-    ("facts", "kernels"),
-    [
-        ({"kernels": "amx avx2"}, ("amx", "avx2")), ({"kernels": ""}, ()), ({}, None), ({"kernels": 3}, None),
-        ({"kernels": "\x1b]0;x"}, ("\\x1b]0;x",)),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_kernels_of_a_leaf_server(facts, kernels):
-    assert reported_kernels(Packet(HELLO, facts)) == kernels
-    assert reported_kernels(None) is None
+class Elsewhere(Silent):
+    """A leaf server of another installation; `says` are facts of its hello."""
+
+    def __init__(self, **says):
+        super().__init__()
+        self.says = says
+
+    def hello(self):
+        return Packet(HELLO, self.says)
+
+
+def test_leaf_servers_whose_bits_may_differ_are_named_once(gate, tmp_path):
+    """Also one that comes back as another; of owners, the kernels are not those of the leaf server."""
+    other = {"versions": versions() | {"torch": "1.0"}, "kernels": "avx2 plain"}
+    line = f"torch 1.0 (the cloud: {versions()['torch']})"
+    hosts = [Elsewhere(**other), Elsewhere(versions=versions(), kernels="plain")]
+    engine = EdgeEngine(gate, [2, 3])
+    with in_threads(gate.address, tmp_path / "certs", tmp_path, 2, lambda _, leaf: hosts[leaf]):
+        find_clients(engine, 10.0)
+        (said,) = engine.new_remarks()
+        assert said.startswith("the last bits of leaf server 0 may differ: it has ")
+        assert line in said
+        assert engine.new_remarks() == []
+        engine._kernel = "native avx2"
+        (said,) = engine.new_remarks()
+        assert "leaf server 1 may differ: it cannot use the run's kernel avx2" in said
+        hosts[1].says = other
+        gate._streams[1].cut()
+        while gate.hellos().get(1, Packet("")).facts.get("kernels") != "avx2 plain":
+            time.sleep(0.01)
+        (said,) = engine.new_remarks()
+        assert "leaf server 1 may differ" in said
+        assert line in said
 
 
 # --- the end of a run: whatever a leaf server answers, it has ended -------------------------------------

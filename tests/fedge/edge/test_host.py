@@ -1,6 +1,7 @@
 """Orders to a leaf server whose clients are threads of this process: answers, and what is no order."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from leaf_servers import host_of
@@ -41,6 +42,17 @@ def test_a_leaf_server_has_its_own_clients(host, facts):
     answer = host.answer(Packet(orders.BEGIN, facts), no_note)
     assert (answer.kind, answer.facts["clients"]) == (orders.DONE, [3, 4, 5])
     assert host.answer(Packet(OVER), no_note).kind == orders.DONE
+
+
+def test_a_run_that_the_cloud_describes_otherwise_begins_anew(host, facts):
+    """A cloud that was started again may have other time limits, or another kernel; else nothing is done."""
+    changed = facts["config"] | {"guard.client-timeout": 7.0}
+    began = []
+    for number, now in enumerate((facts, facts, {**facts, "config": changed}, {**facts, "kernel": "torch"})):
+        assert host.answer(Packet(orders.BEGIN, {**now, "number": str(number)}), no_note).kind == orders.DONE
+        began.append(host._run[1])
+    assert [one is other for one, other in pairwise(began)] == [True, False, False]
+    assert began[2].site.task.config.guard.client_timeout == 7.0
 
 
 def test_an_order_of_a_run_that_it_knows_nothing_of_is_sent_back(host, facts):

@@ -102,8 +102,8 @@ def test_leaf_servers_are_told_of_the_run_and_their_leaves_move(port):
     assert made.train(own_models(leaves), 5) == 4
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [10, 11]
     assert [float(leaf.told_control["w"][0]) for leaf in leaves] == [1, 1]
-    assert [packet.kind for packet in hosts[1].asked] == [orders.TRAIN, orders.BEGIN, orders.TRAIN]
-    assert hosts[1].asked[1].facts["leaf"] == 1
+    assert [packet.kind for packet in hosts[1].asked] == [orders.BEGIN, orders.TRAIN]
+    assert hosts[1].asked[0].facts["leaf"] == 1
     assert transport.book.uplink_bytes == 16
 
 
@@ -200,7 +200,7 @@ def test_a_leaf_server_that_never_knows_the_run_is_as_one_that_is_gone(port):
     assert made.train(own_models(leaves), 5) == 2
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [10, 1]
     assert sorted(transport.book.failures) == [2, 3]
-    assert [packet.kind for packet in hosts[1].asked] == [orders.TRAIN, orders.BEGIN] * 10
+    assert [packet.kind for packet in hosts[1].asked] == [orders.BEGIN, orders.TRAIN] * 10
 
 
 def test_nobody_is_asked_where_there_is_nothing_to_ask(port):

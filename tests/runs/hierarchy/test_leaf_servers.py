@@ -18,6 +18,7 @@ from small_runs import carry_out, small_config
 
 from fedge import load_run, simulate
 from fedge.algorithm import Algorithm, LeafPart, Sent
+from fedge.callbacks import Callback
 from fedge.edge.packets import orders
 from fedge.records.manifest import read_manifest
 
@@ -255,6 +256,52 @@ def test_a_run_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certific
         )
     assert outcome.status == "failed"
     assert "FileNotFoundError: the control variates of leaf round 4" in outcome.reason
+
+
+class StopOnce(Callback):
+    """A callback that ends the run's first process in its second round."""
+
+    def end_round(self, round_):
+        assert round_.global_round != 2, "stopped here"
+
+
+def test_leaf_servers_that_stay_learn_what_a_resumed_run_changed(tmp_path, certificates, address):
+    """They know the run from the cloud that ended, which had another time limit and no kernel in common."""
+    limits, kernels = [], []
+
+    def listening(folder, leaf):
+        host = host_of(folder, leaf)
+        answer, hello = host.answer, host.hello
+
+        def listened(packet, note):
+            found = answer(packet, note)
+            if packet.kind == orders.TRAIN:
+                limits.append(host._run[1].site.task.config.guard.client_timeout)
+                kernels.append(host._run[0].get("kernel"))
+            return found
+
+        def says():
+            known = {} if is_first else {orders.KERNELS: ""}
+            return replace(hello(), facts={**hello().facts, **known})
+
+        host.answer, host.hello = listened, says
+        return host
+
+    is_first = [True]
+    config = small_config(tmp_path, **{"checkpoint.every": 1, "guard.client-timeout": 50.0})
+    config |= {"scaffold.enabled": False, "train.model": "mlp-tiny"}
+    with in_threads(address, certificates, tmp_path, make_host=listening):
+        stopped = {**config, "callbacks": f"{__name__}:StopOnce", "run-name": "there"}
+        outcome, _ = cloud(stopped, address, certificates)
+        assert outcome.status == "failed"
+        before, is_first[:] = len(limits), []
+        further = {**config, "guard.client-timeout": 70.0, "num-server-rounds": 3}
+        outcome, _ = cloud(further, address, certificates, resume=str(tmp_path / "runs" / "there"))
+    assert outcome.status == "completed", outcome.reason
+    assert set(limits[:before]) == {50.0}
+    assert set(limits[before:]) == {70.0}
+    assert set(kernels[before:]) == {"torch"}
+    assert read_manifest(outcome.folder)["kernel"]["name"] == "torch"
 
 
 def test_a_method_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certificates, address):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from daily import daily
 from flower_runs import comparable
-from leaf_servers import cloud, end, in_threads, start
+from leaf_servers import cloud, end, host_of, in_threads, start
 from processes import leftovers
 from small_runs import carry_out, small_config
 
@@ -18,6 +18,9 @@ from fedge.edge.packets import orders
 from fedge.launch.leaf_servers.subtree import subtree_of
 from fedge.link.below import Below
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.dial import Link, Refused
+from fedge.link.entrance import HELLO
+from fedge.link.frames import Packet
 from fedge.link.gate import OVER
 from fedge.link.reach import free_port
 
@@ -237,6 +240,31 @@ def test_a_subtree_that_lies_is_one_that_is_gone(tmp_path, certificates, address
     assert comparable(lied.folder)["models"] == comparable(gone.folder)["models"]
     assert "leaf server rejected" in (lied.folder / "run.log").read_text()
     assert "leaf server gone" in (gone.folder / "run.log").read_text()
+
+
+@pytest.mark.extended
+def test_a_hello_that_lies_costs_only_its_leaf_server(tmp_path, certificates, address):
+    """Leaf 3 says in its hello that its process is something else than a name; it is not let in."""
+    config = {**small_config(tmp_path), **ALONE, "num-server-rounds": 1, "guard.start-timeout": 1.5}
+    config |= {"guard.start-clients": 6}
+    liar, refused = Link(address, certificates, 3), []
+
+    def lie():
+        host = host_of(tmp_path, 3)
+        host.hello = lambda: Packet(HELLO, {orders.SUBTREE: []})
+        try:
+            liar.serve(host, 20.0)
+        except Refused as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=lie)
+    with in_threads(address, certificates, tmp_path, leaves=3):
+        thread.start()
+        outcome, _ = cloud(config, address, certificates, clients=8)
+        thread.join(20)
+    assert outcome.status == "partial", outcome.reason
+    assert "Traceback" not in (outcome.folder / "run.log").read_text()
+    assert [line.isprintable() and "its hello is refused: subtree" in line for line in refused] == [True]
 
 
 LIES = {

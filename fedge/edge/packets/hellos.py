@@ -1,0 +1,67 @@
+"""Hellos of leaf servers: validation, and differences from the cloud that change the last bits of results."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedge.edge.packets import orders
+from fedge.edge.packets.facts import FactError, mapping, only, refusing, text
+from fedge.link.entrance import LEAF, PROCESS
+from fedge.link.frames import LinkError, Packet
+from fedge.native.library import BF16
+from fedge.process.escape import printable
+from fedge.process.versions import versions
+from fedge.training.kernels import NAMED
+
+VERSIONS = "versions"  # fact of a hello: package → version
+_LONGEST, _LONGEST_KERNELS = 100, 200  # characters
+_MOST_VERSIONS = 100
+_OF_BITS = ("fedge", "fedge-code", "torch", "numpy", "scipy")  # on which a leaf server's numbers depend
+
+
+def check_hello(hello: Packet) -> None:
+    """Raise LinkError unless a hello has only known facts, each in its form, and no states."""
+    with refusing(LinkError):
+        facts = hello.facts
+        only(facts, set(), {VERSIONS, orders.KERNELS, orders.SUBTREE, LEAF, PROCESS})
+        if hello.states:
+            raise FactError("states", "a hello has none")
+        text(facts.get(PROCESS, ""), _LONGEST, PROCESS)
+        text(facts.get(orders.SUBTREE, ""), _LONGEST, orders.SUBTREE)
+        text(facts.get(orders.KERNELS, ""), _LONGEST_KERNELS, orders.KERNELS)
+        told = mapping(facts.get(VERSIONS, {}), VERSIONS)
+        if len(told) > _MOST_VERSIONS:
+            raise FactError(VERSIONS, f"of {len(told)} packages")
+        for each in (*told, *told.values()):
+            text(each, _LONGEST, VERSIONS)
+
+
+def reported_kernels(packet: Packet | None) -> tuple[str, ...] | None:
+    """Native kernels that a leaf server's clients can use; None if it does not report them."""
+    said = None if packet is None else packet.facts.get(orders.KERNELS)
+    return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
+
+
+def differences(hello: Packet, kernel: str) -> str:
+    """Why the last bits of a leaf server may differ from the cloud's, in words; empty if nothing is known.
+
+    Args:
+        hello: its checked hello.
+        kernel: kernel of the run's steps, as in `fedge.training.kernels.Kernel`; empty if it is of no matter.
+    """
+    return "; ".join([*_other_versions(hello.facts.get(VERSIONS, {})), *_no_kernel(hello, kernel)])
+
+
+def _other_versions(told: Mapping[str, Any]) -> list[str]:
+    """Packages of other versions than the cloud's, in words, at most one entry."""
+    here = versions()
+    others = [name for name in _OF_BITS if name in told and told[name] != here.get(name)]
+    words = ", ".join(f"{name} {told[name]} (the cloud: {here.get(name, 'none')})" for name in others)
+    return [f"it has {words}"] if others else []
+
+
+def _no_kernel(hello: Packet, kernel: str) -> list[str]:
+    """The run's kernel, in words, if a leaf server lacks it."""
+    name, known = kernel.removeprefix(NAMED).removesuffix(BF16), reported_kernels(hello)
+    if not kernel.startswith(NAMED) or known is None or name in known:
+        return []
+    return [f"it cannot use the run's kernel {name}, so PyTorch trains there"]
