@@ -78,7 +78,8 @@ class Dispatch:
         self._leaves, self._transport = list(around.leaves), around.transport
         guard = around.task.config.guard
         self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
-        self._at_work: set[int] = set()  # leaf servers that have executed an order of this process
+        # leaf servers that have executed an order of this process, or without which the run went on
+        self._at_work: set[int] = set()
         self._told: set[int] = set()  # leaf servers that this process has told of the run
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
@@ -127,6 +128,7 @@ class Dispatch:
                 found[leaf] = read(leaf, self._carried_out(leaf, answer))
             except (LeafGone, AnswerRejected) as error:
                 self._note_failed(leaf, given[leaf].clients, error)
+                self._at_work |= _leaves_of(leaf, given[leaf].span)
                 continue
             self._note_carried_out(leaf, given[leaf].span, answer, times, ended)
         if not phase:
@@ -162,12 +164,11 @@ class Dispatch:
         self, leaf: int, span: RegionSpan | None, answer: Packet, times: ExchangeTimes, ended: float
     ) -> None:
         """Record an accepted answer's times and, for a leaf server, its failures."""
+        self._at_work |= _leaves_of(leaf, span)
         if span is not None:  # its failures are recorded round by round
-            self._at_work |= {below.index for below in span.leaves}
             for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
                 orders.add_calls(times, index, told, ended)
             return
-        self._at_work.add(leaf)
         for client, failure in orders.failures_of(answer.facts["book"]).items():
             self._transport.note_failure(client, failure)
         orders.add_calls(times, leaf, answer.facts["book"], ended)
@@ -247,7 +248,7 @@ class Dispatch:
 
         Raises:
             RunError: the leaf server has not executed any order yet, so the run cannot begin.
-            LeafFailed: it has executed earlier orders.
+            LeafFailed: it has executed earlier orders, or the run went on without it before.
         """
         if answer.kind == orders.DONE:
             return answer
@@ -261,3 +262,8 @@ class Dispatch:
     def close(self) -> None:
         """Release the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _leaves_of(leaf: int, span: RegionSpan | None) -> set[int]:
+    """Leaves that an order to a leaf server, or to a region over its link, sets to work."""
+    return {leaf} if span is None else {below.index for below in span.leaves}

@@ -1,11 +1,13 @@
 """The cloud's port over leaf servers that answer what is written down here; whole runs: test_leaf_servers."""
 
+import time
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 from leaf_servers import Quiet, in_threads
+from links import serving
 
 from fedge.config.flat import from_run_config
 from fedge.edge.dispatch import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED
@@ -16,6 +18,7 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.dial import Link
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.evaluation import EvaluationRequest
@@ -147,6 +150,21 @@ def test_one_that_could_go_on_once_and_cannot_later_costs_only_itself(port):
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [20, 11]
     assert transport.book.kept_model == {1: 1}
     assert {failure.kind for failure in transport.book.failures.values()} == {LEAF_FAILED}
+
+
+def test_one_that_comes_late_and_cannot_begin_costs_only_itself(port, tmp_path):
+    """The run went on without it before, and does so again; one that is there from the start ends the run."""
+    leaves, transport, made = port(Scripted(0), patience_s=0.3, there=1)
+    assert made.train(own_models(leaves), 1) == 2
+    transport.begin_round(2)
+    gate = made._dispatch._gate
+    with serving([Link(gate.address, tmp_path / "certs", 1)], [Scripted(1, fails=True)]):
+        while len(gate.hellos()) < 2:
+            time.sleep(0.01)
+        assert made.train(own_models(leaves), 2) == 2
+    assert {client: failure.kind for client, failure in transport.book.failures.items()} == {
+        2: LEAF_FAILED, 3: LEAF_FAILED,
+    }  # fmt: skip
 
 
 class AnswersFor(Scripted):
