@@ -272,6 +272,7 @@ class Link:
         logger.warning(
             "the cloud at %s has not welcomed this leaf for %g s; reconnecting", self.address, _WELCOME_S
         )
+        self._say_lost(f"no welcome within {_WELCOME_S:g} s")
         self._is_silent = True
         call.cancel()
 
@@ -325,15 +326,21 @@ class Link:
     def _refuse(self, error: Any) -> None:
         """Raise Refused for errors that reconnecting cannot fix."""
         code, words = error.code(), printable((error.details() or "")[:_LONGEST])[:_LONGEST]
-        if self._stopped.is_set():
+        if self._stopped.is_set() or self._is_silent:  # ended here
             return
         if code in _REFUSED:
             raise Refused(f"the cloud at {self.address} refuses: {words}") from error
         why = printable((error.details() or code.name).rpartition(": ")[2].rstrip("]"))[:_LONGEST]
-        if why not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(why)
+        if self._say_lost(why):
             logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
-            self._say(f"no contact to the cloud at {self.address} ({why}); trying again")
+
+    def _say_lost(self, why: str) -> bool:
+        """Say why the cloud is out of contact; False if it was said before, or too much was said."""
+        if why in self._told or len(self._told) >= _MOST_TOLD:
+            return False
+        self._told.add(why)
+        self._say(f"no contact to the cloud at {self.address} ({why}); trying again")
+        return True
 
 
 class _OwnFiles:

@@ -1,6 +1,7 @@
 """A leaf server that dials where nobody is; what it says to a cloud that is there: test_gate."""
 
 import socket
+import socket
 import threading
 
 import pytest
@@ -71,12 +72,28 @@ def test_a_leaf_server_that_dials_in_vain_can_be_stopped(certificates, nobody):
 
 def test_a_stream_that_is_not_welcomed_is_given_up_and_the_cloud_dialled_anew(certificates, monkeypatch):
     monkeypatch.setattr("fedge.link.dial._WELCOME_S", 0.3)
+    said = []
     with SlowToWelcome("127.0.0.1:0", certificates, 1, Packet("welcome")) as gate:
-        thread = threading.Thread(target=Link(gate.address, certificates, 0).serve, args=(Nothing(), 20.0))
+        link = Link(gate.address, certificates, 0, say=said.append)
+        thread = threading.Thread(target=link.serve, args=(Nothing(), 20.0))
         thread.start()
         assert gate.ask(0, Packet("over"), 10.0).kind == "answer"
         thread.join(10)
         assert (thread.is_alive(), gate.streams) == (False, 2)
+        assert said == [f"no contact to the cloud at {gate.address} (no welcome within 0.3 s); trying again"]
+
+
+def test_a_listener_that_never_answers_is_said_once(certificates, monkeypatch):
+    """It accepts connections and is silent, as a stopped process is: gRPC reports no error."""
+    monkeypatch.setattr("fedge.link.dial._WELCOME_S", 0.2)
+    said = []
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Refused, match="for more than 0.4 s"):
+            Link(address, certificates, 0, say=said.append).serve(Nothing(), 0.4)
+    assert said == [f"no contact to the cloud at {address} (no welcome within 0.2 s); trying again"]
 
 
 def test_a_leaf_without_a_certificate_is_refused(certificates):
