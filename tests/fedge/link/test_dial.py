@@ -1,7 +1,6 @@
 """A leaf server that dials where nobody is; what it says to a cloud that is there: test_gate."""
 
 import socket
-import socket
 import threading
 
 import pytest
