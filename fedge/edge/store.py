@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedge.config.registers.option import ConfigError
 from fedge.leaf.controls import Controls
 from fedge.process.durable import write_bytes
 from fedge.states.averaging import State
@@ -40,7 +41,7 @@ class KeptStates:
         """Control variates after leaf round `version`; 0 is before the first.
 
         Raises:
-            FileNotFoundError: they are missing or damaged.
+            ConfigError: they are missing or damaged.
         """
         if version == 0:
             return {}
@@ -49,8 +50,10 @@ class KeptStates:
             checksum = path.with_suffix(_CHECKSUM).read_bytes().decode("ascii", "replace")
             found = open_state(Ticket(str(path), checksum, 0))
         except (OSError, StateFileError) as error:
-            raise FileNotFoundError(
-                f"the control variates of leaf round {version} are not in {self._controls}: {error}"
+            fault = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(
+                f"--folder must have the control variates of leaf round {version}, but in {self._controls}: "
+                f"{fault}; start the leaf server with the folder from before"
             ) from error
         controls: Controls = {}
         for entry in found:

@@ -6,6 +6,7 @@ from damage import cut, empty, flip, grown, removed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.config.registers.option import ConfigError
 from fedge.edge.store import KeptStates
 
 
@@ -35,7 +36,7 @@ def test_versions_that_nobody_needs_are_forgotten(kept, tmp_path):
     kept.forget_controls(but=[2, 10])
     assert kept.read_controls(2)[0]["w"][0] == 2
     assert kept.read_controls(10)[0]["w"][0] == 10
-    with pytest.raises(FileNotFoundError, match="the control variates of leaf round 3 are not in"):
+    with pytest.raises(ConfigError, match="--folder must have the control variates of leaf round 3, but in "):
         kept.read_controls(3)
     assert len(list((tmp_path / "controls").iterdir())) == 2 * 2
 
@@ -52,7 +53,7 @@ def test_a_damaged_version_is_none_and_told_in_one_line(tmp_path_factory, seed, 
     how(path, None, rng)
     if path.exists() and path.read_bytes() == before:
         return
-    with pytest.raises(FileNotFoundError, match="the control variates of leaf round 7 are not in") as raised:
+    with pytest.raises(ConfigError, match=r"of leaf round 7, but in .*; start the") as raised:
         kept.read_controls(7)
     assert str(raised.value).isprintable()
 

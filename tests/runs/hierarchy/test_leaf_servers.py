@@ -255,7 +255,7 @@ def test_a_run_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certific
             {**config, "num-server-rounds": 5}, address, certificates, resume=str(tmp_path / "runs" / "there")
         )
     assert outcome.status == "failed"
-    assert "FileNotFoundError: the control variates of leaf round 4" in outcome.reason
+    assert "--folder must have the control variates of leaf round 4" in outcome.reason
 
 
 class StopOnce(Callback):
