@@ -18,7 +18,8 @@ class RunLock:
         """Lock `folder`; `rule` is the rule stated in the error for a locked folder.
 
         Raises:
-            ConfigError: a live process holds the lock, or the folder cannot be written to.
+            ConfigError: a live process holds the lock, the folder cannot be written to, or its disk has no
+                locks.
         """
         try:
             self._file = (folder / _NAME).open("a")
@@ -30,10 +31,16 @@ class RunLock:
         try:
             if sys.platform != "win32":
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             self._file.close()
             raise ConfigError(
                 f"{rule}, but {folder} is still in progress; wait for it, or stop it"
+            ) from error
+        except OSError as error:  # some network and cluster file systems
+            self._file.close()
+            raise ConfigError(
+                f"a run folder must be on a disk with file locks, but {folder}: "
+                f"{error.strerror or error}; choose another disk, or ask for the mount option flock"
             ) from error
 
     def close(self) -> None:
@@ -47,11 +54,14 @@ def was_locked(folder: Path) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a live process carries out the run in `folder`."""
-    if not was_locked(folder):
+    """Whether a live process carries out the run in `folder`; False if its lock cannot be examined."""
+    if sys.platform == "win32":
         return False
     try:
-        RunLock(folder).close()
-    except ConfigError:
+        with (folder / _NAME).open("rb") as file:  # shared, so two that look at once do not see each other
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    except OSError:  # no run, or a folder that others may not lock
+        return False
     return False

@@ -18,6 +18,7 @@ from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST
 from fedge.records.folder import write_whole
 from fedge.records.foreign import OddFileError, refuse_odd_files
+from fedge.records.lock import is_locked
 from fedge.records.private import process_of
 
 _STATUSES = ("running", "completed", "partial", "failed")
@@ -49,7 +50,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if "config" in manifest:
         manifest["config"] = _options_of(manifest["config"])
     process = process_of(folder, manifest)
-    if manifest["status"] == "running" and has_ended(process):
+    # a process in another container, or hidden from this account, seems gone, but still holds its lock
+    if manifest["status"] == "running" and has_ended(process) and not is_locked(folder):
         manifest.update(
             status="failed",
             exit_code=exits.FAILED,

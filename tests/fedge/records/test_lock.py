@@ -1,7 +1,9 @@
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +42,32 @@ def test_a_folder_that_is_not_there(tmp_path):
     assert not is_locked(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"must be writable, but .*nowhere: No such file"):
         RunLock(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EIO, errno.EINVAL])
+def test_a_disk_without_locks_is_not_a_run_in_progress(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    rule = rf"must be on a disk with file locks, but .*: {os.strerror(number)};"
+    with pytest.raises(ConfigError, match=rule):
+        RunLock(tmp_path)
+    assert not is_locked(tmp_path)
+
+
+def test_a_lock_that_cannot_be_opened_is_not_a_run_in_progress(tmp_path):
+    (tmp_path / ".lock").mkdir()
+    assert not is_locked(tmp_path)
+
+
+def test_a_look_at_a_lock_needs_no_right_to_write(tmp_path, monkeypatch):
+    lock = RunLock(tmp_path)
+    (tmp_path / ".lock").chmod(0o400)
+    opened = []
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode: opened.append(mode) or real(path, mode))
+    assert is_locked(tmp_path)
+    lock.close()
+    assert not is_locked(tmp_path)
+    assert opened == ["rb", "rb"]

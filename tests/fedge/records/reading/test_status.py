@@ -16,6 +16,7 @@ from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.process.identity import this_process
 from fedge.records.folder import find_run
+from fedge.records.lock import RunLock
 from fedge.records.manifest import read_manifest
 from fedge.records.reading.status import read_status, status_lines
 from fedge.run.preparation.resume import open_resumption
@@ -144,6 +145,16 @@ def test_a_process_that_is_gone(make_run, capsys):
     assert lines[2].startswith(f"reason: died: process {os.getpid()} ended without notice")
     assert read_manifest(folder)["exit_code"] == 4
     assert json.loads((folder / "manifest.json").read_text())["status"] == "running"
+
+
+def test_a_process_that_cannot_be_seen_is_alive_while_it_holds_its_lock(make_run, capsys):
+    """In another container, or hidden from this account, its id is not listed here."""
+    folder = make_run("1,0.5,1.0\n", process={**this_process(), "pid": 2**22 + 1})
+    lock = RunLock(folder)
+    assert status(folder, capsys)[0] == 1
+    assert read_manifest(folder)["status"] == "running"
+    lock.close()
+    assert status(folder, capsys)[0] == 4
 
 
 def test_a_process_of_another_machine_is_believed(make_run):
