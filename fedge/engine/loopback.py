@@ -104,12 +104,24 @@ def session_folder() -> dict[str, str]:
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
-    parent = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray"
+    parent = ray_folder()[1]
     remove_ownerless(parent.glob("f*"))
     folder = _make_private(parent, f"f{os.getpid()}")
     remove_at_end(folder)
     note_owner(folder)
     return {"_temp_dir": str(folder / "s")}  # short, because socket paths have a limited length
+
+
+def ray_folder(environment: Mapping[str, str] | None = None) -> tuple[str, Path]:
+    """The variable that determines Ray's folder for temporary files, as for Ray itself, and the folder.
+
+    Args:
+        environment: as for `attaches`.
+    """
+    variables = os.environ if environment is None else environment
+    names = ("RAY_TMPDIR", "TMPDIR") if sys.platform.startswith("linux") else ("RAY_TMPDIR",)
+    name = next((name for name in names if variables.get(name)), "RAY_TMPDIR")
+    return name, Path(variables.get(name) or "/tmp").absolute() / "ray"
 
 
 def _make_private(parent: Path, name: str) -> Path:

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
+from fedge.engine.loopback import ray_folder
 
 _LEAST_FREE_BYTES = 100 * 2**20
 _SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103
-# path that Ray 2 appends to its folder for its longest socket name
-_SOCKET_TAIL = "/f4194304/session_2025-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+# path below that folder (`session_folder`) of the longest socket of Ray 2
+_SOCKET_TAIL = "/f4194304/s/session_2025-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _CONNECT_S = 5.0
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # Ray uses gRPC
 
@@ -34,21 +35,11 @@ def refuse_ray_that_cannot_start(environment: Mapping[str, str] | None = None) -
     if address not in ("", "local"):
         _refuse_silent_address(address, tls=variables.get("RAY_USE_TLS", "0") != "0")
     else:
-        _refuse_bad_folder(*_folder(variables))
+        _refuse_bad_folder(*ray_folder(variables))
 
 
-def _folder(variables: Mapping[str, str]) -> tuple[str, Path]:
-    """The variable that names Ray's folder for temporary files, and the folder."""
-    names = ("RAY_TMPDIR", "TMPDIR") if sys.platform.startswith("linux") else ("RAY_TMPDIR",)
-    for name in names:
-        if name in variables:
-            return name, Path(variables[name])
-    return "RAY_TMPDIR", Path("/tmp")
-
-
-def _refuse_bad_folder(name: str, folder: Path) -> None:
-    """Raise ConfigError for a folder in which Ray cannot create its own."""
-    ours = folder / "ray"
+def _refuse_bad_folder(name: str, ours: Path) -> None:
+    """Raise ConfigError for a folder, named by a variable, in which Ray cannot create its own."""
     try:
         ours.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=ours) as file:
@@ -67,8 +58,8 @@ def _refuse_bad_folder(name: str, folder: Path) -> None:
     excess = len(os.fsencode(str(ours)) + _SOCKET_TAIL.encode()) - _SOCKET_PATH_LIMIT
     if excess > 0:
         raise ConfigError(
-            f"{name} must be a short path, because Ray creates sockets below it, but {folder} is {excess} "
-            f"characters too long; set e.g. RAY_TMPDIR=/tmp"
+            f"{name} must be a short path, because Ray creates sockets below it, but {ours.parent} is "
+            f"{excess} characters too long; set e.g. RAY_TMPDIR=/tmp"
         )
 
 

@@ -1,10 +1,15 @@
+import os
 import socket
+import sys
+import tempfile
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from fedge.config.registers.option import ConfigError
+from fedge.engine import loopback
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start as refuse
 
 
@@ -13,6 +18,13 @@ def refusal(**environment):
         refuse(environment)
     assert str(caught.value).isprintable()
     return str(caught.value)
+
+
+@pytest.fixture
+def short_folder():
+    """A folder whose path is short enough for sockets below it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -60,6 +72,36 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
 def test_a_path_too_long_for_sockets(tmp_path):
     assert "characters too long; set e.g. RAY_TMPDIR=/tmp" in refusal(RAY_TMPDIR=str(tmp_path / ("x" * 90)))
+
+
+@pytest.mark.parametrize("names", [["RAY_TMPDIR"], ["TMPDIR"], ["RAY_TMPDIR", "TMPDIR"]])
+def test_the_folder_examined_is_the_one_used(short_folder, monkeypatch, names):
+    """A path is refused exactly if a socket below it, of a run with the longest process ids, has no name."""
+    monkeypatch.setattr(loopback, "has_reaper", lambda: True)
+    monkeypatch.setattr(loopback, "remove_at_end", lambda folder: None)
+    monkeypatch.setattr("os.getpid", lambda: 4194304)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    if not sys.platform.startswith("linux") and names == ["TMPDIR"]:
+        pytest.skip("Ray reads TMPDIR on Linux alone")
+    accepted = set()
+    for length in range(len(str(short_folder)) + 2, 40):
+        folder = short_folder / ("x" * (length - len(str(short_folder)) - 1))
+        for name in names:
+            monkeypatch.setenv(name, str(folder if name == names[0] else short_folder / "other"))
+        session = f"{loopback.session_folder()['_temp_dir']}/session_2025-01-01_00-00-00_000000_4194304"
+        assert session.startswith(f"{folder}/ray/f")
+        fits = len(f"{session}/sockets/plasma_store") <= (107 if sys.platform.startswith("linux") else 103)
+        if fits:
+            refuse(os.environ)
+        else:
+            assert f"{names[0]} must be a short path" in refusal(**os.environ)
+        accepted.add(fits)
+    assert accepted == {True, False}
+
+
+def test_a_folder_without_a_name_is_ray_s_own():
+    assert loopback.ray_folder({"RAY_TMPDIR": "", "TMPDIR": ""}) == loopback.ray_folder({})
+    assert loopback.ray_folder({"RAY_TMPDIR": "here"})[1].is_absolute()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:x", ":80", "nonsense", "ray://h"])
