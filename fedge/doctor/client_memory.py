@@ -5,7 +5,6 @@ and evaluates. Its peak is that of a Ray worker, and its growth that of a thread
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,7 +16,9 @@ from typing import Any
 import psutil
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import look_in, looked_in
 from fedge.engine.federation import Federation
+from fedge.process.python import python_words
 
 _MIB = 2**20
 _CONTEXT_MIB = 500.0  # CUDA's own, in every process with a GPU
@@ -54,11 +55,10 @@ def measure_client(run_config: Mapping[str, Any], federation: Federation) -> Cli
         ConfigError: the run cannot work, or the measuring process failed; the message has its error.
     """
     request = {"run_config": dict(run_config), "clients": federation.num_supernodes}
-    request["is_default"] = federation.is_default
-    path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    request |= {"is_default": federation.is_default, "look_in": looked_in()}
     result = subprocess.run(
-        [sys.executable, "-m", __name__], input=json.dumps(request), capture_output=True, text=True,
-        timeout=_LIMIT_S, env={**os.environ, "PYTHONPATH": path}, check=False,
+        python_words("-m", __name__), input=json.dumps(request), capture_output=True, text=True,
+        timeout=_LIMIT_S, check=False,
     )  # fmt: skip
     if result.returncode:
         message = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
@@ -92,6 +92,7 @@ def _measure(request: Mapping[str, Any]) -> ClientMemory:
     from fedge.training.networks.models import build_model
     from fedge.training.schedule import local_training
 
+    look_in(*request["look_in"])
     federation = Federation(request["clients"], is_default=request["is_default"])
     prepared = check({**request["run_config"], "run-name": "", "resume": ""}, federation)
     assert prepared.deal is not None

@@ -4,13 +4,13 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation
 from fedge.engine.loopback import attaches
+from fedge.process.python import python_words
 
 _ASK_S = 60.0
 _ASK = """
@@ -65,7 +65,7 @@ def machines(address: str) -> Sequence[Mapping[str, float]]:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASK, address], capture_output=True, text=True, timeout=_ASK_S, check=False
+            python_words("-c", _ASK, address), capture_output=True, text=True, timeout=_ASK_S, check=False
         )
         if done.returncode == 0:
             found: Sequence[Mapping[str, float]] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -26,10 +26,11 @@ from fedge.launch.projects.project import Project, read_toml
 from fedge.launch.projects.writable import writable_project
 from fedge.link.reach import is_there, refuse_other_authority
 from fedge.process.endings import exits
+from fedge.process.python import python_words
 from fedge.records.folder import dated_name
 
-_FLWR = (
-    sys.executable, "-c", "from fedge.process.endings.channels import exit_despite_channels; "
+_FLWR = python_words(
+    "-c", "from fedge.process.endings.channels import exit_despite_channels; "
     "exit_despite_channels(); from flwr.cli.app import app; app(prog_name='flwr')",
 )  # fmt: skip
 _STARTED = re.compile(r"Successfully started run (\d+)")

@@ -28,6 +28,7 @@ from urllib.parse import unquote
 from fedge.link.fleet_guard import FleetGuard
 from fedge.link.untimed import send_untimed
 from fedge.process.endings.channels import exit_despite_channels
+from fedge.process.python import python_words
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED, _NO_INODE = "01", "0"
@@ -180,8 +181,7 @@ def _for_own(app: Any) -> Any:
 
 def guarded_words(program: str) -> list[str]:
     """Command that starts a program of Flower with ports for its own account only."""
-    safe = ["-P"] if sys.version_info >= (3, 11) else []  # do not import from the working directory
-    return [sys.executable, *safe, "-m", __name__, program]
+    return python_words("-m", __name__, program)
 
 
 def main(words: list[str]) -> int:

@@ -30,6 +30,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.parallel.arrays import Block, Layout, nameless_file
 from fedge.parallel.channel import ClosedError, receive, send_message
 from fedge.process.endings.parent import be_followed
+from fedge.process.python import python_words
 from fedge.process.resources.memory import TRAINER
 from fedge.training.gpu import FLOAT32
 from fedge.training.local import TrainResult
@@ -324,7 +325,7 @@ def _start_process(
     be_followed(environment)
     with process_end:
         process = subprocess.Popen(
-            [sys.executable, "-m", TRAINER, *arguments],
+            python_words("-m", TRAINER, *arguments),
             pass_fds=[process_end.fileno(), *blocks, *descriptors],
             env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip

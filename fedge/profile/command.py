@@ -5,7 +5,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from fedge.launch.preflight import check
 from fedge.launch.projects.project import Project
 from fedge.process.capture import FOLDER
 from fedge.process.endings import exits
+from fedge.process.python import python_words
 from fedge.process.versions import versions
 from fedge.profile.allocators import Capture, read_capture
 from fedge.profile.result import Profile, flame_file, largest, read_profile, resident_changes, write_profile
@@ -155,7 +155,7 @@ def _run(
 
 def _run_command(options: argparse.Namespace, overrides: str) -> list[str]:
     """Command of a run."""
-    command = [sys.executable, "-m", "fedge.cli", "run", options.app]
+    command = python_words("-m", "fedge.cli", "run", options.app)
     command += [options.federation] if options.federation else []
     command += ["--engine", options.engine, "-c", overrides]
     return command + (["--workers", str(options.workers)] if options.workers else [])
@@ -190,7 +190,7 @@ def _draw_flames(folder: Path, captures: Sequence[Capture]) -> None:
         source = folder / _CAPTURED / f"{capture.role}-{capture.pid}.bin"
         flags = ["flamegraph", "--no-web", "--split-threads", "-f", "-o", str(folder / flame_file(capture))]
         subprocess.run(
-            [sys.executable, "-m", "memray", *flags, str(source)], check=True, stdout=subprocess.DEVNULL
+            python_words("-m", "memray", *flags, str(source)), check=True, stdout=subprocess.DEVNULL
         )
 
 

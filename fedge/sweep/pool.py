@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from fedge.config.registers.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
 from fedge.process.endings import exits
+from fedge.process.python import leave_safe_path, safe_path
 from fedge.process.resources.machine import share_memory
 from fedge.records.manifest import read_manifest
 from fedge.records.reading.status import read_status
@@ -170,11 +171,13 @@ class _Job:
             name=run.name,
             daemon=True,  # always ends with this process
         )
-        resource_tracker.ensure_running()  # its start would undo the next line
+        with safe_path():
+            resource_tracker.ensure_running()  # its start would undo the next line
         # Ctrl-C reaches a process that is still loading, too, which would end with a traceback
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process.start()
+            with safe_path():
+                self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         other_end.close()
@@ -222,6 +225,7 @@ def _carry_out(
     run_config: dict[str, Scalar], supernodes: int, workers: int, beside: int, log: str, lifeline: Connection
 ) -> None:
     """Carry out a run in its process; the exit code is the run's."""
+    leave_safe_path()
     _leave_the_terminal(Path(log))
     share_memory(beside)
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()

@@ -8,7 +8,6 @@ starts as many tasks as the cluster has room for, and ends them when it ends.
 
 import os
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError
 from fedge.engine.cluster import machines
 from fedge.process.endings.parent import ending_with_parent
+from fedge.process.python import python_words
 from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import Ended, ended_as
 from fedge.sweep.standing import RunStanding
@@ -135,7 +135,7 @@ def _is_in_progress(standing: RunStanding) -> bool:
 
 def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, str]:
     """Carry out one run in a process that ends with this task; returns exit code and reason for a refusal."""
-    words = [sys.executable, "-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers)]
+    words = python_words("-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers))
     done = subprocess.run(
         ending_with_parent(words), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False,

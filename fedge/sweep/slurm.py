@@ -11,12 +11,12 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.process.python import python_words
 from fedge.records.folder import short, writing_below
 from fedge.sweep.plan import Sweep
 from fedge.sweep.standing import RunStanding
@@ -66,7 +66,7 @@ def _script(sweep: Sweep, names: Sequence[str], wishes: Wishes, folder: Path) ->
         "--requeue",
         *_words(wishes.words),
     ]
-    program = shlex.join([sys.executable, "-m", "fedge.cli", "sweep", str(sweep.path.resolve())])
+    program = shlex.join(python_words("-m", "fedge.cli", "sweep", str(sweep.path.resolve())))
     return "\n".join(
         [
             "#!/bin/bash",

@@ -13,7 +13,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +35,7 @@ from fedge.link.own_account import guarded_words
 from fedge.link.reach import fault_of_listening, free_port, host_and_port, is_there
 from fedge.link.usable import refuse_unusable
 from fedge.process.endings.parent import be_followed
+from fedge.process.python import python_words
 
 HERE = "127.0.0.1"
 DATABASE, KEYS = "superlink.db", "keys-let-in"
@@ -330,7 +330,7 @@ class SuperLink:
         place = self.place
         at = [place.connection] if moves_federations() else [str(place.folder / "names"), place.connection]
         files = [str(key.absolute()) for key in keys]
-        words = [sys.executable, "-c", _REGISTER, " ".join(map(shlex.quote, at)), *files]
+        words = python_words("-c", _REGISTER, " ".join(map(shlex.quote, at)), *files)
         done = subprocess.run(
             words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,
