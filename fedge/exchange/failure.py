@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 
-from fedge.config.registers.failing import place_by_name, without_folders
+from fedge.config.registers.failing import message_of, place_by_name, without_folders
 from fedge.config.registers.option import shown
 from fedge.privacy.marks import WHO_FAILED, Leaving
 from fedge.process.escape import printable
@@ -82,10 +82,7 @@ def words_of(error: BaseException) -> str:
 
     For an error in a user's code, one line with its place, short enough not to be cut by `Failure`.
     """
-    try:
-        words = f"{type(error).__name__}: {error}"
-    except BaseException:  # the exception's own code runs here, and must not end the process
-        words = f"{type(error).__name__}: its message cannot be told"
+    words = f"{type(error).__name__}: {message_of(error)}"
     words, place = without_folders(words, error), place_by_name(error)
     if not place or place in words:
         return words

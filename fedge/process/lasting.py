@@ -8,6 +8,7 @@ for another run, because it may have changed.
 
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from fedge.config.registers.register import looked_in
@@ -59,7 +60,9 @@ def begin_message_of(run: int) -> None:
 
 def imported_since(before: Collection[str]) -> list[str]:
     """Modules imported since `before` from the folders that are searched for the user's code."""
-    folders = [Path(folder) for folder in {*looked_in(), str(Path.cwd())}]
+    folders = [Path(folder) for folder in looked_in()]
+    with suppress(OSError):  # the working directory was removed
+        folders.append(Path.cwd())
     return [
         name
         for name, module in list(sys.modules.items())

@@ -63,7 +63,7 @@ def _forget_unread(stream: TextIO) -> None:
     """Flush a stream; if that fails, redirect its descriptor to /dev/null."""
     try:
         stream.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):  # also of a stream that the user's code replaced by None
         with suppress(OSError, ValueError, AttributeError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())

@@ -184,7 +184,10 @@ def has_code_of_script(config: Mapping[str, Any]) -> bool:
 
 def short(folder: Path) -> str:
     """A folder relative to the working directory, if inside it."""
-    relative = os.path.relpath(folder)
+    try:
+        relative = os.path.relpath(folder)
+    except OSError:  # the working directory was removed during the run
+        return str(folder)
     outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
     return str(folder) if outside else relative
 

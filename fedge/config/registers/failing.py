@@ -23,8 +23,16 @@ OWN_ERRORS = (Exception, SystemExit)
 
 def own_error(error: BaseException) -> str:
     """Type, message and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
-    message = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    message = ": ".join(filter(None, (type(error).__name__, " ".join(message_of(error).split()))))
     return f"{message}{place(error)}"
+
+
+def message_of(error: BaseException) -> str:
+    """Text of an error, even if its own method for this fails."""
+    try:
+        return str(error)
+    except BaseException:  # the exception's own code runs here, and must not end the process
+        return "its message cannot be told"
 
 
 def place(error: BaseException) -> str:

@@ -115,8 +115,20 @@ def _module_of(code: Any, first: Path) -> tuple[str, Path]:
 
 def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
     """Import folders to search: that of the part, the given ones, and Python's path."""
-    paths = [root, *map(Path, folders), *(Path(path or os.getcwd()) for path in sys.path)]
+    here = [Path.cwd()] if _is_somewhere() else []
+    paths = [root, *map(Path, folders)]
+    for path in sys.path:
+        paths += [Path(path)] if path else here
     return list(dict.fromkeys(path for path in paths if path.is_dir()))
+
+
+def _is_somewhere() -> bool:
+    """Whether the working directory still exists."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _absolute_name(word: str, package: str) -> str:

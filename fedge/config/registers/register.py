@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -212,7 +212,7 @@ class Register:
                 f"process; move it into a module, or give it to fedge.simulate again"
             )
         if not entry.origin:
-            look_in(Path.cwd())
+            look_in_working_folder()
             extend_path()
         return self._import_attribute(name, module, path)
 
@@ -542,6 +542,12 @@ def look_in(*folders: "Path | str") -> None:
         path = str(Path(folder).resolve())
         if path not in _looked_in:
             _looked_in.append(path)
+
+
+def look_in_working_folder() -> None:
+    """`look_in` the working directory, unless it was removed."""
+    with suppress(OSError):
+        look_in(Path.cwd())
 
 
 def extend_path() -> None:

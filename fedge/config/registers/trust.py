@@ -23,7 +23,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_places import own_place
-from fedge.config.registers.register import Register, extend_path, look_in, looked_in
+from fedge.config.registers.register import Register, extend_path, look_in_working_folder, looked_in
 
 FLAG = "--trust-code"
 _MAIN = "__main__"
@@ -125,7 +125,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
             f"{register.option} must be code of an own project or an installed package, but {name} is "
             f"Python's own; do not use a file that names it"
         )
-    look_in(Path.cwd())
+    look_in_working_folder()
     extend_path()
     file = _find_module_file(module)
     if file is None:

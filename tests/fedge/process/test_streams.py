@@ -38,6 +38,17 @@ def test_the_exit_code_and_files_are_ours(tmp_path, redirection):
     assert process.stdout == ("words\nmore words\n" if redirection in ("", "2>&-") else "")
 
 
+@pytest.mark.parametrize(
+    "change", ["sys.stdout = None", "sys.stdout.close()", "sys.stderr = sys.stdout = None"]
+)
+def test_streams_that_the_user_s_code_took_away_change_no_exit_code(change):
+    code = (
+        f"import sys; from fedge.process.streams import forget_unread; {change}; forget_unread(); sys.exit(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (7, "")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
 def test_a_number_keeps_its_sign_in_any_encoding(encoding):
     """− was printed as ?: an interval lost its sign."""

@@ -151,3 +151,13 @@ def test_a_file_was_written_at_some_time_whatever_its_file_system_says(zone, sec
 def test_a_name_says_date_time_and_seed():
     assert re.fullmatch(r"\d{8}-\d{6}-seed7", dated_name(7))
     assert re.fullmatch(r"\d{8}-\d{6}-seed7-\d{6}", dated_name(7, alone=True))
+
+
+def test_a_folder_is_absolute_once_the_working_directory_is_gone(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert folder_module.short(here / "runs") == "runs"
+    here.rmdir()
+    assert folder_module.short(here / "runs") == str(here / "runs")
+    assert folder_module.short(tmp_path / "runs") == str(tmp_path / "runs")

@@ -181,3 +181,29 @@ def test_a_run_needs_no_folder_of_the_user_s_but_that_of_its_runs(tmp_path, mode
     env = dict.fromkeys(("HOME", "TMPDIR", *parts), str(home))
     assert _said(tmp_path, "run", "-c", QUICK, env=env) == (0, [])
     assert (tmp_path / "runs" / "a" / "manifest.json").exists()
+
+
+GONE = """\
+import os, shutil
+from fedge.callbacks import Callback
+
+class Gone(Callback):
+    def {when}(self, *_):
+        if os.path.exists({here!r}):
+            shutil.rmtree({here!r})
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("when", ["begin_run", "begin_round", "end_round", "end_run"])
+def test_a_working_folder_that_is_removed_during_the_run(tmp_path, when):
+    """A run kept elsewhere ends as it would have, e.g. if a cluster clears its job's folder early."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "gone.py").write_text(GONE.format(when=when, here=str(here)))
+    words = [*FEDGE, "run", "-c", QUICK, "-c", f"runs-dir='{tmp_path / 'runs'}' callbacks='gone:Gone'"]
+    done = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert not here.exists()
+    assert f"\nrun folder: {tmp_path}/runs/a\n" in done.stdout
+    assert (tmp_path / "runs" / "a" / "report.html").exists()

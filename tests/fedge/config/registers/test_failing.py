@@ -25,6 +25,14 @@ def test_kind_words_and_line():
     assert own_error(error) == "ValueError: two lines (/home/me/my_part.py, line 2)"
 
 
+@pytest.mark.parametrize("raised", ["RuntimeError('again')", "SystemExit(3)", "KeyboardInterrupt"])
+def test_an_error_that_cannot_be_told_is_told(raised):
+    known = {}
+    exec(f"class Odd(Exception):\n    def __str__(self):\n        raise {raised}", known)
+    error = _failure("def part():\n    raise Odd('words')\n", Odd=known["Odd"])
+    assert own_error(error) == "Odd: its message cannot be told (/home/me/my_part.py, line 2)"
+
+
 def test_the_users_line_is_named_not_that_of_a_package():
     """PyTorch's line is deeper, but says nothing to the user."""
     error = _failure("import torch\n\n\ndef part():\n    torch.nn.functional.conv1d(1, 2)\n")
