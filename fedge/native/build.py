@@ -179,7 +179,7 @@ def _run_compiler(command: Sequence[str]) -> None:
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise BuildError(f"{command[0]} cannot be started: {error}") from error
+        raise BuildError(f"{command[0]} cannot be started: {error.strerror or error}") from error
     if run.returncode:
         errors = [line for line in run.stderr.splitlines() if "error" in line] or run.stderr.splitlines()
         raise BuildError(f"{command[0]} failed: {errors[0] if errors else f'exit code {run.returncode}'}")

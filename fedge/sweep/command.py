@@ -10,6 +10,7 @@ from pathlib import Path
 from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.process.durable import write_output
 from fedge.process.endings import exits
+from fedge.process.resources.room import remedy
 from fedge.process.resources.threads import available_cores
 from fedge.records.folder import short, writing_below
 from fedge.records.lock import RunLock
@@ -358,7 +359,8 @@ def _summarise(sweeps: Sequence[Sweep]) -> None:
             lines = write_summary(study_of(sweep))
         except OSError as error:
             raise ConfigError(
-                f"{short(sweep.folder)} must be writable: {error}; free disk space and repeat"
+                f"{short(sweep.folder)} must be writable, but {error.filename or 'it'}: "
+                f"{error.strerror or error}; {remedy(error)} and repeat"
             ) from error
         print("", *lines, sep="\n")
         print(*(short(sweep.folder / name) for name in (PAGE, TABLE, RUNS)), sep="\n", flush=True)

@@ -16,6 +16,7 @@ from fedge.config.flat import fold_tables
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.process.durable import output_file, write_bytes
 from fedge.process.escape import harmless, read_json, toml_value
+from fedge.process.resources.room import remedy
 from fedge.records.folder import short, write_whole
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
@@ -46,7 +47,11 @@ def kept_draws(search: Search) -> list[Drawn]:
             Drawn(dict(trial["options"]), {int(seed): dict(least) for seed, least in trial["floors"].items()})
             for trial in kept["trials"]
         ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:  # whole, perhaps: no reason to remove it
+        raise ConfigError(
+            f"{short(path)} must be readable, but: {error.strerror or error}; change that and repeat"
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "
             f"{error}; give the sweep another name, or remove its folder"
@@ -123,7 +128,8 @@ def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
         write_whole(search.folder / DRAWS, {"search": _fixed_parts(search), "trials": trials}, indent=1)
     except OSError as error:
         raise ConfigError(
-            f"{short(search.folder)} must be writable: {error}; free disk space and repeat"
+            f"{short(search.folder)} must be writable, but {error.filename or DRAWS}: "
+            f"{error.strerror or error}; {remedy(error)} and repeat"
         ) from error
 
 

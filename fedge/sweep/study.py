@@ -96,7 +96,11 @@ def kept_study(folder: Path) -> StudyPlan | None:
         return None
     try:
         return _read(folder, read_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except OSError as error:
+        raise ConfigError(
+            f"{short(path)} must be readable, but: {error.strerror or error}; change that and repeat"
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "
             f"{error}; repeat the sweep, which keeps its runs"

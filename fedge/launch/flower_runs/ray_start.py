@@ -78,6 +78,7 @@ def _refuse_silent_address(address: str, tls: bool) -> None:
                 if connection.recv(9)[3:4] != b"\x04":  # the first frame of an HTTP/2 server: SETTINGS
                     raise OSError("another program answers there")
     except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {error}; {hint}"
+            f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {why}; {hint}"
         ) from error

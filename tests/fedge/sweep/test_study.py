@@ -1,12 +1,17 @@
 """Plan of a sweep in its folder: the same after a round trip, refused where it is damaged."""
 
+import errno
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.sweep.plan import read_sweep
+from fedge.sweep.searching import DRAWS, kept_draws
 from fedge.sweep.study import PLAN, keep_study, kept_study, study_of
 
 FILE = """
@@ -92,3 +97,21 @@ def test_a_damaged_plan_is_refused_in_a_line(kept, damage):
     path.write_text(damage(json.loads(path.read_text())))
     with pytest.raises(ConfigError, match=r"plan\.json must be written by fedge sweep.*repeat the sweep"):
         kept_study(kept.folder)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("read", [kept_study, lambda folder: kept_draws(SimpleNamespace(folder=folder))])
+def test_a_file_that_cannot_be_read_need_not_be_removed(tmp_path, monkeypatch, read, number):
+    """It may be whole; only one with other contents is a sweep's no more."""
+    for name in (PLAN, DRAWS):
+        (tmp_path / name).write_text("{}")
+
+    def refuse(path, **_):
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(ConfigError, match=rf"must be readable, but: {os.strerror(number)}; change"):
+            read(tmp_path)
+    with pytest.raises(ConfigError, match="must be written by fedge sweep"):
+        read(tmp_path)

@@ -1,5 +1,6 @@
 """Limits of the address space: one line before any library is loaded, or room held for OpenBLAS."""
 
+import ast
 import errno
 import resource
 import subprocess
@@ -19,6 +20,7 @@ from fedge.process.resources.threads import available_cores
 
 FEDGE = str(Path(sys.executable).with_name("fedge"))
 MIB = 2**20
+ROOT = Path(__file__).parents[4]
 
 
 def under(mib, *words, **more):
@@ -134,3 +136,15 @@ def test_few_open_files_are_one_line(tmp_path, command):
 )  # fmt: skip
 def test_the_remedy_is_of_the_error(error, said):
     assert remedy(error) == said
+
+
+def test_no_message_shows_the_number_of_an_error_of_the_system():
+    """Its reason is its strerror: its text begins with "[Errno 28]", and may repeat the file's name."""
+    caught, found = "except OSError as", []
+    paths = [*(ROOT / "fedge").rglob("*.py"), *(ROOT / "hhar").rglob("*.py")]
+    for path in (path for path in paths if caught in path.read_text()):
+        for one in ast.walk(ast.parse(path.read_text())):
+            if isinstance(one, ast.ExceptHandler) and ast.unparse(one).startswith(caught):
+                parts = [part for part in ast.walk(one) if isinstance(part, ast.FormattedValue)]
+                found += [f"{path}:{part.lineno}" for part in parts if ast.unparse(part.value) == one.name]
+    assert found == []
