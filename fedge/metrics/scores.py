@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_LARGEST = 1e140  # sum of squares of 10^27 such scores is a number
+
 
 def accuracy(confusion: np.ndarray) -> float:
     """The share of windows on the diagonal, 0..1, of a confusion matrix (classes, classes) int64.
@@ -62,18 +64,28 @@ class Spread:
 def score_spread(scores: Sequence[float], higher_is_better: bool = True) -> Spread:
     """The spread of at least one score; all-zero scores are equal, so their index is 1.
 
+    Scores of a diverged model may be infinite, or have squares beyond the range of floats.
+
     >>> of = score_spread([0.5, 1.0])
     >>> of.mean, of.std, of.worst, of.p10, of.jain  # Jain: 1.5² / (2 · 1.25)
     (0.75, 0.25, 0.5, 0.55, 0.9)
     """
     values = np.asarray(scores, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Spread(
+            float(values.mean()), float(values.std()),
+            float(values.min() if higher_is_better else values.max()),
+            float(np.quantile(values, 0.1 if higher_is_better else 0.9)), _jain(values), len(values),
+        )  # fmt: skip
+
+
+def _jain(values: np.ndarray) -> float:
+    """Jain's index of scores; NaN if one is infinite."""
+    largest = float(np.abs(values).max())
+    if _LARGEST < largest < np.inf:  # the index does not depend on the scale
+        values = values / largest
     squares = len(values) * float((values**2).sum())
-    jain = float(values.sum()) ** 2 / squares if squares else 1.0
-    return Spread(
-        float(values.mean()), float(values.std()),
-        float(values.min() if higher_is_better else values.max()),
-        float(np.quantile(values, 0.1 if higher_is_better else 0.9)), jain, len(values),
-    )  # fmt: skip
+    return float(values.sum()) ** 2 / squares if squares else 1.0
 
 
 def counts_of(differences: tuple[float, float]) -> tuple[int, int]:

@@ -68,8 +68,8 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         OSError: the page cannot be written.
 
     Warns:
-        UserWarning: a table has been changed since the run, or has lines that are left out; or the runs
-            differ in their data or their number of rounds.
+        UserWarning: a table has been changed since the run, or has lines that are left out; or a run is left
+            out because it repeats another; or the runs differ in their data or their number of rounds.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -95,8 +95,9 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
             rows = finals(group_runs(loaded)[0])
     else:
         rows = write_comparison(loaded, Path(page))
-    for line in unlike_lines(group_runs(loaded)[0]):
-        warnings.warn(line, stacklevel=2)
+    groups, left_out = group_runs(loaded)
+    for line in (*(f"left out: {text}" for text in left_out), *unlike_lines(groups)):
+        warnings.warn(printable(line), stacklevel=2)
     types = {
         column: pl.String if column in _TEXTS else pl.Int64 if column in _COUNTS else pl.Float64
         for column in CSV_COLUMNS

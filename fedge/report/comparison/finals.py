@@ -121,7 +121,7 @@ def _metric_rows(
 
 def _best_mean(estimates: Sequence[Estimate | None], better: int) -> float | None:
     """Best mean; None if all are equal, or fewer than two."""
-    means = [result.mean for result in estimates if result is not None and math.isfinite(result.mean)]
+    means = [result.mean for result in estimates if result is not None and not math.isnan(result.mean)]
     if not better or len(means) < 2 or len(set(means)) == 1:
         return None
     return max(means, key=lambda mean: better * mean)
@@ -164,7 +164,7 @@ def _relative_metrics(groups: Sequence[Group]) -> dict[str, Metric]:
 def _values(group: Group, metric: Metric) -> dict[int, float]:
     """Seed → number of a group's finished runs."""
     values = {seed: metric(run) for seed, run in group.finished.items()}
-    return {seed: value for seed, value in values.items() if value is not None}
+    return {seed: value for seed, value in values.items() if value is not None and not math.isnan(value)}
 
 
 def estimate_text(result: Estimate | None) -> str:

@@ -11,6 +11,7 @@ from fedge.report.html.tables import NOTHING, text_of
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$",
+    "∞": r"$\infty$",
 }  # fmt: skip
 _MARKDOWN = re.compile(r"([\\|*_`<\[])")
 

@@ -1,4 +1,9 @@
-"""Groups of runs that differ only in seed, and the options in which groups differ."""
+"""Groups of runs that differ only in seed, and the options in which groups differ.
+
+Options do not identify everything: files and code are compared by their hashes. Code of a script or notebook
+may depend on more than its hash covers, so its runs are repetitions only if their results agree (contract
+C3).
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.parts import CALLBACKS
+from fedge.config.registers.parts import CALLBACKS, TRACKERS
 from fedge.config.registers.traits import GIVES_UP
+from fedge.records.folder import has_code_of_script
 from fedge.records.reading.costs import joules, virtual_seconds
 from fedge.records.reading.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
 from fedge.tasks.task import Score
 
+_DIGITS = 16  # of a sha256
+_CODE_OF_SCRIPT = "code of the script or notebook"
 _SEED_TAIL = re.compile(r"[-_. ]?(seed|s)?[-_. ]?\d+$")
 
 
@@ -84,9 +92,32 @@ def settings_of(run: RunData) -> dict[str, Any]:
     fingerprint = run.manifest.get("data", {}).get("fingerprint")
     if fingerprint:  # a path does not identify windows; their fingerprint does
         settings.pop("data.path", None)
-        settings["data (sha256)"] = fingerprint[:16]
+        settings["data (sha256)"] = fingerprint[:_DIGITS]
+    if start := run.manifest.get("start"):
+        settings.pop("train.start", None)
+        settings["train.start (sha256)"] = start[:_DIGITS]
+    for option, sha256 in run.manifest.get("traces", {}).items():
+        settings[f"{option} (sha256)"] = sha256[:_DIGITS]
+    settings |= _code_of(run, is_known="data (sha256)" in settings)
     settings["clients per leaf"] = " ".join(map(str, run.manifest.get("clients_per_leaf", [])))
     return settings
+
+
+def _code_of(run: RunData, is_known: bool) -> dict[str, str]:
+    """Hashes of the code of a run's custom parts, by option.
+
+    Args:
+        run: the run.
+        is_known: whether its windows are known, which makes the code that read them irrelevant.
+    """
+    unread = {TRACKERS.option, "data.path"} if is_known else {TRACKERS.option}
+    return {
+        f"code of {option} (sha256)": "".join(
+            str(part.get(key, ""))[:_DIGITS] for key in ("version", "sha256", "object")
+        )
+        for option, part in run.manifest.get("parts", {}).items()
+        if option not in unread
+    }
 
 
 def refuse_other_scores(runs: Sequence[RunData]) -> None:
@@ -109,22 +140,46 @@ def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
         ConfigError: the runs have different scores.
     """
     refuse_other_scores(runs)
-    groups: dict[str, list[RunData]] = {}
-    left_out = []
+    alike: dict[str, list[dict[int, list[RunData]]]] = {}  # settings → groups: seed → repetitions
     for run in runs:
-        members = groups.setdefault(repr(sorted(settings_of(run).items())), [])
-        earlier = next((other for other in members if seed_of_run(other) == seed_of_run(run)), None)
-        if earlier is None:
-            members.append(run)
-        else:
-            left_out.append(
-                f"{run.name} repeats {earlier.name}: same configuration and seed {seed_of_run(run)}"
-            )
-    labels = _labels(list(groups.values()))
-    return [
-        Group(label, sorted(members, key=seed_of_run), settings_of(members[0]))
-        for label, members in zip(labels, groups.values(), strict=True)
-    ], left_out
+        groups = alike.setdefault(repr(sorted(settings_of(run).items())), [])
+        there = next((group for group in groups if _may_join(run, group.get(seed_of_run(run), []))), None)
+        if there is None:
+            groups.append(there := {})
+        there.setdefault(seed_of_run(run), []).append(run)
+    found, left_out = [], []
+    for groups in alike.values():
+        for number, group in enumerate(groups, start=1):
+            members = [max(earlier, key=_progress) for _, earlier in sorted(group.items())]
+            more = {_CODE_OF_SCRIPT: f"version {number}"} if len(groups) > 1 else {}
+            found.append((members, settings_of(members[0]) | more))
+            left_out += [
+                f"{run.name} repeats {kept.name}: same configuration and seed {seed_of_run(run)}"
+                for kept in members
+                for run in group[seed_of_run(kept)]
+                if run is not kept
+            ]
+    place = {id(run): number for number, run in enumerate(runs)}
+    found.sort(key=lambda one: min(place[id(run)] for run in one[0]))
+    labels = _labels([members for members, _ in found])
+    return [Group(label, *one) for label, one in zip(labels, found, strict=True)], left_out
+
+
+def _may_join(run: RunData, same: Sequence[RunData]) -> bool:
+    """Whether a run belongs to a group in which runs `same` have its settings and seed."""
+    return not same or not has_code_of_script(run.config) or _agree(run, same[0])
+
+
+def _agree(run: RunData, other: RunData) -> bool:
+    """Whether two runs have the same results in the rounds that both have."""
+    names = [name for name in run.rounds.columns if name in other.rounds.columns and name != "seconds"]
+    rounds = min(len(run.rounds), len(other.rounds))
+    return run.rounds.select(names).head(rounds).equals(other.rounds.select(names).head(rounds))
+
+
+def _progress(run: RunData) -> tuple[bool, int]:
+    """Rank of a run among its repetitions."""
+    return reached_end(run), len(run.rounds)
 
 
 def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
@@ -147,3 +202,10 @@ def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
     names = list(dict.fromkeys(name for group in groups for name in group.settings))
     table = {name: [group.settings.get(name) for group in groups] for name in names}
     return {name: values for name, values in table.items() if len(set(map(repr, values))) > 1}
+
+
+def mixed_settings(group: Group) -> list[str]:
+    """Files and code in which a group's runs differ; groups of a sweep are formed by name."""
+    found = [settings_of(run) for run in group.runs]
+    names = dict.fromkeys(name for settings in found for name in settings if name.endswith("(sha256)"))
+    return [name for name in names if len({settings.get(name) for settings in found}) > 1]

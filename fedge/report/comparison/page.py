@@ -23,6 +23,7 @@ from fedge.report.comparison.groups import (
     group_runs,
     is_ended_early,
     is_on_clock,
+    mixed_settings,
     reached_end,
     scored_alike,
     seed_of_run,
@@ -140,6 +141,11 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
         Notice("warning", f"{group.label} is scored by {group.score.said}, not by {groups[0].score.said}: it "
                "has none of these numbers.")
         for group in differently_scored
+    ]  # fmt: skip
+    notices += [
+        Notice("warning", f"The runs of {group.label} are no repetitions: they differ in "
+               f"{', '.join(names)}.")
+        for group in groups if (names := mixed_settings(group))
     ]  # fmt: skip
     on_clock = [group for group in groups if is_on_clock(group)]
     notices += [

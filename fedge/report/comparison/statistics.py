@@ -5,6 +5,8 @@ narrow. Pure functions on numbers. Source: Student 1908; any textbook's t-interv
 
 A mean of scores between 0 and 1 lies in that range, but a t-interval may extend beyond it. The part outside
 cannot contain the mean, so it is cut off, which leaves the coverage unchanged.
+
+A score of a diverged model may be infinite. The mean is infinite then, and has no interval.
 """
 
 import math
@@ -23,8 +25,8 @@ class Estimate:
 
     Attributes:
         mean: mean of the n values.
-        std: sample standard deviation (divisor n − 1); None for n = 1.
-        low, high: ends of the 95 % t-interval of the mean, within its bounds; None for n = 1.
+        std: sample standard deviation (divisor n − 1); None for n = 1, and beyond the range of floats.
+        low, high: ends of the 95 % t-interval of the mean, within its bounds; None without std.
         n: number of seeds.
     """
 
@@ -39,7 +41,7 @@ def estimate(values: Sequence[float], low: float = -math.inf, high: float = math
     """Mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n, cut at the bounds.
 
     Args:
-        values: one value per seed.
+        values: one value per seed, none of them NaN; the mean of infinities of both signs is NaN.
         low, high: bounds of values.
 
     Raises:
@@ -48,12 +50,32 @@ def estimate(values: Sequence[float], low: float = -math.inf, high: float = math
     n = len(values)
     if n == 0:
         raise ValueError("there is nothing to average")
-    mean = statistics.fmean(values)
-    if n == 1:
-        return Estimate(mean, None, None, None, 1)
-    std = statistics.stdev(values)  # exact: equal values give 0
+    mean = _mean(values)
+    std = _std(values) if n > 1 else None
+    if std is None:
+        return Estimate(mean, None, None, None, n)
     half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * std / n**0.5
     return Estimate(mean, std, max(mean - half, low), min(mean + half, high), n)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of values whose sum may be beyond the range of floats."""
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return math.fsum(value / len(values) for value in values)
+    except ValueError:  # infinities of both signs
+        return math.nan
+
+
+def _std(values: Sequence[float]) -> float | None:
+    """The sample standard deviation; None if it is not a finite number."""
+    if not all(map(math.isfinite, values)):
+        return None
+    try:
+        return statistics.stdev(values)  # exact: equal values give 0
+    except OverflowError:
+        return None
 
 
 def paired_difference(
@@ -62,11 +84,12 @@ def paired_difference(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> Estimate | None:
-    """Difference value − reference over the common seeds; None without any.
+    """Difference value − reference over the common seeds; None without any, or if both diverged in one.
 
     Args:
         values, reference: seed → value.
         low, high: bounds of differences.
     """
-    seeds = sorted(values.keys() & reference.keys())
-    return estimate([values[seed] - reference[seed] for seed in seeds], low, high) if seeds else None
+    differences = [values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())]
+    is_known = bool(differences) and not any(map(math.isnan, differences))  # infinity − infinity
+    return estimate(differences, low, high) if is_known else None

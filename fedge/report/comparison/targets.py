@@ -3,6 +3,7 @@
 For runs of devices (docs/devices.md), also virtual seconds and joules.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import polars as pl
@@ -23,7 +24,7 @@ _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
 
 
 def default_target(reference: Group, column: str) -> float | None:
-    """95 % of the final score of a group, averaged over its seeds; None without finished runs.
+    """95 % of the final score of a group, averaged over its seeds; None without a finite one.
 
     If less is better, or the score is negative, the target is worse by 5 % of its absolute value.
 
@@ -36,6 +37,8 @@ def default_target(reference: Group, column: str) -> float | None:
     if not available:
         return None
     mean = sum(available) / len(available)
+    if not math.isfinite(mean):
+        return None
     worse_by = (1 - SHARE) * abs(mean)
     return mean - worse_by if reference.score.higher_is_better else mean + worse_by
 

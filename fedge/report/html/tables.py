@@ -10,6 +10,7 @@ import polars as pl
 from hhar.quantity import quantity
 
 NOTHING = "–"  # a value not measured
+_LARGE = 1e15  # from here on, the digits would fill a line
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,15 @@ def frame_table(frame: pl.DataFrame, **headers: str) -> NumberTable:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: four decimals below 10, fewer above."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+    """A value as text: four decimals below 10, fewer above; as 1.0e+20 if a diverged model's."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         size = abs(value)
+        if size >= _LARGE:
+            return f"{'−' * (value < 0)}{size:.1e}".replace("inf", "∞")
         text = f"{size:.4f}" if size < 10 else f"{size:.1f}" if size < 1000 else f"{size:,.0f}"
         return f"−{text}" if value < 0 and float(text.replace(",", "")) else text
     return str(value)

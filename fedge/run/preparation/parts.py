@@ -49,6 +49,7 @@ from fedge.config.registers.parts import (
 )
 from fedge.config.registers.register import Register, code_facts, refuse_misfit, source_sha256
 from fedge.config.registers.traits import BATCH_NORM, BY_SHARES
+from fedge.config.registers.typed_code import object_sha256
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape
@@ -541,7 +542,10 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
 
 
 def described_parts(config: Config) -> dict[str, Any]:
-    """Option → name, package, version and sha256 of the code of every custom part, for the manifest."""
+    """Option → name, package, version and sha256 of the code of every custom part, for the manifest.
+
+    Code of a script or notebook also has the sha256 of the object, which its file does not identify.
+    """
     return {option: _described(*part) for option, part in own_parts(config).items()}
 
 
@@ -559,7 +563,9 @@ def _described(register: Register, name: str) -> dict[str, Any]:
     code, origin = register.load(name), register.entry(name).origin
     code = getattr(code, "part", code)  # the user's object
     version = importlib.metadata.version(origin) if origin else ""
-    return {"name": name, "package": origin, "version": version, "sha256": source_sha256(code)}
+    typed = object_sha256(code)
+    described = {"name": name, "package": origin, "version": version, "sha256": source_sha256(code)}
+    return {**described, "object": typed} if typed else described
 
 
 def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,8 @@
 """Scores of confusion matrices, by hand and against scikit-learn."""
 
+import math
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,6 +33,23 @@ def test_numbers_of_classes_do_not_matter(matrix, order):
     again = matrix[np.ix_(order, order)]
     assert accuracy(again) == accuracy(matrix)
     assert macro_f1(again) == pytest.approx(macro_f1(matrix))
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=6))
+def test_any_scores_have_a_spread(scores):
+    """Also those of diverged models; Jain's index is from 1/n to 1, and unknown of an infinite score."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = score_spread(scores)
+    assert (found.n, found.worst) == (len(scores), min(scores))
+    if all(map(math.isfinite, scores)):
+        assert -1e-9 <= found.jain <= 1 + 1e-9
+    else:
+        assert math.isnan(found.jain)
+
+
+def test_jain_of_large_scores_is_that_of_small_ones():
+    assert score_spread([0.5e300, 1e300]).jain == pytest.approx(score_spread([0.5, 1.0]).jain)
 
 
 def test_counts_of_differences():

@@ -20,8 +20,8 @@ from fedge.records.reading.reader import load_run
 from fedge.report.compare import compare
 from fedge.report.comparison.finals import Final, choice, finals, write_csv
 from fedge.report.comparison.formats import as_latex, as_markdown
-from fedge.report.comparison.groups import differing_settings, group_runs
-from fedge.report.comparison.page import compare_page, write_comparison
+from fedge.report.comparison.groups import Group, differing_settings, group_runs, mixed_settings
+from fedge.report.comparison.page import compare_page, comparison_notices, write_comparison
 from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.tasks.chosen import CLASSIFICATION
 
@@ -152,6 +152,100 @@ def test_a_repeated_seed_counts_once(make):
     groups, left_out = group_runs([make("x-1", 1, [8] * 4), make("x-1b", 1, [9] * 4)])
     assert [[r.name for r in g.runs] for g in groups] == [["x-1"]]
     assert left_out == ["x-1b repeats x-1: same configuration and seed 1"]
+
+
+def test_of_repetitions_the_one_that_went_farthest_counts(make, tmp_path):
+    """A run that failed and was started again; the one with all rounds counts, whichever is named first."""
+    failed = load_run(
+        write_run(tmp_path / "x-1", [round_result(1, [5] * 4)], seed=1, planned=2, status="failed")
+    )
+    again = make("x-1b", 1, [8] * 4)
+    for runs in ([failed, again], [again, failed]):
+        groups, left_out = group_runs(runs)
+        assert [[r.name for r in g.runs] for g in groups] == [["x-1b"]]
+        assert left_out == ["x-1 repeats x-1b: same configuration and seed 1"]
+
+
+def _part(sha256="", **more):
+    return {"name": "nets:Net", "package": "", "version": "", "sha256": sha256, **more}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"parts": {"train.model": _part("a" * 64)}}, {"parts": {"train.model": _part("b" * 64)}}),
+        ({"parts": {"train.model": _part(object="a" * 64)}}, {"parts": {"train.model": _part(object="b")}}),
+        ({"parts": {"gate.rule": _part("a")}}, {}),
+        ({"traces": {"asynchrony.replay": "a" * 64}}, {"traces": {"asynchrony.replay": "b" * 64}}),
+        ({"start": "a" * 64}, {"start": "b" * 64}),
+    ],
+)
+@pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
+def test_other_code_or_files_are_another_group(make, tmp_path, one, other, seeds):
+    """An edited model under its old name is another method: neither a repetition nor another seed."""
+    runs = [make("a", seeds[0], [8] * 4, **one), make("b", seeds[1], [9] * 4, **other)]
+    groups, left_out = group_runs(runs)
+    assert ([[r.name for r in g.runs] for g in groups], left_out) == ([["a"], ["b"]], [])
+    (name,) = differing_settings(groups)
+    assert "(sha256)" in name
+    together = Group("a", runs, groups[0].settings)  # as the entries of a sweep, which are groups by name
+    assert f"The runs of a are no repetitions: they differ in {name}." in [
+        notice.text for notice in comparison_notices([together], [])
+    ]
+    assert mixed_settings(groups[0]) == []
+
+
+def test_what_no_result_depends_on_makes_no_group(make):
+    """The code of a tracker, and of a data set whose windows are the same."""
+    runs = [
+        make(f"a-{seed}", seed, [8] * 4, parts={"tracker": _part(str(seed)), "data.path": _part(str(seed))})
+        for seed in (1, 2)
+    ]
+    assert len(group_runs(runs)[0]) == 1
+
+
+def test_runs_of_a_script_are_repetitions_if_their_results_agree(make, tmp_path):
+    """Its code may depend on variables that no hash covers: other results are another method's (C3)."""
+    script = {"config": {"gate.rule": "__main__:mine"}}
+    results = {"a-1": (1, [8] * 4), "a-2": (2, [8] * 4), "b-1": (1, [9] * 4), "b-2": (2, [9] * 4)}
+    runs = [make(name, seed, rights, **script) for name, (seed, rights) in results.items()]
+    same = make("c-1", 1, [9] * 4, **script)
+    groups, left_out = group_runs([*runs, same])
+    assert [[r.name for r in g.runs] for g in groups] == [["a-1", "a-2"], ["b-1", "b-2"]]
+    assert left_out == ["c-1 repeats b-1: same configuration and seed 1"]
+    assert differing_settings(groups) == {"code of the script or notebook": ["version 1", "version 2"]}
+
+
+def test_python_says_which_run_is_left_out(make):
+    with pytest.warns(UserWarning, match="left out: x-1b repeats x-1: same configuration and seed 1"):
+        compare([make("x-1", 1, [8] * 4), make("x-1b", 1, [9] * 4)])
+
+
+@pytest.mark.parametrize("bad", ["inf", "-inf", "1e300", "nan"])
+def test_a_diverged_run_is_compared(make, tmp_path, bad):
+    """An infinite score or loss: the mean is infinite and has no interval, and the page is written."""
+    runs = [
+        make(f"{name}-seed{seed}", seed, [8] * 4, config={"train.lr": lr}, outputs={})
+        for name, lr in (("a", 0.1), ("b", 9.0))
+        for seed in (1, 2)
+    ]
+    for run in runs[:3]:
+        table = run.folder / "metrics/global_rounds.csv"
+        head, *rows = csv.reader(table.read_text().splitlines())
+        for at, column in enumerate(head):
+            if column.startswith(("test_", "val_", "unseen_", "macro_f1")):
+                rows[-1][at] = bad
+        table.write_text("\n".join(",".join(row) for row in [head, *rows]) + "\n")
+    page = tmp_path / "c.html"
+    found = compare([run.folder for run in runs], page)
+    of = {row["group"]: row for row in found.iter_rows(named=True) if row["metric"] == "mean test loss"}
+    assert [of[name]["n"] for name in "ab"] == ([0, 1] if bad == "nan" else [2, 2])
+    if bad != "nan":
+        assert of["a"]["mean"] == float(bad)
+    if "inf" in bad:
+        assert [of["a"][key] for key in ("std", "low", "high", "difference")] == [None] * 4
+        assert ("−" * (bad < "0") + "∞") in page.read_text()
+    assert "NaN" not in found.write_csv()
 
 
 def test_names_made_of_dates_are_no_labels(make):

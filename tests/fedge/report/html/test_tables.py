@@ -24,8 +24,9 @@ from hhar.quantity import quantity
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, NOTHING), (math.nan, NOTHING), (math.inf, NOTHING), (True, "true"), (3, "3"), ("a", "a"),
+        (None, NOTHING), (math.nan, NOTHING), (True, "true"), (3, "3"), ("a", "a"),
         (0.12345, "0.1235"), (12.345, "12.3"), (1234.5, "1,234"), (-0.5, "−0.5000"), (-0.00001, "0.0000"),
+        (math.inf, "∞"), (-math.inf, "−∞"), (9.6e14, "960,000,000,000,000"), (-1e304, "−1.0e+304"),
     ],
 )  # fmt: skip
 def test_values_as_text(value, text):
