@@ -5,6 +5,7 @@ the final numbers of every run. Both begin with a column per axis. Loads Matplot
 """
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -90,23 +91,34 @@ def comparisons(
     """
     first, others = list(study.axes)[:1], list(study.axes)[1:]
     members: dict[tuple[str, ...], dict[str, list[RunData]]] = {}
+    planned_of: Counter[tuple[tuple[str, ...], str]] = Counter()
     for planned in study.runs:  # in the order of the file
+        place = tuple(planned.point[axis] for axis in others)
+        label = planned.point[first[0]] if first else study.name
+        planned_of[place, label] += 1
         if planned.name in runs:
-            place = tuple(planned.point[axis] for axis in others)
-            label = planned.point[first[0]] if first else study.name
             members.setdefault(place, {}).setdefault(label, []).append(runs[planned.name])
     return [
-        _comparison(dict(zip(others, place, strict=True)), labelled, target)
+        _comparison(
+            dict(zip(others, place, strict=True)),
+            labelled,
+            {label: planned_of[place, label] for label in labelled},
+            target,
+        )
         for place, labelled in members.items()
     ]
 
 
 def _comparison(
-    point: Mapping[str, str], members: Mapping[str, Sequence[RunData]], target: float | None
+    point: Mapping[str, str],
+    members: Mapping[str, Sequence[RunData]],
+    planned: Mapping[str, int],
+    target: float | None,
 ) -> Comparison:
-    """Comparison of groups, given as label → runs."""
+    """Comparison of groups, given as label → runs, and label → number of planned runs."""
     groups = [
-        Group(label, sorted(runs, key=seed_of_run), settings_of(runs[0])) for label, runs in members.items()
+        Group(label, sorted(runs, key=seed_of_run), settings_of(runs[0]), planned[label] - len(runs))
+        for label, runs in members.items()
     ]
     return Comparison(", ".join(point.values()), point, groups, finals(groups, target))
 

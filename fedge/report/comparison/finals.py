@@ -26,6 +26,7 @@ from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
 from fedge.tasks.task import Score
+from hhar.quantity import quantity
 
 CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
@@ -41,9 +42,11 @@ class Final:
     Attributes:
         over_seeds: None if no run of the group reached its last round.
         difference: difference from the reference group, over common seeds; None for the reference itself.
-        is_best: whether no other group's mean is better; False for a single group, or equal means.
+        is_best: whether no other group's mean is better; False for a single group, or equal means, or if
+            a run of the group has no number, which might be the worst.
         is_always: whether every comparison has this metric.
         headline: its position in a summary, from 1; 0 if not included.
+        runs: runs of the group, with or without a number.
     """
 
     metric: str
@@ -55,6 +58,7 @@ class Final:
     is_best: bool = False
     is_always: bool = False
     headline: int = 0
+    runs: int = 0
 
 
 def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
@@ -87,10 +91,18 @@ def choice(rows: Sequence[Final], score: Score) -> str | None:
     Selection uses no test scores, so those of the selected group remain an unbiased measure.
     """
     name = by_validation(score)
-    best = [row for row in rows if row.metric == name and row.is_best]
-    if len(best) != 1:
+    validated = [row for row in rows if row.metric == name]
+    best = [row for row in validated if row.is_best]
+    if len(best) == 1:
+        return printable(
+            f"by {name}, on which to choose: {best[0].group} ({estimate_text(best[0].over_seeds)})"
+        )
+    leading = _best_mean([row.over_seeds for row in validated], 1 if score.higher_is_better else -1)
+    partial = [row for row in validated if row.over_seeds and row.over_seeds.mean == leading]
+    if len(partial) != 1:
         return None
-    return printable(f"by {name}, on which to choose: {best[0].group} ({estimate_text(best[0].over_seeds)})")
+    only = f"{len(partial[0].seeds)} of its {quantity(partial[0].runs, 'run')}"
+    return printable(f"by {name}, no choice yet: {partial[0].group} leads, but with {only} only")
 
 
 def _metric_rows(
@@ -111,9 +123,10 @@ def _metric_rows(
             result,
             groups[0].label,
             None if group is groups[0] else paired_difference(values, per_group[0], -width, width),
-            result is not None and result.mean == best,
+            result is not None and result.mean == best and len(values) == len(group.runs) + group.missing,
             metric.always,
             metric.headline,
+            len(group.runs) + group.missing,
         )
         for group, values, result in zip(groups, per_group, estimates, strict=True)
     ]

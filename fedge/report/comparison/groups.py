@@ -32,11 +32,13 @@ class Group:
         label: common part of their names, or A, B, …
         runs: runs in order of seeds, one per seed.
         settings: settings common to all, by name: options, data, clients per leaf.
+        missing: planned runs that have no finished round.
     """
 
     label: str
     runs: Sequence[RunData]
     settings: Mapping[str, Any]
+    missing: int = 0
 
     @property
     def score(self) -> Score:

@@ -7,8 +7,10 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
+import polars.selectors as cs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,13 @@ from fedge.records.reading.reader import load_run
 from fedge.report.compare import compare
 from fedge.report.comparison.finals import Final, choice, finals, write_csv
 from fedge.report.comparison.formats import as_latex, as_markdown
-from fedge.report.comparison.groups import Group, differing_settings, group_runs, mixed_settings
+from fedge.report.comparison.groups import (
+    Group,
+    differing_settings,
+    group_runs,
+    mixed_settings,
+    settings_of,
+)
 from fedge.report.comparison.page import compare_page, comparison_notices, write_comparison
 from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.tasks.chosen import CLASSIFICATION
@@ -431,6 +439,40 @@ def test_single_running_run_compares(make, tmp_path):
     rows = write_comparison([run], tmp_path / "c.html")
     assert {row.over_seeds for row in rows} == {None}
     assert "There is one group" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize("lost", ["failed", "diverged", "not begun"])
+def test_a_group_that_lacks_a_run_is_not_best(make, lost):
+    """The run without a number may be the worst: 0.9 of one seed is no better than 0.8 of two."""
+    groups = [
+        Group(
+            name,
+            runs := [make(f"{name}-{seed}", seed, [rights] * 4) for seed in (1, 2)],
+            settings_of(runs[0]),
+        )
+        for name, rights in (("a", 8), ("b", 7), ("c", 9))
+    ]
+    first, other = groups[2].runs
+    if lost == "failed":
+        other = replace(other, rounds=other.rounds.head(1))
+    elif lost == "diverged":
+        unknown = cs.float() * math.nan
+        tables = {name: getattr(other, name).with_columns(unknown) for name in ("rounds", "leaves")}
+        other = replace(other, **tables)
+    whole = {(r.metric, r.group) for r in finals(groups) if r.is_best}
+    assert ("mean test accuracy", "c") in whole
+    if lost == "not begun":
+        groups[2] = replace(groups[2], runs=[first], missing=1)
+    else:
+        groups[2] = replace(groups[2], runs=[first, other])
+    rows = finals(groups)
+    best = {(r.metric, r.group) for r in rows if r.is_best}
+    assert not [name for name, group in best if group == "c"]
+    assert ("mean test accuracy", "a") not in best  # 0.9 is better than its 0.8, as far as is known
+    named = [replace(r, metric="mean validation accuracy") for r in rows if r.metric == "mean test accuracy"]
+    assert choice(named, groups[0].score) == (
+        "by mean validation accuracy, no choice yet: c leads, but with 1 of its 2 runs only"
+    )
 
 
 def test_the_choice_is_by_validation_scores():
