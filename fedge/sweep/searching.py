@@ -57,6 +57,15 @@ def kept_draws(search: Search) -> list[Drawn]:
             f"{error}; give the sweep another name, or remove its folder"
         ) from error
     now = _fixed_parts(search)
+    space = before.get("space")
+    space = space if isinstance(space, Mapping) else {}
+    for option in sorted({*now["space"], *space}):
+        was, is_now = space.get(option), now["space"].get(option)
+        if was != is_now:
+            raise ConfigError(
+                f"[search.space] must be that of the first command in {short(search.folder)}, but {option} "
+                f"is {_range_said(is_now)}, was {_range_said(was)}; give the sweep another name"
+            )
     for key, value in now.items():
         if before.get(key) != value:
             raise ConfigError(
@@ -78,6 +87,17 @@ def _fixed_parts(search: Search) -> dict[str, Any]:
         "space": space,
     }
     return dict(json.loads(json.dumps(said)))
+
+
+def _range_said(kept: Any) -> str:
+    """A range of `_fixed_parts` in words; "nothing" without one."""
+    if not isinstance(kept, Mapping):
+        return "nothing" if kept is None else shown(kept)
+    if kept.get("choices"):
+        return shown(kept["choices"])
+    return f"{kept.get('low')} to {kept.get('high')}" + (
+        " on a logarithmic scale" if kept.get("is_log") else ""
+    )
 
 
 def next_batch(search: Search, drawn: Sequence[Drawn]) -> list[Drawn]:

@@ -2,7 +2,8 @@
 
 Every number is sent once: ``tracker.json`` in the run folder has the number of the last round sent, and is
 written before the round is sent. So a run that is resumed from an earlier round repeats nothing. If the
-process was killed in between, the tracker may lack a last round, but never has one twice.
+process was killed in between, the tracker may lack the rounds that were being sent, several if it is slow,
+but never has one twice.
 """
 
 import logging

@@ -46,6 +46,7 @@ _INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
 _DTYPES: dict[str, Any] = {INT: _INT, FLOAT: _FLOAT, TEXT: _TEXT}
 
 _TOO_LARGE = 2**63
+_ROUND = "global_round"
 _CLUSTERS: dict[str, Any] = {
     "round": _INT,
     "signal": _TEXT,
@@ -399,6 +400,11 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
     dtypes = {c: known.get(c) or _guess([row[at : at + 1] for row in rows]) for at, c in enumerate(header)}
     convert = [_converter(dtype) for dtype in dtypes.values()]
     parsed = [_parse(row, convert) for row in rows]
+    if _ROUND in known:  # rows are found by it
+        at_round = header.index(_ROUND) if _ROUND in header else None
+        parsed = [
+            row if row and at_round is not None and row[at_round] is not None else None for row in parsed
+        ]
     _note_damaged(path.name, [number for number, row in enumerate(parsed, start=2) if row is None], problems)
     filled = [row + [None] * len(missing) for row in parsed if row is not None]
     return pl.DataFrame(filled, schema=dtypes | {column: asked[column] for column in missing}, orient="row")

@@ -36,7 +36,8 @@ def value_text(row: Final) -> str:
 def as_markdown(rows: Sequence[Final]) -> str:
     """Summary as a Markdown table, one group per line, the best in bold."""
     metrics = headlines(rows)
-    lines = ["| " + " | ".join(("group", "n", *metrics)) + " |", "|---|---:|" + "---|" * len(metrics)]
+    heads = [_MARKDOWN.sub(r"\\\1", printable(metric)) for metric in metrics]  # tasks name their scores
+    lines = ["| " + " | ".join(("group", "n", *heads)) + " |", "|---|---:|" + "---|" * len(metrics)]
     for group, n, cells in _groups(rows, metrics):
         texts = [f"**{value_text(row)}**" if row.is_best else value_text(row) for row in cells]
         lines.append("| " + " | ".join((_MARKDOWN.sub(r"\\\1", group), str(n), *texts)) + " |")
@@ -57,7 +58,9 @@ def as_latex(rows: Sequence[Final]) -> str:
         texts = [
             f"\\textbf{{{_latex(value_text(r))}}}" if r.is_best else _latex(value_text(r)) for r in cells
         ]
-        lines.append(" & ".join([_latex(group), str(n), *texts]) + r" \\")
+        name = _latex(group)
+        is_argument = name.startswith("[")  # of the line break before it
+        lines.append(" & ".join(["{}" * is_argument + name, str(n), *texts]) + r" \\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
 

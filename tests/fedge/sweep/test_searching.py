@@ -149,6 +149,18 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):
     capsys.readouterr()
     assert sweep(tmp_path, 1, prune=2) == 4
     assert "[search] prune-after must be that of the first command" in capsys.readouterr().err
+    kept = tmp_path / "runs" / "s" / "trials.json"
+    forged = json.loads(kept.read_text())
+    for space in (
+        {"train.lr": {"low": 0.1, "high": 1.0, "is_log": False, "choices": []}},
+        {"train.lr": 1},
+        {},
+    ):
+        kept.write_text(json.dumps(forged | {"search": {**forged["search"], "space": space}}))
+        assert sweep(tmp_path, 1) == 4
+        said = capsys.readouterr().err
+        assert "[search.space] must be that of the first command" in said
+        assert " is 1e-05 to 1.0 on a logarithmic scale, was " in said
     (tmp_path / "runs" / "s" / "trials.json").write_text("{")
     assert sweep(tmp_path, 1) == 4
     assert "trials.json must be written by fedge sweep" in capsys.readouterr().err

@@ -27,7 +27,7 @@ from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBER
 from fedge.records.tables.round_tables import CLIENTS, GLOBAL
 from fedge.records.tables.server_table import SERVERS
 from fedge.records.tables.timing_tables import MEMORY, MESSAGES, TIMING
-from fedge.report.run_page import write_report
+from fedge.report.run_page import write_report, write_report_of
 
 NEWER = ("shared_", "tuned_", "epsilon_", "val_", "leaf_")  # columns that came later
 WRITTEN = [t for t in TABLES if t not in (*DEVICE_TABLES, CLIENT_MODELS, COMMON_TEST, SERVERS, MEMBERSHIPS)]
@@ -262,6 +262,23 @@ def test_damaged_rows_are_named(folder):
         "clients.csv: damaged and left out: line 3, 5",
         "clusters.jsonl: damaged and left out: line 3",
     ]
+
+
+@pytest.mark.parametrize("lost", ["cell", "name"])
+def test_rows_without_a_round_are_left_out(folder, lost, recwarn):
+    """No table, figure or sum can use them; the report is made of the others, without a stray warning."""
+    table = folder / "metrics" / "global_rounds.csv"
+    head, *rows = table.read_text().splitlines()
+    if lost == "cell":
+        rows[0] = "," + rows[0].split(",", 1)[1]
+    else:
+        head = "?" + head[1:]
+    table.write_text("\n".join([head, *rows]) + "\n")
+    run = load_run(folder)
+    assert run.rounds["global_round"].to_list() == ([2] if lost == "cell" else [])
+    assert f"global_rounds.csv: damaged and left out: line 2{', 3' * (lost == 'name')}" in run.problems
+    write_report_of(run, folder / "report.html")
+    assert not [warning for warning in recwarn if "None" in str(warning.message)]
 
 
 def test_tables_of_other_versions(folder):

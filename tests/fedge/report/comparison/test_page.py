@@ -510,6 +510,9 @@ def test_a_table_for_papers(six, make, tmp_path, capsys):
     rows = finals(group_runs(odd)[0])
     assert r"50\%\_\&\$\# & 1 & 0.8000 &" in as_latex(rows)
     assert r"| \|x\|\* | 1 | **0.9000** |" in as_markdown(rows)
+    assert "\n{}[b] & 1 &" in as_latex([replace(row, group=f"[b]{row.group}"[:3]) for row in rows[:1]])
+    named = as_markdown([replace(row, metric="a|b_c", headline=1) for row in rows[:2]]).splitlines()
+    assert named[0] == r"| group | n | a\|b\_c |"
     words = [run.name for run in six] + ["--runs-dir", str(tmp_path), "-o", str(tmp_path / "c.html")]
     assert main(["compare", *words, "--format", "latex"]) == 0
     assert capsys.readouterr().out == latex + "\n"
