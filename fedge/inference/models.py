@@ -1,6 +1,7 @@
 """A file of models: the clients that each serves, its network, and predictions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS, refuse_input_shape
 from fedge.config.registers.register import source_sha256
@@ -134,7 +136,9 @@ class Models:
             x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
         """
         groups, windows = self._unseen_groups(), checked(x, self.card)
-        misfits = [input_misfit(self.classifier(Choice(group[0], "")), windows) for group in groups]
+        classifiers = [self.classifier(Choice(group[0], "")) for group in groups]
+        with _on(windows, self.card):
+            misfits = [input_misfit(classifier, windows) for classifier in classifiers]
         best = best_fit(misfits)
         leaves = ", ".join(str(self.card.served[name].leaf) for name in groups[best])
         origin = f"of leaf {leaves}" if len(groups[best]) == 1 else f"of leaves {leaves}"
@@ -213,9 +217,27 @@ class Models:
 
     def predict(self, x: np.ndarray, choice: Choice) -> Prediction:
         """Answers of a model for raw windows (N, C, T), images (N, C, H, W) or other inputs."""
-        outputs = probabilities(self.classifier(choice), checked(x, self.card))
+        classifier, windows = self.classifier(choice), checked(x, self.card)
+        with _on(windows, self.card):
+            outputs = probabilities(classifier, windows)
         outputs = outputs.reshape(len(x), *(self.card.answer or (len(self.card.classes),)))
         return Prediction(outputs.argmax(axis=1), outputs, self.card.classes, choice.why, self.card.says)
+
+
+@contextmanager
+def _on(windows: np.ndarray, card: Card) -> Iterator[None]:
+    """Within, an error of the network on windows (N, …) becomes a ConfigError of one line."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except OWN_ERRORS as error:  # of a user's network
+        most = f" up to {windows.max()}" if windows.dtype == np.int64 and windows.size else ""
+        kind = f"these tokens{most}" if card.dtype == "int64" else "these windows"
+        raise ConfigError(
+            f"train.model {card.model} cannot take {kind}: {own_error(error)}; give windows like those of "
+            f"training"
+        ) from error
 
 
 def _expected_entries(card: Card) -> Mapping[str, Tensor]:

@@ -17,6 +17,8 @@ def examples_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """x (10, …) and y (10, …): evenly spaced windows of the run, or generated ones if clients own theirs.
 
+    Of tokens, the first window holds the largest: an embedding has a row for each token up to some number.
+
     Args:
         shape: sizes of the data.
         windows: the run's windows, scaled by the mean and spread of these ten; None if clients own them.
@@ -25,6 +27,8 @@ def examples_of(
     if windows is None:
         return _generated_x(shape), _generated_y(shape, train)
     at = np.linspace(0, len(windows.y) - 1, EXAMPLES).astype(np.int64)
+    if shape.tokens:
+        at[0] = windows.x.argmax() // np.prod(windows.x.shape[1:])
     x, y = np.array(windows.x[at]), np.array(windows.y[at])
     if shape.tokens:
         return x, y

@@ -311,7 +311,10 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
             if isinstance(logits, Tensor) and logits.requires_grad:
                 gradients = torch.autograd.grad(logits.sum(), list(trainable.values()), allow_unused=True)
         except OWN_ERRORS as error:
-            raise _refusal(name, "cannot be trained", error, "fix its forward") from error
+            tokens = inputs.dtype == torch.int64
+            problem = f"cannot be trained{f' on tokens up to {int(inputs.max())}' if tokens else ''}"
+            hint = "fix its forward" + (", or give its embedding a row for each token" if tokens else "")
+            raise _refusal(name, problem, error, hint) from error
     if not isinstance(logits, Tensor):
         problem = f"must return logits in training too, but returned {type(logits).__name__}"
         raise _refusal(name, problem, None, "fix its forward, or its arguments (aux_logits=False)")

@@ -6,6 +6,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.data.prepared import open_client, write_client_data
 from fedge.inference.models import Models
+from fedge.inference.network import Classifier
 from fedge.records.outputs import MODELS
 from fedge.run.preparation.prepare import deal_data
 from fedge.states.files import map_state, write_state
@@ -109,3 +110,26 @@ def test_a_network_that_cannot_be_found_or_has_changed_is_one_line(models, tmp_p
     with pytest.raises(ConfigError, match="its code makes others; bring back the code"):
         other.predict(x, other.choose(leaf=0))
     assert models.code_note() == ""
+
+
+class Failing(torch.nn.Module):
+    """A network that takes no windows of some kind, as an embedding does with a token of no row."""
+
+    def forward(self, x):
+        raise IndexError("index out of range\nin self")
+
+
+@pytest.mark.parametrize("way", ["predict", "fitting"])
+def test_a_networks_own_error_is_one_line(models, monkeypatch, way):
+    card = models.card
+    monkeypatch.setattr(
+        Models, "classifier", lambda self, choice: Classifier(Failing(), card.input_shape, (), (), "float32")
+    )
+    x = np.zeros((2, *card.input_shape), np.float32)
+    with pytest.raises(ConfigError) as caught:
+        models.predict(x, models.choose()) if way == "predict" else models.fitting(x)
+    assert str(caught.value).startswith(
+        f"train.model {card.model} cannot take these windows: IndexError: index out of range in self"
+    )
+    assert str(caught.value).endswith("; give windows like those of training")
+    assert "\n" not in str(caught.value)

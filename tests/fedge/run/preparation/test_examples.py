@@ -74,3 +74,12 @@ def test_made_up_targets_are_some_that_the_task_takes(least):
 def test_made_up_targets_of_several_classes_are_yes_or_no(outputs):
     shape = DataShape((4,), outputs, y_shape=(outputs,))
     assert examples_of(shape, None, TrainConfig(task="multilabel"))[1].max() == (outputs > 1) * 1
+
+
+@pytest.mark.parametrize("row", [0, 7, 19])
+def test_the_largest_token_is_in_the_first_example(row):
+    """Wherever it is, so that a network is tried on it before the run."""
+    x = np.arange(60).reshape(20, 3)
+    x[row, 1] = 99
+    some = windows(x, np.zeros((20, 3), np.int64), 100)
+    assert examples_of(shape_of(some), some, TrainConfig())[0][0].max() == 99

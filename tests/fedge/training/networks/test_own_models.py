@@ -14,6 +14,7 @@ from fedge.training.networks.models import head_names, layer_names
 from fedge.training.networks.module_state import get_state, load_state
 from fedge.training.networks.own_models import (
     OwnDraws,
+    OwnFit,
     build_own,
     refuse_a_step_that_fails,
     refuse_weights_of_chance,
@@ -450,3 +451,22 @@ def test_what_cannot_be_trained_is_refused_in_one_line(how, message):
         refuse_a_step_that_fails("mine:Wrong", model, torch.ones(2, *SHAPE))
         assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Rows(torch.nn.Module):
+    """An embedding of ten tokens."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.rows = torch.nn.Embedding(10, classes)
+
+    def forward(self, x):
+        return self.rows(x).mean(1)
+
+
+def test_a_token_without_a_row_is_refused_with_its_number():
+    model = build_own("mine:Rows", Rows, (3,), CLASSES, torch.Generator(), {}, OwnFit(tokens=True))
+    refuse_a_step_that_fails("mine:Rows", model, torch.full((2, 3), 9))
+    message = r"^train.model mine:Rows cannot be trained on tokens up to 10: IndexError: .* each token$"
+    with pytest.raises(ConfigError, match=message):
+        refuse_a_step_that_fails("mine:Rows", model, torch.full((2, 3), 10))
