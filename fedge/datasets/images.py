@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from fedge.config.registers.option import shown
 from fedge.datasets.columns import name_texts
 from hhar.errors import HharError
-from hhar.windows.window_file import Windows, check_windows
+from hhar.windows.window_file import Windows, as_format, check_windows
 
 MOST_USERS = 100_000
 MOST_CLASSES = 100_000  # without names
+_MODES = ("1", "L", "RGB", "F", "I", "I;16", "I;16B", "I;16L", "I;16N")  # of Pillow: brightness, or colours
+_OTHER_MODES = {"P": " (a palette)", "RGBA": " (with transparency)", "LA": " (with transparency)"}
+_LISTS = "make lists of it: images, labels = zip(*data)"
 _CHANNELS = {1: ("brightness",), 3: ("red", "green", "blue")}
 
 
@@ -61,6 +64,7 @@ def from_images(
         channels=_CHANNELS[x.shape[1]],
         about={} if about is None else dict(about) if isinstance(about, Mapping) else about,
     )
+    windows = as_format(windows)
     check_windows(windows, "images")
     return windows
 
@@ -148,17 +152,33 @@ def _as_array(value: Any, name: str) -> NDArray[Any]:
     items = value if isinstance(value, (list, tuple)) else (value,)
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise HharError(f"{name}: must not be masked, but are; leave out what is masked, or fill it")
-    if any(getattr(item, "mode", None) == "P" for item in items):  # numbers of colours, not brightness
-        raise HharError(f'{name}: must not have a palette, but have; use picture.convert("RGB")')
+    for item in items:
+        mode = getattr(item, "mode", None)  # Pillow's
+        if isinstance(mode, str) and hasattr(item, "getbands") and mode not in _MODES:
+            raise HharError(
+                f"{name}: must be grey or RGB, but a picture is {mode}{_OTHER_MODES.get(mode, '')}; use "
+                'picture.convert("RGB")'
+            )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return np.asarray(value)
+            array = np.asarray(value)
     except Exception as error:  # lists of several lengths; tensors elsewhere; arrays of a user's own class
         raise HharError(
             f"{name}: must be an array, but {type(value).__name__} does not become one "
-            f"({type(error).__name__}); convert it: numpy.asarray(…)"
+            f"({type(error).__name__}); {_way_to_array(value)}"
         ) from error
+    if array.shape == () and hasattr(value, "__iter__") and not isinstance(value, (str, bytes)):
+        raise HharError(f"{name}: must be an array, but are {type(value).__name__}; {_LISTS}")
+    return array
+
+
+def _way_to_array(value: Any) -> str:
+    """Next step for a value that NumPy makes no array of."""
+    if hasattr(value, "cpu"):  # a tensor elsewhere, or of a type of PyTorch's own
+        return "convert it: tensor.float().cpu()"
+    is_data_set = hasattr(value, "__getitem__") and not isinstance(value, (list, tuple))
+    return _LISTS if is_data_set else "convert it: numpy.asarray(…)"
 
 
 def _labels(labels: Any, count: int, *, has_classes: bool) -> NDArray[np.int64]:
@@ -192,13 +212,19 @@ def _class_names(classes: Any) -> tuple[str, ...]:
 
 
 def _pictures(images: Any) -> NDArray[Any]:
-    """(N, C, H, W) uint8 or float32."""
+    """(N, C, H, W), of any type of number."""
     if isinstance(images, (list, tuple)):
         images = [_as_array(picture, "images") for picture in images]
         sizes = {picture.shape for picture in images}
         if len(sizes) > 1:
             raise HharError(
                 f"images: must be of one size, are of {len(sizes)}, as {sorted(sizes)[:2]}; resize them"
+            )
+        kinds = sorted({str(picture.dtype) for picture in images})
+        if len(kinds) > 1:  # brightness up to 1, 255 and 65,535
+            raise HharError(
+                f"images: must be of one type of number, are {' and '.join(kinds)}, whose scales may differ; "
+                "convert them to one scale and type"
             )
     x = _as_array(images, "images")
     if x.dtype.kind not in "fiub" or x.ndim not in (3, 4) or 0 in x.shape:
@@ -213,8 +239,7 @@ def _pictures(images: Any) -> NDArray[Any]:
         raise HharError(
             f"images: must have 1 or 3 channels, first or last, are {x.shape}; leave transparency out"
         )
-    with np.errstate(over="ignore"):  # numbers too large become infinite and are refused as such
-        return x if x.dtype == np.uint8 else x.astype(np.float32)
+    return x
 
 
 def _assign_users(

@@ -102,3 +102,63 @@ def test_partitions_as_flwr_datasets_makes_them():
         from_partitions([whole.rename_column("image", "scan").rename_column("scan", "picture")])
     with pytest.raises(HharError, match="are none"):
         from_partitions([])
+
+
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "RGB", "F", "I", "I;16", "P", "LA", "RGBA", "CMYK", "YCbCr", "HSV", "LAB"]
+)
+def test_pictures_of_pillow_are_brightness_or_colours_or_refused(mode):
+    """Every mode: numbers of a palette, hues and inks are no red, green and blue."""
+    Image = pytest.importorskip("PIL.Image")
+
+    pictures = [Image.fromarray(grey) for grey in GREY]
+    if mode == "LAB":
+        pictures = [Image.merge("LAB", [picture] * 3) for picture in pictures]
+    else:
+        pictures = [picture.convert(mode) for picture in pictures]
+    if mode in ("1", "L", "RGB", "F", "I", "I;16"):
+        assert from_images(pictures, LABELS, users=5).x.shape[2:] == (4, 5)
+        return
+    with pytest.raises(HharError, match=rf"^images: must be grey or RGB, but a picture is {mode}.*convert\("):
+        from_images(pictures, LABELS, users=5)
+
+
+@pytest.mark.parametrize("other", [GREY[0] / 255.0, GREY[0].astype(np.uint16) * 257, GREY[0] > 9])
+def test_pictures_of_several_scales_are_refused(other):
+    """Half of them would be black."""
+    with pytest.raises(
+        HharError, match=r"^images: must be of one type of number, are \w+ and \w+, whose scales"
+    ):
+        from_images([*GREY[:9], other], LABELS, users=5)
+
+
+@pytest.mark.parametrize("kind", ["float64", "uint16", "bool", "float32", "uint8"])
+def test_casts_are_told(kind):
+    windows = from_images(GREY.astype(kind), LABELS, users=5)
+    assert windows.about == ({} if kind in ("float32", "uint8") else {"cast": f"x from {kind} to float32"})
+    assert windows.x.dtype == (np.uint8 if kind == "uint8" else np.float32)
+
+
+class DataSet:
+    """Pairs of a picture and its label, as data sets of PyTorch."""
+
+    def __len__(self):
+        return len(GREY)
+
+    def __getitem__(self, at):
+        return GREY[at], int(LABELS[at])
+
+
+class Stream:
+    """Likewise, without numbers."""
+
+    def __iter__(self):
+        return iter(DataSet())
+
+
+@pytest.mark.parametrize("data", [DataSet(), Stream(), iter(GREY)])
+def test_data_sets_are_refused_with_a_way_to_lists_that_works(data):
+    with pytest.raises(HharError, match=r"; make lists of it: images, labels = zip\(\*data\)$"):
+        from_images(data, LABELS)
+    images, labels = zip(*DataSet(), strict=True)
+    assert len(from_images(images, labels, users=5)) == 10
