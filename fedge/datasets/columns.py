@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedge.config.registers.option import nearest, shown
 from hhar.errors import HharError
+from hhar.windows.rounding import too_coarse
 
 _MOST = 10**499  # whole numbers as names are below it
 LONGEST_NAME = 500  # characters of a user, label, device or session
@@ -98,8 +99,8 @@ def _conversion_code(frame: Any, name: str, value: Any) -> str:
     return f"pandas.to_numeric(frame[{name!r}])"
 
 
-def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
-    """A column as float32 (rows), and its original type.
+def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str, str]:
+    """A column as float32 (rows), its original type, and words of `too_coarse`.
 
     Raises:
         HharError: other types, missing values, or values that are not finite.
@@ -123,7 +124,7 @@ def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
             f"{name}: values must be finite as float32, {len(bad)} are not, first in row {bad[0]}: "
             f"{values[bad[0]]}; drop these rows or fix them"
         )
-    return cast, kind
+    return cast, kind, too_coarse(values, cast)
 
 
 @dataclass(frozen=True)

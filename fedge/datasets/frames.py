@@ -23,6 +23,7 @@ from hhar.errors import HharError
 from hhar.quantity import quantity
 from hhar.windows.cut import WindowBuilder, WindowSpec
 from hhar.windows.recordings import Recording
+from hhar.windows.rounding import coarse_words
 from hhar.windows.window_file import Windows, check_windows
 
 _SENSOR = "own"
@@ -87,12 +88,12 @@ def from_pandas(
     rate_hz, window_s = _as_float("rate_hz", rate_hz), _as_float("window_s", window_s)
     stride_s = window_s / 2 if stride_s is None else _as_float("stride_s", stride_s)
     spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(channel_names))
-    rows, kinds = _read_columns(frame, user, label, time, time_unit, session, device, channel_names)
+    rows, kinds, coarse = _read_columns(frame, user, label, time, time_unit, session, device, channel_names)
     _refuse_invalid_about(about)
     description = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
     windows, left_out, lost_users = _cut_windows(rows, spec)
     source_types = sorted({kind for kind in kinds if kind.lower() != "float32"})
-    cast = f"x from {' and '.join(source_types)} to float32" if source_types else ""
+    cast = f"x from {' and '.join(source_types)} to float32{coarse}" if source_types else ""
     for name, line, names in (("cast", cast, ""), ("left_out", left_out, lost_users)):
         if line:
             description[name] = line  # goes wherever the windows go, so without names of persons
@@ -134,10 +135,10 @@ def _refuse_invalid_about(about: Any) -> None:
 def _read_columns(
     frame: Any, user: str, label: str, time: str | None, unit: str, session: str | None, device: str | None,
     channels: Sequence[str],
-) -> tuple[_Rows, list[str]]:  # fmt: skip
-    """All columns, and the channels' original types."""
+) -> tuple[_Rows, list[str], str]:  # fmt: skip
+    """All columns, the channels' original types, and words on those too coarse in float32."""
     parsed = [columns.float_column(frame, name) for name in channels]
-    values = np.stack([column for column, _ in parsed], axis=1)
+    values = np.stack([column for column, *_ in parsed], axis=1)
     empty = Names(np.zeros(len(values), dtype=np.int64), [""])
     rows = _Rows(
         user=columns.names(frame, user),
@@ -147,7 +148,8 @@ def _read_columns(
         time_ns=None if time is None else columns.times_ns(frame, time, unit),
         values=values,
     )
-    return rows, [kind for _, kind in parsed]
+    coarse = coarse_words([(name, words) for name, (*_, words) in zip(channels, parsed, strict=True)])
+    return rows, [kind for _, kind, _ in parsed], coarse
 
 
 def _cut_windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from hhar.errors import HharError
 from hhar.npz import NpzError, read_npz
 from hhar.quantity import quantity
+from hhar.windows.rounding import coarse_words, too_coarse
 
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
 OPTIONAL_ARRAYS = ("device", "session", "part", "about")
@@ -35,7 +36,8 @@ PARTS = ("train", "val", "test")
 _TABLES = {".csv", ".tsv", ".txt", ".parquet", ".feather", ".arrow", ".xls", ".xlsx", ".json"}
 REBUILD_HINT = "correct the arrays and save them again; docs/data.md describes the format"
 LABEL_HINT = (
-    "y holds indices into classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
+    "y holds indices into classes: classes, y = numpy.unique(labels, return_inverse=True), or, to be "
+    "predicted as a number, float32; docs/data.md"
 )
 _LARGEST = np.iinfo(np.int64).max
 MOST = 1e18  # of a number in x or y: no sensor measures more, and float32 holds its square
@@ -207,7 +209,10 @@ def as_format(windows: Windows) -> Windows:
             cast[key] = found
     if not cast:
         return windows
-    words = [f"{key} from {getattr(windows, key).dtype} to {_word(array)}" for key, array in cast.items()]
+    words = [
+        f"{key} from {getattr(windows, key).dtype} to {_word(array)}{_coarse(windows, key, array)}"
+        for key, array in cast.items()
+    ]
     if not isinstance(windows.about, Mapping):
         return replace(windows, **cast)  # for `check_windows` to refuse
     about = {**windows.about, "cast": ", ".join(words)}
@@ -254,6 +259,23 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
     if kind in "iu" or (kind == "O" and all(isinstance(name, str) for name in array.flat)):
         return array.astype(np.str_)
     return None
+
+
+def _coarse(windows: Windows, key: str, cast: NDArray[Any]) -> str:
+    """Words on the channels of x or outputs of y that a cast to float32 holds too coarsely; else ""."""
+    if cast.dtype != np.float32 or not len(cast) or 0 in cast.shape:
+        return ""
+    array, names = getattr(windows, key), windows.channels if key == "x" else windows.classes
+    columns = (array[:, None], cast[:, None]) if cast.ndim == 1 else (array, cast)
+    return coarse_words(
+        [
+            (
+                str(names[at]) if at < len(names) else f"{key}[{at}]",
+                too_coarse(columns[0][:, at], columns[1][:, at]),
+            )
+            for at in range(columns[1].shape[1])
+        ]
+    )
 
 
 def _is_empty(names: Any) -> bool:
@@ -419,9 +441,13 @@ def _one_line(value: Any) -> str:
 
 def _hint(x: NDArray[Any]) -> str:
     """Next step for windows of a wrong dtype or shape."""
-    return (
-        "convert them to numbers: numpy.asarray(x, dtype='float32')" if x.dtype.kind == "O" else REBUILD_HINT
-    )
+    if x.dtype.kind != "O":
+        return REBUILD_HINT
+    lengths = {len(one) for one in x.flat if hasattr(one, "__len__") and not isinstance(one, (str, bytes))}
+    if len(lengths) > 1:
+        return f"they are of {min(lengths)} to {max(lengths)} entries: cut or pad all to one length"
+    rows = "x.tolist()" if lengths else "x"
+    return f"convert them to numbers: numpy.asarray({rows}, dtype='float32')"
 
 
 def _check_labels(windows: Windows, name: str) -> None:
