@@ -6,7 +6,7 @@ exclusively. Shape letters: N windows, K clients, S leaf servers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,16 @@ from fedge.data.owners import (
 )
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.shares import deal_among_known
-from fedge.data.split import TEST, TRAIN, UNUSED, VAL, groups_of
-from fedge.data.window_split import codes, session_codes, split_apart, split_kind, split_rows
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL, fewest_to_cut, groups_of
+from fedge.data.window_split import (
+    codes,
+    pair_codes,
+    session_codes,
+    split_apart,
+    split_kind,
+    split_rows,
+    stream_codes,
+)
 from fedge.seeding import Purpose, numpy_stream
 from hhar.quantity import quantity
 from hhar.windows.window_file import Windows
@@ -179,10 +187,12 @@ def _refuse_empty(
 ) -> None:
     """Raise ConfigError for the first client without windows of a split."""
     cuts = kind == "blocks"
+    lacking = sum(any(len(indices) == 0 for indices in parts) for parts in clients)
+    others = f" ({quantity(lacking - 1, 'other client')} without windows of a split)" if lacking > 1 else ""
     for k, parts in enumerate(clients):
         for part in (part for part, indices in enumerate(parts) if len(indices) == 0):
             held = planted.change_of(k).held if planted else None
-            why = _reason(windows, parts, config, kind)  # looks at the windows of all clients
+            why = _reason(windows, parts, config, kind) + others  # looks at the windows of all clients
             if held is not None:
                 classes = ", ".join(np.array(windows.classes)[held])
                 raise ConfigError(
@@ -193,6 +203,7 @@ def _refuse_empty(
             raise ConfigError(
                 f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} "
                 f"windows, but client {k} of {len(clients)} has none{why}; {_remedy(config, cuts)}"
+                f"{_without_guard(windows, parts, config, kind)}"
             )
 
 
@@ -239,22 +250,43 @@ def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind:
     if kind == "session":
         count = quantity(len(np.unique(session_codes(windows)[own])), "session")
         return f", because data.split={said} keeps sessions whole, and its windows are of {count}"
-    return _too_few_of_a_class(windows, parts, kind)
+    return _too_few_of_a_class(windows, parts, config, kind)
 
 
-def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], kind: str) -> str:
-    """Words on a client that has fewer windows of a class than blocks of time are cut from; else "".
+def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
+    """Words on a client that has fewer windows of each class than blocks of time are cut from; else "".
 
     Args:
         windows: windows of all clients.
         parts: indices of the client's windows of each split.
+        config: configuration, of which section `data` is read.
         kind: kind of the split.
     """
     own = np.concatenate(list(parts)).astype(np.int64)
-    if kind != "blocks" or not own.size or windows.y.ndim != 1 or windows.y.dtype.kind != "i":
+    fewest = fewest_to_cut(config.data)
+    if kind != "blocks" or not own.size or _most_of_a_class(windows, own) >= fewest:
         return ""
+    if not windows.has_labels:
+        return f" among {quantity(own.size, 'window')}, which are cut in time if a user has at least {fewest}"
     classes = len(np.unique(windows.y[own]))
-    if own.size >= len(_SPLIT_NAMES) * classes:
-        return ""
     of = f"{quantity(own.size, 'window')} of {quantity(classes, 'class')}"
-    return f" among {of}, each of which is cut in time by itself"
+    return (
+        f" among {of}, each of which is cut in time by itself if a user has at least {fewest} windows of it"
+    )
+
+
+def _without_guard(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
+    """Words on the guard, if a client has too few windows of a class because of it alone; else ""."""
+    own = np.concatenate(list(parts)).astype(np.int64)
+    unguarded = replace(config.data, guard_windows=0)
+    if not _too_few_of_a_class(windows, parts, config, kind):
+        return ""
+    enough = _most_of_a_class(windows, own) >= fewest_to_cut(unguarded)
+    return ", or set data.guard-windows=0 if windows do not overlap" if enough else ""
+
+
+def _most_of_a_class(windows: Windows, rows: np.ndarray) -> int:
+    """The largest number of windows at `rows` (n,), at least one, that are of one stream and class."""
+    return int(
+        np.unique(pair_codes(stream_codes(windows)[rows], windows.labels[rows]), return_counts=True)[1].max()
+    )

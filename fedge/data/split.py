@@ -115,9 +115,7 @@ def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
 
 def _cut(n: int, config: DataConfig) -> np.ndarray:
     """The split of n consecutive windows of one class."""
-    num_test = max(1, round(config.test_fraction * n))
-    num_val = max(1, round(config.val_fraction * n))
-    num_train = n - num_test - num_val - 2 * config.guard_windows
+    num_train, num_val, num_test = _sizes(n, config)
     split = np.full(n, TRAIN)
     if num_train < 1:
         return split
@@ -128,6 +126,26 @@ def _cut(n: int, config: DataConfig) -> np.ndarray:
     split[val_start + num_val : test_start] = UNUSED
     split[test_start:] = TEST
     return split
+
+
+def _sizes(n: int, config: DataConfig) -> tuple[int, int, int]:
+    """Training, validation and test windows of n consecutive ones; nothing is cut if none would train."""
+    num_test = max(1, round(config.test_fraction * n))
+    num_val = max(1, round(config.val_fraction * n))
+    return n - num_test - num_val - 2 * config.guard_windows, num_val, num_test
+
+
+def fewest_to_cut(config: DataConfig) -> int:
+    """The smallest number of windows of one class of one stream that is cut into all three blocks.
+
+    >>> fewest_to_cut(DataConfig()), fewest_to_cut(DataConfig(guard_windows=0))
+    (5, 3)
+    """
+    training = 1 - config.test_fraction - config.val_fraction
+    n = max(3 + 2 * config.guard_windows, int(2 * config.guard_windows / training) - 2)  # rounding: up to 1
+    while _sizes(n, config)[0] < 1:
+        n += 1
+    return n
 
 
 def groups_of(values: np.ndarray) -> Iterator[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -177,6 +177,9 @@ class _Extended(Task):
 
     def refuse(self, y: np.ndarray, outputs: int) -> None:
         self.task.refuse(y, outputs)
+
+    def remarks(self, y: np.ndarray, classes: Sequence[str]) -> Sequence[str]:
+        return self.task.remarks(y, classes)
 
     def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
         return self.task.answer_shape(outputs, y_shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,8 @@ from fedge.tasks.task import Score, Sums, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_FAR = 30.0  # size of numbers, or its inverse, that few steps reach
 
 
 def rmse(sums: Sums) -> float:
@@ -61,6 +63,18 @@ class Regression(Task):
             raise ValueError(f"y must be float32 (N, {outputs}), is {y.dtype} {y.shape}")
         if not np.isfinite(y).all():
             raise ValueError("y must be finite, but has NaN or infinity")
+
+    def remarks(self, y: np.ndarray, classes: Sequence[str]) -> Sequence[str]:
+        """A remark if an output's numbers are far from 1 in size: a network's first answers are near 0."""
+        sizes = np.sqrt(np.square(y.reshape(len(y), -1), dtype=np.float64).mean(axis=0))
+        odd = [at for at, size in enumerate(sizes.tolist()) if size and not 1 / _FAR <= size <= _FAR]
+        if not odd:
+            return ()
+        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        return (
+            f"y of {classes[odd[0]]!r}{more} is far from 1 in size (root mean square {sizes[odd[0]]:.3g}), "
+            "so training takes long or does not succeed; subtract its mean and divide by its deviation first",
+        )
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Half the squared error of each example, the mean over outputs, (N,); see `Task.losses`.

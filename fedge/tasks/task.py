@@ -125,6 +125,15 @@ class Task:
             outputs: U.
         """
 
+    def remarks(self, y: np.ndarray, classes: Sequence[str]) -> Sequence[str]:
+        """Remarks on targets that fit this task, but are hard to learn; printed when a run starts.
+
+        Args:
+            y: targets (N, …) of all examples of a data set.
+            classes: names of the U outputs.
+        """
+        return ()
+
     def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a model's output for one example whose y has a shape; (U,) by default."""
         return (outputs,)

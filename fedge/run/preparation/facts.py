@@ -33,6 +33,8 @@ from fedge.run.preparation.parts import (
 from fedge.run.preparation.population import alike_remarks, refuse_other_number, user_count_remark
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.resume import Resumption, refuse_other_data
+from fedge.run.preparation.shortfalls import split_remarks, untaught_remarks
+from fedge.run.preparation.targets import target_remarks
 from hhar.quantity import quantity
 
 
@@ -50,7 +52,8 @@ class DataFacts:
         partition: windows by client and split.
         clients_per_leaf: number of clients of each leaf, in order.
         holdings: rows of partition.csv.
-        remarks: remarks on clients that are not users, and on names that are easily confused.
+        remarks: remarks on clients that are not users, names that are easily confused, and windows or classes
+            without use.
         left_out: client → reason for leaving its statistics out of the common scale.
     """
 
@@ -95,10 +98,15 @@ def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     """Facts of windows dealt by this process."""
     windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
     misfit = user_count_remark(config, windows, sum(sizes))
+    held = list(holdings(windows, dealt, sizes))
+    remarks = [
+        *([misfit] if misfit else []), *alike_remarks(windows), *split_remarks(windows, dealt, config),
+        *untaught_remarks(held, windows.classes), *target_remarks(config, windows),
+    ]  # fmt: skip
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
         time_order(windows) if dealt.split_kind == "blocks" else None, dealt, sizes,
-        list(holdings(windows, dealt, sizes)), [*([misfit] if misfit else []), *alike_remarks(windows)],
+        held, remarks,
     )  # fmt: skip
 
 
@@ -160,9 +168,10 @@ def data_of_owners(
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
     dealt = Partition(_counted(reports, clients), first.split_kind, frozenset(unseen), planted)
     total = sum(one.windows(split) for one in reports.values() for split in SPLITS)
+    held = list(_holdings(reports, dealt, sizes))
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, _common_description(reports), None, dealt,
-        sizes, list(_holdings(reports, dealt, sizes)), (), odd,
+        sizes, held, untaught_remarks(held, first.classes), odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
 

@@ -72,3 +72,9 @@ def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bo
             f"scenario {config.scenario} changes channels, but the data are tokens (int64 x), which have "
             f"none; set scenario=none"
         )
+
+
+def target_remarks(config: Config, windows: Windows) -> list[str]:
+    """The task's remarks on the targets; ConfigError if a user's task fails at it."""
+    with TASKS.carried_out(config.train.task):
+        return [str(line) for line in task_of(config.train).remarks(windows.y, windows.classes)]

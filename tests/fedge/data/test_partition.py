@@ -383,8 +383,8 @@ def test_a_client_without_windows_is_refused(make_windows):
     with pytest.raises(ConfigError) as caught:
         deal(make_windows(rows), [3, 3], partition__kind="iid")
     assert str(caught.value) == (
-        "partition.kind=iid must give every client training windows, but client 2 of 6 has none; "
-        'use fewer clients or more data, or set data.split="blocks"'
+        "partition.kind=iid must give every client training windows, but client 2 of 6 has none (3 other "
+        'clients without windows of a split); use fewer clients or more data, or set data.split="blocks"'
     )
     with pytest.raises(ConfigError, match=r'use fewer clients or more data, or set data.split="blocks"'):
         deal(make_windows([("a", None, str(c), c) for c in (0, 1)]), [1])
@@ -440,9 +440,32 @@ def test_many_windows_of_as_many_classes_are_refused_with_the_reason(make_window
     with pytest.raises(
         ConfigError,
         match=r"validation windows, but client 0 of 2 has none among 30 windows of 30 classes, each of which "
-        r"is cut in time by itself; use fewer clients or more data",
+        r"is cut in time by itself if a user has at least 5 windows of it \(1 other client without windows "
+        r"of a split\); use fewer clients or more data$",
     ):
         deal(make_windows(rows), [2], data__split="blocks")
+
+
+@pytest.mark.parametrize("per_class", [3, 4])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_classes_too_small_for_the_guard_are_refused_with_the_reason(make_windows, per_class, numbers):
+    """Without windows dropped before each cut they could be cut."""
+    rows = [(user, None, None, c) for user in "ab" for c in (0, 1) for _ in range(per_class)]
+    windows = make_windows(rows)
+    if numbers:
+        rows = np.flatnonzero(windows.y == 0)
+        windows = replace(windows.taken(rows), y=np.ones(len(rows), np.float32))
+    with pytest.raises(ConfigError, match=r"at least 5.*, or set data.guard-windows=0 if windows do not"):
+        deal(windows, [2], data__split="blocks")
+    deal(windows, [2], data__split="blocks", data__guard_windows=0)
+
+
+def test_the_number_of_clients_without_windows_is_said(make_windows):
+    """Else a user with hundreds of small clients learns of one after another."""
+    sizes = dict(zip("abcdef", (20, 2, 20, 1, 2, 20), strict=True))
+    windows = make_windows([(user, None, None, at % 2) for user, n in sizes.items() for at in range(n)])
+    with pytest.raises(ConfigError, match=r"of 6 has none .* \(2 other clients without windows of a split\)"):
+        deal(windows, [6], data__split="blocks")
 
 
 def test_what_the_file_does_not_name_cannot_be_dealt(make_windows):

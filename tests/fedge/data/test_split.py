@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.sections.data import DataConfig
-from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, groups_of, split_by_blocks, split_by_session
+from fedge.data.split import (
+    TEST,
+    TRAIN,
+    UNUSED,
+    VAL,
+    blocks,
+    fewest_to_cut,
+    groups_of,
+    split_by_blocks,
+    split_by_session,
+)
 
 FIFTHS = DataConfig(val_fraction=0.2, test_fraction=0.2)
 
@@ -173,3 +183,19 @@ def test_a_hundred_thousand_users_are_split_in_one_pass():
     split = split_by_session(user, np.arange(len(user)), y, FIFTHS, np.random.default_rng(0))
     assert time.process_time() - began < 60
     assert (np.bincount(split) > 100_000).all()
+
+
+@given(st.floats(0.01, 0.6), st.floats(0.01, 0.3), st.integers(0, 7))
+def test_the_fewest_windows_that_are_cut_are_the_first_not_to_stay_in_training(test, val, guard):
+    config = DataConfig(test_fraction=test, val_fraction=val, guard_windows=guard)
+
+    def is_cut(n):
+        return (split_by_blocks(np.zeros(n), np.zeros(n, np.int64), config) != TRAIN).any()
+
+    fewest = fewest_to_cut(config)
+    assert is_cut(fewest)
+    assert not any(is_cut(n) for n in range(1, fewest))
+
+
+def test_the_fewest_windows_of_a_huge_guard_take_no_time():
+    assert fewest_to_cut(DataConfig(test_fraction=0.8, val_fraction=0.1, guard_windows=10**12)) > 10**13

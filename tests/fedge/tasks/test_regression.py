@@ -80,3 +80,22 @@ def test_sums_that_no_three_examples_have(change, kind):
     found = TASK.impossible({**sums, **change}, 3)
     assert found is not None
     assert found[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        ([0.0, 2.0, 3.0], ""),
+        ([0.0, 0.0, 0.0], ""),
+        ([20.0, -20.0, 0.0], ""),
+        ([1e5, 2e5, 3e5], "y of 'cost' is far from 1 in size (root mean square 2.16e+05), so "),
+        ([1e-6, 2e-6, 3e-6], "y of 'cost' is far from 1 in size (root mean square 2.16e-06), so "),
+        ([1e18, 1e18, 1e18], "y of 'cost' is far from 1 in size (root mean square 1e+18), so "),
+        ([[1.0, 90.0], [1.0, 90.0]], "y of 'days' is far from 1 in size (root mean square 90), so "),
+        ([[99.0, 90.0], [99.0, 90.0]], "y of 'cost' and 1 more is far from 1 in size "),
+    ],
+)
+def test_numbers_that_a_network_hardly_reaches_are_said(y, words):
+    found = " ".join(TASK.remarks(np.array(y, np.float32), ("cost", "days")))
+    assert found.startswith(words)
+    assert bool(found) == bool(words)

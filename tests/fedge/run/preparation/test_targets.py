@@ -1,5 +1,8 @@
 """Examples that do not fit a task: the client, the rule, the value, in one line."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,8 @@ from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.data.partition import Partition
-from fedge.run.preparation.targets import refuse_other_targets
+from fedge.run.preparation.targets import refuse_other_targets, target_remarks
+from fedge.tasks.regression import Regression
 from hhar.windows.window_file import Windows
 
 
@@ -64,3 +68,27 @@ def test_tokens_have_no_channels_to_turn():
         refuse_other_targets(
             config(scenario="gain"), windows(np.arange(6) % 2, np.ones((6, 2), np.int64)), dealt
         )
+
+
+class Remarking(Regression):
+    """Has something to say on targets, or fails at it."""
+
+    def remarks(self, y, classes):
+        return [f"{len(y)} targets of {classes[0]}"] if len(y) > 1 else [1 / 0]
+
+
+def test_a_tasks_own_remarks_on_the_targets(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mine", SimpleNamespace(Remarking=Remarking))
+    config = from_run_config({"train.task": "mine:Remarking", "train.model": "linear"})
+    some = Windows(
+        np.zeros((2, 3), np.float32),
+        np.zeros(2, np.float32),
+        np.array(["a", "a"]),
+        None,
+        None,
+        ("n",),
+        ("c",),
+    )
+    assert target_remarks(config, some) == ["2 targets of n"]
+    with pytest.raises(ConfigError, match=r"train.task mine:Remarking failed: ZeroDivisionError: .*; fix it"):
+        target_remarks(config, some.taken(np.array([0])))
