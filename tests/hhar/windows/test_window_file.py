@@ -319,15 +319,15 @@ def test_numbers_with_squares_that_float32_holds_are_taken(tmp_path, sign):
 
 
 @pytest.mark.parametrize(("lengths", "does"), [((4, 4, 4), "convert"), ((3, 9, 4), "cut")])
-def test_lists_as_windows_are_refused_with_a_step_that_works(lengths, does):
+def test_lists_as_windows_are_refused_with_a_step_that_works(tmp_path, lengths, does):
     """Of equal length they become an array; else they must be cut or padded."""
     x = np.empty(3, dtype=object)
     x[:] = [list(range(length)) for length in lengths]
     windows = Windows(x, np.array([0, 1, 0]), np.array(["a"] * 3), None, None, ("p", "q"), tuple("abcd"))
     with pytest.raises(WindowFileError) as caught:
-        check_windows(as_format(windows), "w")
+        windows.save(tmp_path / "w.npz")
     step = str(caught.value).split("; ")[-1]
-    assert step.startswith(does)
+    assert does in step
     if does == "cut":
         assert "they are of 3 to 9 entries: cut or pad all to one length" in str(caught.value)
     else:
@@ -335,8 +335,8 @@ def test_lists_as_windows_are_refused_with_a_step_that_works(lengths, does):
         assert found.shape == (3, 4)
 
 
-def test_whole_numbers_to_predict_are_refused_with_their_type():
+def test_whole_numbers_to_predict_are_refused_with_their_type(tmp_path):
     x, user = np.zeros((3, 1), np.float32), np.array(["a"] * 3)
     windows = Windows(x, np.array([270, 12, 90]), user, None, None, ("days",), ("age",))
     with pytest.raises(WindowFileError, match=r"but 3 are not, .* to be predicted as a number, float32; "):
-        check_windows(windows, "w")
+        windows.save(tmp_path / "w.npz")
