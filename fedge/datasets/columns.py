@@ -199,9 +199,10 @@ def _text(value: Any, name: str) -> str:
 
 def _refuse_name(value: Any, name: str) -> NoReturn:
     """Raise HharError for a value that is no name."""
+    way = "bytes.decode" if isinstance(value, bytes) else "str"
     raise HharError(
         f"{name}: must hold text, finite numbers or dates, holds {shown(value)} of type "
-        f"{type(value).__name__}; make it text, as by map(str)"
+        f"{type(value).__name__}; make it text, as by map({way})"
     )
 
 
@@ -235,6 +236,18 @@ def _values(column: Any, name: str) -> NDArray[Any]:
     return values
 
 
+def _way_to_times(frame: Any, name: str, values: NDArray[Any]) -> str:
+    """Code that converts a column with these values (rows,) to dates or numbers, in the frame's library."""
+    first = values.flat[0]
+    if isinstance(first, datetime.time):
+        return "join each with its date: dates or numbers rise over midnight, too"
+    if not isinstance(first, str):
+        return f"make them numbers: {_conversion_code(frame, name, first)}"
+    if hasattr(frame[name], "isna"):
+        return f"make dates of text: pandas.to_datetime(frame[{name!r}])"
+    return f"make dates of text: frame[{name!r}].str.to_datetime()"
+
+
 def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
     """A column of times as ns, int64 (rows): dates, or numbers in `unit`.
 
@@ -256,10 +269,8 @@ def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
             raise HharError(f"{name}: dates must be from 1678 to 2262, are not; fix them, or give numbers")
         return cast.astype(np.int64)
     if values.dtype.kind not in "fiu":
-        is_polars = hasattr(column, "to_pandas")
-        step = f"frame[{name!r}].str.to_datetime()" if is_polars else f"pandas.to_datetime(frame[{name!r}])"
         raise HharError(
-            f"{name}: must hold dates or numbers, holds {frame[name].dtype}; make dates of text: {step}"
+            f"{name}: must hold dates or numbers, holds {column.dtype}; {_way_to_times(frame, name, values)}"
         )
     limit = 9.2e18 / UNITS_NS[unit]
     magnitudes = np.abs(values.astype(np.float64))

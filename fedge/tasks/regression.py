@@ -65,7 +65,10 @@ class Regression(Task):
             raise ValueError("y must be finite, but has NaN or infinity")
 
     def remarks(self, y: np.ndarray, classes: Sequence[str]) -> Sequence[str]:
-        """A remark if an output's numbers are far from 1 in size: a network's first answers are near 0."""
+        """A remark if an output's numbers in y (N, U) are far from 1 in size; see `Task.remarks`.
+
+        A network's first answers are near 0, and steps are short.
+        """
         sizes = np.sqrt(np.square(y.reshape(len(y), -1), dtype=np.float64).mean(axis=0))
         odd = [at for at, size in enumerate(sizes.tolist()) if size and not 1 / _FAR <= size <= _FAR]
         if not odd:

@@ -246,6 +246,41 @@ def test_a_column_that_is_no_number_becomes_one_as_said(frame, kind):
     assert fedge.from_pandas(other, **AS).x.shape == fedge.from_pandas(given, **AS).x.shape
 
 
+@pytest.mark.parametrize("kind", ["date", "Decimal", "bool"])
+def test_times_of_other_types_become_times_as_said(frame, kind):
+    """Likewise; a column of truth values has no times."""
+    numbers = columns(TWO)
+    times = [Decimal(f"{0.02 * at:.2f}") for at in range(len(numbers["x"]))]
+    if kind == "date":
+        times = [f"2026-01-01 00:{at // 3000:02d}:{at / 50 % 60:09.6f}" for at in range(len(times))]
+    if kind == "bool":
+        times = [at % 2 == 0 for at in range(len(times))]
+    other = frame(numbers)
+    other = other.assign(t=times) if hasattr(other, "assign") else other.with_columns(t=pl.Series(times))
+    asked = {**AS, "time": "t"}
+    with pytest.raises(HharError, match="t: must hold dates or numbers") as caught:
+        fedge.from_pandas(other, **asked)
+    if kind == "bool":
+        return
+    code = str(caught.value).split(": ")[-1].split(", or leave")[0]
+    found = eval(code, {"frame": other, "pandas": pd, "polars": pl})
+    if hasattr(other, "assign"):
+        other = other.assign(t=found)
+    else:
+        other = found if isinstance(found, pl.DataFrame) else other.with_columns(t=found)
+    assert len(fedge.from_pandas(other, **asked)) > 0
+
+
+def test_bytes_as_names_become_text_as_said():
+    given = pd.DataFrame(columns(TWO))
+    rude = given.assign(user=given["user"].map(str.encode))
+    with pytest.raises(HharError, match=r"^user: .*; make it text, as by map\(bytes.decode\)$"):
+        fedge.from_pandas(rude, **AS)
+    assert (
+        fedge.from_pandas(rude.assign(user=rude["user"].map(bytes.decode)), **AS).user[0] == given["user"][0]
+    )
+
+
 def test_what_is_no_frame():
     for given in (None, [1], {"user": [1]}, np.zeros(3), pl.LazyFrame(columns(TWO))):
         with pytest.raises(HharError, match="frame: must be a pandas or Polars DataFrame"):
