@@ -25,6 +25,7 @@ from fedge.data.scaling import ChannelSums, Scale, scale_of
 from fedge.data.scenario import make_scenario
 from fedge.leaf.strategies.quorum import refuse_missing_quorum
 from fedge.records.private import place_name
+from fedge.run.preparation.leaks import leak_remarks
 from fedge.run.preparation.parts import (
     refuse_last_batch_of_one,
     refuse_model_that_does_not_fit,
@@ -101,7 +102,8 @@ def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     held = list(holdings(windows, dealt, sizes))
     remarks = [
         *([misfit] if misfit else []), *alike_remarks(windows), *split_remarks(windows, dealt, config),
-        *untaught_remarks(held, windows.classes), *target_remarks(config, windows),
+        *leak_remarks(windows, dealt, config), *untaught_remarks(held, windows.classes),
+        *target_remarks(config, windows),
     ]  # fmt: skip
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
