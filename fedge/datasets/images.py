@@ -115,7 +115,7 @@ def _columns(part: Any, number: int, image: str, label: str) -> tuple[str, str, 
 
 
 def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], NDArray[Any]]:
-    """Pictures and labels of a partition; HharError for columns that cannot be read, or differ in length."""
+    """Pictures and labels of a partition; HharError for columns that are unreadable, unequal or empty."""
     try:
         pictures, labels = list(part[image]), _as_array(part[label], "labels")
     except HharError:
@@ -129,6 +129,11 @@ def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], ND
         raise HharError(
             f"partitions: number {number} must have a label for each of its {len(pictures)} pictures, has "
             f"labels of shape {labels.shape}; name another column: label=…"
+        )
+    if not pictures:
+        raise HharError(
+            f"partitions: must hold pictures, number {number} holds none; leave it out, or use another "
+            "partitioner"
         )
     return pictures, labels
 

@@ -2,7 +2,7 @@
 
 `recordings` holds one user's samples, `sessions` splits them into bouts and uninterrupted segments, `cut`
 makes windows of them, `window_file` is the file format that runs read, `thin` makes a file smaller, `join`
-combines several, `info` describes the content.
+combines several, `info` describes the content, `rounding` finds numbers that float32 does not hold.
 
 Imports only `hhar.errors`, `hhar.facts`, `hhar.npz` and `hhar.progress`.
 """

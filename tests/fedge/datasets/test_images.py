@@ -1,5 +1,7 @@
 """Pictures as windows: shapes, users, and what libraries hand over."""
 
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 
@@ -162,3 +164,21 @@ def test_data_sets_are_refused_with_a_way_to_lists_that_works(data):
         from_images(data, LABELS)
     images, labels = zip(*DataSet(), strict=True)
     assert len(from_images(images, labels, users=5)) == 10
+
+
+class Part(dict):
+    """Columns of a partition, as data sets of Hugging Face have them."""
+
+    column_names = ("image", "label")
+    features = MappingProxyType({"label": None})
+
+
+@pytest.mark.parametrize("kind", [list, np.array, lambda values: np.array(values, dtype=np.int64)])
+def test_a_partition_without_pictures_is_refused_by_number(kind):
+    """Else its labels of no type make others unfit, or a user is missing in silence."""
+    full, empty = Part(image=list(GREY), label=kind(LABELS)), Part(image=[], label=kind([]))
+    assert len(from_partitions([full, full])) == 20
+    with pytest.raises(
+        HharError, match=r"^partitions: must hold pictures, number 1 holds none; leave it out"
+    ):
+        from_partitions([full, empty])
