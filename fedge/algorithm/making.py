@@ -56,8 +56,8 @@ def _build_algorithm(name: str, arguments: str, code: Any) -> Algorithm:
     made: Algorithm = _instantiate(code, description, for_client)
     if "leaf" in vars(made):
         raise ConfigError(
-            f"{description} must name its leaf part in the class, as leaf = MyLeafPart, but sets it in an object, "
-            f"where nothing reads it; move it there (arguments of both go into train.algorithm-args)"
+            f"{description} must name its leaf part in the class, as leaf = MyLeafPart, but sets it in an "
+            f"object, where nothing reads it; move it there (arguments of both go into train.algorithm-args)"
         )
     return made
 
