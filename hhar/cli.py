@@ -52,14 +52,14 @@ def make_parser() -> argparse.ArgumentParser:
     """Parser of the command line, with five subcommands."""
     parser = argparse.ArgumentParser(prog="hhar", description="HHAR (Stisen et al. 2015) as window files.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, about, add in (
+    for name, summary, add in (
         ("download", "fetch the archive from UCI and unpack it", _add_download),
         ("prepare", "convert raw CSV files to a window file", _add_prepare),
         ("info", "describe a window file", _add_info),
         ("thin", "make a smaller window file from a larger one", _add_thin),
         ("synthesize", "make a synthetic set with HHAR's structure", _add_synthesize),
     ):
-        add(commands.add_parser(name, help=about, description=f"{about[:1].upper()}{about[1:]}."))
+        add(commands.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}."))
     return parser
 
 

@@ -51,21 +51,21 @@ def read_header(stream: IO[bytes]) -> Header:
     header = stream.read(length)
     if len(header) < length:
         raise ValueError("the header must be whole, is cut")
-    found = _ORDINARY.fullmatch(header.decode("latin1"))
-    return _by_numpy(version, length_bytes + header) if found is None else _ordinary(found)
+    match = _ORDINARY.fullmatch(header.decode("latin1"))
+    return _parse_with_numpy(version, length_bytes + header) if match is None else _parse_plain(match)
 
 
-def _ordinary(found: re.Match[str]) -> Header:
+def _parse_plain(match: re.Match[str]) -> Header:
     """Header of a plain dtype, as NumPy writes it."""
-    shape = tuple(int(length) for length in found[3].replace(" ", "").split(",") if length)
-    return Header(shape, found[2] == "True", np.dtype(found[1]))
+    shape = tuple(int(length) for length in match[3].replace(" ", "").split(",") if length)
+    return Header(shape, match[2] == "True", np.dtype(match[1]))
 
 
-def _by_numpy(version: tuple[int, int], rest: bytes) -> Header:
+def _parse_with_numpy(version: tuple[int, int], header_bytes: bytes) -> Header:
     """Header of any other form: structured dtypes, or a header written by Python 2."""
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     try:
-        return Header(*read(io.BytesIO(rest), max_header_size=_MAX_HEADER_BYTES))
+        return Header(*reader(io.BytesIO(header_bytes), max_header_size=_MAX_HEADER_BYTES))
     except ValueError:
         raise
     except Exception as error:  # of Python's tokenizer and parser, for a damaged one
@@ -80,13 +80,13 @@ def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
     """
     flat = np.empty(math.prod(header.shape), dtype=header.dtype)
     unread: Any = flat.view(np.uint8) if flat.nbytes else b""
-    left = memoryview(unread)
-    while len(left):
-        part = stream.read(min(len(left), 1 << 20))
+    remaining = memoryview(unread)
+    while len(remaining):
+        part = stream.read(min(len(remaining), 1 << 20))
         if not part:
-            raise ValueError(f"must hold {flat.nbytes} bytes, but ends {len(left)} bytes early")
-        left[: len(part)] = part
-        left = left[len(part) :]
+            raise ValueError(f"must hold {flat.nbytes} bytes, but ends {len(remaining)} bytes early")
+        remaining[: len(part)] = part
+        remaining = remaining[len(part) :]
     return flat.reshape(header.shape[::-1]).T if header.fortran_order else flat.reshape(header.shape)
 
 

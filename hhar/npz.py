@@ -39,12 +39,12 @@ def read_npz(stream: IO[bytes], required: Sequence[str], optional: Sequence[str]
         missing = [name for name in required if name not in members]
         if missing:
             raise NpzError(f"must hold the arrays {', '.join(required)}, but lacks {', '.join(missing)}")
-        wanted = {name: members[name] for name in (*required, *optional) if name in members}
+        selected = {name: members[name] for name in (*required, *optional) if name in members}
         shared = overlapping(archive.infolist())
         if shared is not None:
             raise NpzError(f"members must not overlap, but {shared[:200]!r} does; do not trust this archive")
-        _refuse_too_large(sum(member.file_size for member in wanted.values()), _size(stream))
-        return {name: _read_member(archive, member, name) for name, member in wanted.items()}
+        _refuse_too_large(sum(member.file_size for member in selected.values()), _size(stream))
+        return {name: _read_member(archive, member, name) for name, member in selected.items()}
 
 
 def _size(stream: IO[bytes]) -> int:
@@ -54,10 +54,10 @@ def _size(stream: IO[bytes]) -> int:
 
 def _refuse_too_large(num_bytes: int, file_bytes: int) -> None:
     """Refuse arrays that exceed the machine's memory, or a size implausible for so small a file."""
-    most = SMALL_BYTES + MAX_RATIO * file_bytes
-    if num_bytes > most:
+    limit = SMALL_BYTES + MAX_RATIO * file_bytes
+    if num_bytes > limit:
         raise NpzError(
-            f"must unpack to at most {most >> 20} MiB, {SMALL_BYTES >> 20} and {MAX_RATIO} times its size, "
+            f"must unpack to at most {limit >> 20} MiB, {SMALL_BYTES >> 20} and {MAX_RATIO} times its size, "
             f"but states {num_bytes >> 20} MiB: an archive bomb; do not trust it, or save it uncompressed"
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -83,9 +83,9 @@ def _checked_header(stream: IO[bytes], member_bytes: int, name: str) -> Header:
     shape, _, dtype = header
     if dtype.hasobject:
         raise NpzError(f"{name} must be a plain array, but holds pickled objects, which are never loaded")
-    says, holds = math.prod(shape) * dtype.itemsize, member_bytes - stream.tell()
-    if min(shape, default=0) < 0 or says != holds or dtype.itemsize == 0 < math.prod(shape):
+    stated, actual = math.prod(shape) * dtype.itemsize, member_bytes - stream.tell()
+    if min(shape, default=0) < 0 or stated != actual or dtype.itemsize == 0 < math.prod(shape):
         raise NpzError(
-            f"{name} must be as large as its header states, {says} bytes {shape}, but holds {holds}"
+            f"{name} must be as large as its header states, {stated} bytes {shape}, but holds {actual}"
         )
     return header

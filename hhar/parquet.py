@@ -42,30 +42,30 @@ def parquet_lines(path: Path) -> Iterator[list[str]]:
         ParquetError: the file is damaged, claims too much, or has columns of other than numbers and text.
         OSError: no process can be started, or there is no room for what it reads.
     """
-    with tempfile.TemporaryFile() as told:
-        ended = _read_apart(path, told)
-        told.seek(0)
-        for line in told:
+    with tempfile.TemporaryFile() as output:
+        exit_code = _run_reader(path, output)
+        output.seek(0)
+        for line in output:
             if not line.endswith(b"\n"):
                 break  # the process ended while it wrote
-            found = json.loads(line)
-            if isinstance(found, str):
-                raise ParquetError(found)
-            yield found
-        if ended:
-            name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
+            value = json.loads(line)
+            if isinstance(value, str):
+                raise ParquetError(value)
+            yield value
+        if exit_code:
+            name = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
             raise ParquetError(f"its reader ended with {name}: damaged, or larger than memory")
 
 
-def _read_apart(path: Path, told: IO[bytes]) -> int:
-    """Exit code of the process that reads `path` into `told`."""
-    words = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path)]
+def _run_reader(path: Path, output: IO[bytes]) -> int:
+    """Exit code of the process that reads `path` into `output`."""
+    command = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path)]
     limits = [str(number) for number in (MOST_MEMORY_BYTES, ROWS_FROM, _SLICE)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "2", "RUST_BACKTRACE": "0"}
     try:
         with open_regular(path) as file:  # by its descriptor: Polars takes some names for patterns
             return subprocess.run(
-                [*words, *limits], stdin=file, stdout=told, stderr=subprocess.DEVNULL, env=environment,
+                [*command, *limits], stdin=file, stdout=output, stderr=subprocess.DEVNULL, env=environment,
                 timeout=_LONGEST_S, check=False,
             ).returncode  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -77,30 +77,30 @@ def _read_apart(path: Path, told: IO[bytes]) -> int:
 
 def tell_parquet(most_memory: str, rows_from: str, rows_at_once: str) -> None:
     """Print the Parquet file at standard input: lines of JSON with names, cells of a row, or a fault."""
-    _limit(int(most_memory))
+    _limit_memory(int(most_memory))
     try:
-        for line in _lines(int(rows_from), int(rows_at_once)):
+        for line in _read_lines(int(rows_from), int(rows_at_once)):
             sys.stdout.write(json.dumps(line) + "\n")
     except BaseException as error:  # a panic of Polars is no Exception
-        words = str(error).strip().split("\n")[0][:300]
-        sys.stdout.write(json.dumps(words or type(error).__name__) + "\n")
+        message = str(error).strip().split("\n")[0][:300]
+        sys.stdout.write(json.dumps(message or type(error).__name__) + "\n")
     sys.stdout.flush()
     os._exit(0)  # threads of Polars that have panicked may never end
 
 
-def _limit(most_memory: int) -> None:
+def _limit_memory(most_memory: int) -> None:
     """Bound this process's memory, where the system can; the mapped file itself does not count."""
     try:
         import resource
     except ImportError:
         return
-    for kind, most in ((resource.RLIMIT_DATA, most_memory), (resource.RLIMIT_CORE, 0)):
+    for kind, limit in ((resource.RLIMIT_DATA, most_memory), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]
-        if hard == resource.RLIM_INFINITY or hard > most:
-            resource.setrlimit(kind, (most, most))
+        if hard == resource.RLIM_INFINITY or hard > limit:
+            resource.setrlimit(kind, (limit, limit))
 
 
-def _lines(rows_from: int, rows_at_once: int, path: str = _STANDARD_INPUT) -> Iterator[list[str]]:
+def _read_lines(rows_from: int, rows_at_once: int, path: str = _STANDARD_INPUT) -> Iterator[list[str]]:
     """Names, then cells; raises any error of Polars, and ParquetError for refused content."""
     import polars as pl
 
@@ -109,17 +109,17 @@ def _lines(rows_from: int, rows_at_once: int, path: str = _STANDARD_INPUT) -> It
     for name, kind in schema.items():
         if not (kind.is_numeric() or kind in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)):
             raise ParquetError(f"column {name!r} must be of numbers or text, is {str(kind)[:100]}")
-    most, claimed = rows_from + os.stat(path).st_size, frame.select(pl.len()).collect().item()
-    if claimed > most:
-        raise ParquetError(f"it must have at most {most:,} rows, for its size, claims {claimed:,}")
+    max_rows, claimed = rows_from + os.stat(path).st_size, frame.select(pl.len()).collect().item()
+    if claimed > max_rows:
+        raise ParquetError(f"it must have at most {max_rows:,} rows, for its size, claims {claimed:,}")
     yield list(schema)
-    first = 0
-    while len(rows := frame.slice(first, rows_at_once).collect()):
+    row_count = 0
+    while len(rows := frame.slice(row_count, rows_at_once).collect()):
         for row in rows.iter_rows():
             yield [_cell(cell) for cell in row]
-        first += len(rows)
-    if first != claimed:
-        raise ParquetError(f"it must have the {claimed:,} rows that it claims, has {first:,}")
+        row_count += len(rows)
+    if row_count != claimed:
+        raise ParquetError(f"it must have the {claimed:,} rows that it claims, has {row_count:,}")
 
 
 def _cell(cell: Any) -> str:

@@ -16,8 +16,8 @@ def quantity(number: float | str, noun: str, separated: bool = False) -> str:
     >>> quantity(1, "leaf server"), quantity(2, "class"), quantity(1944, "window", separated=True)
     ('1 leaf server', '2 classes', '1,944 windows')
     """
-    said = f"{number:,}" if separated else f"{number:g}" if isinstance(number, float) else str(number)
-    return f"{said} {noun if said == '1' else plural(noun)}"
+    text = f"{number:,}" if separated else f"{number:g}" if isinstance(number, float) else str(number)
+    return f"{text} {noun if text == '1' else plural(noun)}"
 
 
 def plural(noun: str) -> str:
@@ -26,8 +26,8 @@ def plural(noun: str) -> str:
     >>> plural("leaf server"), plural("wrist watch"), plural("leaf"), plural("entry"), plural("day")
     ('leaf servers', 'wrist watches', 'leaves', 'entries', 'days')
     """
-    words, space, last = noun.rpartition(" ")
-    many = last + ("es" if last.endswith(_HISSING) else "s")
-    if last.endswith("y") and last[-2:-1] not in _VOWELS:
-        many = f"{last[:-1]}ies"
-    return words + space + _PLURALS.get(last, many)
+    adjectives, space, word = noun.rpartition(" ")
+    regular = word + ("es" if word.endswith(_HISSING) else "s")
+    if word.endswith("y") and word[-2:-1] not in _VOWELS:
+        regular = f"{word[:-1]}ies"
+    return adjectives + space + _PLURALS.get(word, regular)

@@ -25,11 +25,11 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         HharError: the path is a folder, pipe, socket or device.
         OSError: the path does not exist, or cannot be read.
     """
-    _refuse_others(path, os.stat(path))  # a device may act on being opened
+    _refuse_unless_regular(path, os.stat(path))  # a device may act on being opened
     # without O_NONBLOCK, opening a pipe put there meanwhile would block until it is written to
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
-        _refuse_others(path, os.fstat(descriptor))
+        _refuse_unless_regular(path, os.fstat(descriptor))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -38,11 +38,11 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 def refuse_irregular(path: Path) -> None:
     """Raise HharError for a folder, pipe, socket or device, for libraries that open files themselves."""
-    _refuse_others(path, os.stat(path))
+    _refuse_unless_regular(path, os.stat(path))
 
 
-def _refuse_others(path: str | os.PathLike[str], found: os.stat_result) -> None:
-    """Raise HharError unless `found` describes a plain file."""
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+def _refuse_unless_regular(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    """Raise HharError unless `status` describes a plain file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise HharError(f"{os.fspath(path)}: must be a plain file, is {kind}; name the file itself")

@@ -24,9 +24,9 @@ def role_of_this_process(argv: Sequence[str]) -> str:
         return "worker"
     from fedge.config.registers.engines import named_in  # a small module without library imports
 
-    named = named_in(argv)
-    waits = program == "flwr" or (named is not None and named.on_ray)
-    return "" if waits else "server"
+    engine = named_in(argv)
+    only_waits = program == "flwr" or (engine is not None and engine.on_ray)
+    return "" if only_waits else "server"
 
 
 def begin_capture() -> None:

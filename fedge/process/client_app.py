@@ -50,10 +50,18 @@ def measure_node() -> list[ProcessMemory]:
     """
     if not is_client_app():
         return []
-    me = psutil.Process()
+    this_process = psutil.Process()
     try:
-        trainers = [one for one in measure_these(me.children(recursive=True)) if one.role == "trainer"]
-        return [*measure_these([me], "worker"), *trainers, *measure_these(_programs(me), "node")]
+        trainers = [
+            process
+            for process in measure_these(this_process.children(recursive=True))
+            if process.role == "trainer"
+        ]
+        return [
+            *measure_these([this_process], "worker"),
+            *trainers,
+            *measure_these(_programs(this_process), "node"),
+        ]
     except psutil.Error:  # a program has just ended; the reply must be sent all the same
         return []
 
@@ -62,38 +70,38 @@ def _programs(client_app: psutil.Process) -> list[psutil.Process]:
     """Programs of a ClientApp's node on its machine: its outermost starter, and those it started."""
     top = None
     for parent in client_app.parents():
-        if not (is_program(_words(parent)) or _is_node(_words(parent))):
+        if not (is_program(_command_line(parent)) or _is_node(_command_line(parent))):
             break
         top = parent
     if top is None:
         return []
     # a forked ClientApp of another run has the command line of `fedge node`
-    return [top, *(one for one in top.children(recursive=True) if is_program(_words(one)))]
+    return [top, *(child for child in top.children(recursive=True) if is_program(_command_line(child)))]
 
 
-def is_program(words: Sequence[str]) -> bool:
+def is_program(command_line: Sequence[str]) -> bool:
     """Whether a command line runs Flower's SuperNode or SuperExec.
 
     >>> is_program(["/usr/bin/python3", "/opt/bin/flower-supernode", "--insecure"])
     True
     """
-    return bool(_called(words)) and _called(words)[0] in _PROGRAMS
+    return bool(_program_and_arguments(command_line)) and _program_and_arguments(command_line)[0] in _PROGRAMS
 
 
-def _is_node(words: Sequence[str]) -> bool:
+def _is_node(command_line: Sequence[str]) -> bool:
     """Whether a command line runs `fedge node`."""
-    return _called(words)[:2] in (["fedge", "node"], ["fedge.cli", "node"])
+    return _program_and_arguments(command_line)[:2] in (["fedge", "node"], ["fedge.cli", "node"])
 
 
-def _called(words: Sequence[str]) -> list[str]:
+def _program_and_arguments(command_line: Sequence[str]) -> list[str]:
     """Program and arguments of a command line, without the Python interpreter."""
-    names = [Path(word).name for word in words[:6]]
+    names = [Path(word).name for word in command_line[:6]]
     if names and names[0].startswith("python"):
         names = [name for name in names[1:] if name not in _STARTED_WITH]
     return names
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _command_line(process: psutil.Process) -> list[str]:
     """Command line of a process; empty if it has ended or belongs to another account."""
     try:
         return list(process.cmdline())
@@ -106,11 +114,11 @@ def _words(process: psutil.Process) -> list[str]:
 
 def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
     """Processes as `_WIDTH` numbers each, for a reply; −1 for counts that the system does not report."""
-    found: list[float] = []
-    for one in processes[:_MOST]:
-        fds, threads = (-1.0 if count is None else float(count) for count in (one.fds, one.threads))
-        found += [float(_ROLES.index(one.role)), float(one.pid), one.rss_mib, fds, threads]
-    return found
+    numbers: list[float] = []
+    for process in processes[:_MOST]:
+        fds, threads = (-1.0 if count is None else float(count) for count in (process.fds, process.threads))
+        numbers += [float(_ROLES.index(process.role)), float(process.pid), process.rss_mib, fds, threads]
+    return numbers
 
 
 def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
@@ -121,16 +129,16 @@ def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
         worker: number of the client's lasting process, which also identifies the ClientApp, because each
             message has a new process.
     """
-    rows = [tuple(numbers[at : at + _WIDTH]) for at in range(0, len(numbers), _WIDTH)]
+    rows = [tuple(numbers[start : start + _WIDTH]) for start in range(0, len(numbers), _WIDTH)]
     if not 0 < len(rows) <= _MOST or not all(map(_is_row, rows)) or not _is_whole_number(worker, _LARGEST):
         return []
     machine = machine_number(int(worker))
     return [
         ProcessMemory(
-            role := _ROLES[int(place)], int(pid), rss_mib, _count(fds), None, _count(threads),
+            role := _ROLES[int(role_index)], int(pid), rss_mib, _count(fds), None, _count(threads),
             number=int(worker) if role == "worker" else process_number(int(pid), machine),
         )
-        for place, pid, rss_mib, fds, threads in rows
+        for role_index, pid, rss_mib, fds, threads in rows
     ]  # fmt: skip
 
 
@@ -138,9 +146,9 @@ def _is_row(row: tuple[float, ...]) -> bool:
     """Whether numbers are valid for a process."""
     if len(row) != _WIDTH or set(map(type, row)) != {float} or not all(map(math.isfinite, row)):
         return False
-    place, pid, rss_mib, *counts = row
+    role_index, pid, rss_mib, *counts = row
     return (
-        _is_whole_number(place, len(_ROLES))
+        _is_whole_number(role_index, len(_ROLES))
         and _is_whole_number(pid, 2**31)
         and 0 <= rss_mib < _LARGEST
         and all(count == -1 or _is_whole_number(count, _LARGEST) for count in counts)

@@ -35,9 +35,9 @@ def searched_seldom(clients: int) -> Iterator[None]:
     700 objects (2,000 from Python 3.13), which is Python's default, takes a fifth of the round. With few
     clients, nothing changes.
     """
-    usual = gc.get_threshold()
-    gc.set_threshold(max(usual[0], _PER_CLIENT * clients) if usual[0] else 0, *usual[1:])
+    previous = gc.get_threshold()
+    gc.set_threshold(max(previous[0], _PER_CLIENT * clients) if previous[0] else 0, *previous[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*usual)
+        gc.set_threshold(*previous)

@@ -103,8 +103,8 @@ def output_file(path: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="fedge-output-") as folder:
             temporary = Path(folder) / path.name
             yield temporary
-            with temporary.open("rb") as written, path.open("wb") as device:
-                shutil.copyfileobj(written, device)
+            with temporary.open("rb") as source, path.open("wb") as device:
+                shutil.copyfileobj(source, device)
         return
     # several processes, on several machines, may write it at the same time
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")

@@ -53,10 +53,10 @@ def read_json(text: str) -> Any:
         ValueError: the text is not JSON.
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("lists and tables are nested without end") from None
-    return _encodable(found) if "\\ud" in text.lower() else found
+    return _encodable(value) if "\\ud" in text.lower() else value
 
 
 def _encodable(value: Any) -> Any:
@@ -64,9 +64,9 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, list):
-        return [_encodable(each) for each in value]
+        return [_encodable(item) for item in value]
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(each) for key, each in value.items()}
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
     return value
 
 

@@ -7,11 +7,11 @@ from fedge.config.registers.option import ConfigError
 _worked_in = 0  # id of the process that has used them; 0 for none
 
 
-def refuse_fork(what: str) -> None:
+def refuse_fork(call: str) -> None:
     """Record that this process uses the libraries.
 
     Args:
-        what: name of the call, for the error.
+        call: name of the call, for the error.
 
     Raises:
         ConfigError: this process is a fork of a process that has used them.
@@ -19,7 +19,7 @@ def refuse_fork(what: str) -> None:
     global _worked_in
     if _worked_in not in (0, os.getpid()):
         raise ConfigError(
-            f"{what} must not be called in a fork of a process that has carried out or read a run, because "
+            f"{call} must not be called in a fork of a process that has carried out or read a run, because "
             f"threads of PyTorch and Polars are lost there, but process {os.getpid()} is one; start "
             f'processes with multiprocessing.get_context("spawn"), or many runs with fedge sweep'
         )

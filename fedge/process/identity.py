@@ -94,8 +94,8 @@ def _start(pid: int) -> int | None:
     try:
         # the name, in parentheses, may contain anything; then come state (field 3), …, start (field 22)
         values = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-        state, *others = values.split()
-        return None if state in "ZXx" else int(others[18])
+        state, *fields = values.split()
+        return None if state in "ZXx" else int(fields[18])
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _start_by_psutil(pid)
     except (OSError, ValueError, IndexError):

@@ -69,8 +69,8 @@ def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
     except OSError:  # the lender is gone, and so are its readers
         return False
     is_both = len(received) == len(_DESCRIPTORS)
-    for mine, lent in zip(_DESCRIPTORS, received, strict=False):
+    for descriptor, lent_descriptor in zip(_DESCRIPTORS, received, strict=False):
         if is_both:
-            os.dup2(lent, mine)
-        os.close(lent)
+            os.dup2(lent_descriptor, descriptor)
+        os.close(lent_descriptor)
     return is_both

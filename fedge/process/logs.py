@@ -26,7 +26,7 @@ _ON_FAILURES = {("raybackend", "process_message"), ("vce_api", "worker")}  # in 
 _MOST_FAILURES = 20  # reasons for client failures whose traceback is kept
 
 
-def _is_on_a_client(record: logging.LogRecord) -> bool:
+def _is_from_client(record: logging.LogRecord) -> bool:
     """Whether Flower's engine logged a record about a client's failure."""
     return record.name == "flwr" and (record.module, record.funcName) in _ON_FAILURES
 
@@ -47,17 +47,17 @@ class _RunLog(logging.FileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, and keep Flower's errors for `first_engine_error`."""
         if record.name == "flwr" and record.levelno >= logging.ERROR:
-            if _is_on_a_client(record):
-                self.client_error = _first_words(record.getMessage())
+            if _is_from_client(record):
+                self.client_error = _error_message(record.getMessage())
             elif not self.engine_error:
-                self.engine_error = _first_words(record.getMessage())
+                self.engine_error = _error_message(record.getMessage())
         if self._is_repetition(record):
             return
         try:
             text = _shortened(self.format(record))
-            let = writable_bytes(len(text))
-            if let and self.stream is not None:
-                self.stream.write(_harmless(text[:let]) + self.terminator)
+            allowed = writable_bytes(len(text))
+            if allowed and self.stream is not None:
+                self.stream.write(_without_control_sequences(text[:allowed]) + self.terminator)
                 self.flush()
         except RecursionError:
             raise
@@ -71,15 +71,15 @@ class _RunLog(logging.FileHandler):
         reports each failure in one line, so the first traceback for a reason is enough to find the place in
         the user's code.
         """
-        if not _is_on_a_client(record):
+        if not _is_from_client(record):
             return False
         text = record.getMessage()
         if not text.startswith("Traceback"):
             return True
-        why = text.strip().splitlines()[-1]
-        if why in self._failures or len(self._failures) == _MOST_FAILURES:
+        reason = text.strip().splitlines()[-1]
+        if reason in self._failures or len(self._failures) == _MOST_FAILURES:
             return True
-        self._failures.add(why)
+        self._failures.add(reason)
         return False
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -100,16 +100,16 @@ def _shortened(text: str) -> str:
     """A record, or its two ends if it is too long."""
     if len(text) <= _LONGEST:
         return text
-    half, more = _LONGEST // 2, len(text) - _LONGEST
-    return f"{text[:half]} … {more:,} characters left out … {text[-half:]}"
+    half, omitted = _LONGEST // 2, len(text) - _LONGEST
+    return f"{text[:half]} … {omitted:,} characters left out … {text[-half:]}"
 
 
-def _harmless(text: str) -> str:
+def _without_control_sequences(text: str) -> str:
     """Lines of a log without terminal control sequences."""
     return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
-def _first_words(text: str) -> str:
+def _error_message(text: str) -> str:
     """Message of an error of Flower's engine in one line, from a sentence or a traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
     if lines[0].startswith("Traceback"):  # its last line is "ValueError: message"
@@ -166,7 +166,7 @@ class _EarlyErrors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record if it is the first error."""
         if record.levelno >= logging.ERROR and not self.first:
-            type(self).first = _first_words(record.getMessage())
+            type(self).first = _error_message(record.getMessage())
 
 
 def keep_early_engine_errors() -> None:
@@ -223,8 +223,8 @@ def first_engine_error() -> str:
     failure does not end the engine, so the newest one is used only if nothing else was logged.
     """
     logs = [handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog)]
-    found = [log.engine_error for log in logs] + [log.client_error for log in logs]
-    return _EarlyErrors.first or next(filter(None, found), "")
+    errors = [log.engine_error for log in logs] + [log.client_error for log in logs]
+    return _EarlyErrors.first or next(filter(None, errors), "")
 
 
 def divert_descriptors(path: Path) -> TextIO:
@@ -237,17 +237,17 @@ def divert_descriptors(path: Path) -> TextIO:
     open_missing_streams()
     forget_unread()
     if "write" in vars(sys.stdout) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
-        _point_at(path)
+        _redirect_output(path)
         return sys.stdout
     encoding = sys.stdout.encoding or "utf-8"
     terminal = io.TextIOWrapper(
         os.fdopen(os.dup(1), "wb"), encoding=encoding, errors="replace", write_through=True
     )
-    _point_at(path)
+    _redirect_output(path)
     return terminal
 
 
-def _point_at(path: Path) -> None:
+def _redirect_output(path: Path) -> None:
     """Make descriptors 1 and 2 append to a file."""
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)

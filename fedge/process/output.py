@@ -38,43 +38,43 @@ class _Share:
 
     Attributes:
         began: start of the current hour, in monotonic seconds.
-        hour: bytes left in this hour.
-        call: bytes left in this call.
-        of_call: bytes dropped in this call.
+        left_this_hour: bytes left in the current hour.
+        left_this_call: bytes left in the current call.
+        dropped_this_call: bytes dropped in the current call.
         dropped: bytes dropped since the log began.
-        said: dropped bytes already reported in the log.
+        reported: dropped bytes already reported in the log.
     """
 
     client: int
     began: float
-    hour: int = AN_HOUR
-    call: int = 0
-    of_call: int = 0
+    left_this_hour: int = AN_HOUR
+    left_this_call: int = 0
+    dropped_this_call: int = 0
     dropped: int = 0
-    said: int = 0
+    reported: int = 0
 
     def begin(self) -> None:
         """Start a call."""
         if time.monotonic() - self.began > _HOUR_S:
-            self.began, self.hour = time.monotonic(), AN_HOUR
-        self.call = A_CALL
+            self.began, self.left_this_hour = time.monotonic(), AN_HOUR
+        self.left_this_call = A_CALL
 
     def take(self, size: int) -> int:
         """Number of `size` bytes that may be written; they are deducted."""
         with _lock:
-            let = max(0, min(size, self.call, self.hour))
-            self.call -= let
-            self.hour -= let
-            self.of_call += size - let
-            self.dropped += size - let
-        return let
+            allowed = max(0, min(size, self.left_this_call, self.left_this_hour))
+            self.left_this_call -= allowed
+            self.left_this_hour -= allowed
+            self.dropped_this_call += size - allowed
+            self.dropped += size - allowed
+        return allowed
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """Line for the log after a call; empty if nothing is new."""
-        self.of_call = 0
-        if self.dropped < max(1, 2 * self.said):
+        self.dropped_this_call = 0
+        if self.dropped < max(1, 2 * self.reported):
             return ""
-        self.said = self.dropped
+        self.reported = self.dropped
         return (
             f"client {self.client}: {self.dropped:,} characters of its output were left out; {A_CALL:,} per "
             f"call and {AN_HOUR:,} per hour are kept"
@@ -84,9 +84,9 @@ class _Share:
 _CONTROL = re.compile(r"([\n\r\t])")
 _lock = threading.Lock()
 _shares: dict[int, _Share] = {}
-_of_thread = threading.local()  # .share: share of this thread's client
+_thread_state = threading.local()  # .share: share of this thread's client
 _process_share: _Share | None = None  # share of this process's client
-_at_work = 0  # calls in progress
+_calls_in_progress = 0
 _streams: dict[str, "_Bounded"] = {}  # replacements of sys.stdout and sys.stderr
 
 
@@ -98,25 +98,25 @@ def _serves_one_client() -> bool:
 @contextmanager
 def spoken_by(client: int) -> Iterator[None]:
     """Context that limits this thread's output and log on behalf of a client (partition id)."""
-    if getattr(_of_thread, "share", None) is not None:  # nested guards of two engines
+    if getattr(_thread_state, "share", None) is not None:  # nested guards of two engines
         yield
         return
     with _lock:
         share = _shares.setdefault(client, _Share(client, time.monotonic()))
-        _enter()
+        _begin_call()
     share.begin()
-    _of_thread.share = share
+    _thread_state.share = share
     _charge_unassigned(share if _serves_one_client() else None)
     try:
         yield
     finally:
-        _of_thread.share = None
+        _thread_state.share = None
         _charge_unassigned(None)
         with _lock:
-            _leave()
-            words = share.words()
-        if words:
-            logger.warning("%s", words)
+            _end_call()
+            summary = share.summary()
+        if summary:
+            logger.warning("%s", summary)
 
 
 def _charge_unassigned(share: _Share | None) -> None:
@@ -129,31 +129,31 @@ def restart_counts() -> None:
     """Restart the counts of dropped output for a new log."""
     with _lock:
         for share in _shares.values():
-            share.dropped, share.said = share.of_call, 0
+            share.dropped, share.reported = share.dropped_this_call, 0
 
 
 def writable_bytes(size: int) -> int:
     """Number of `size` bytes that the current client may still write; all of them without a client."""
-    share = getattr(_of_thread, "share", None) or _process_share
+    share = getattr(_thread_state, "share", None) or _process_share
     return size if share is None else share.take(size)
 
 
-def _enter() -> None:
+def _begin_call() -> None:
     """Install limited streams at the first of concurrent calls."""
-    global _at_work
-    _at_work += 1
-    if _at_work == 1:
+    global _calls_in_progress
+    _calls_in_progress += 1
+    if _calls_in_progress == 1:
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is not None:
                 _streams[name] = _Bounded(getattr(sys, name))
                 setattr(sys, name, _streams[name])
 
 
-def _leave() -> None:
+def _end_call() -> None:
     """Restore the streams after the last call, unless others have replaced them."""
-    global _at_work
-    _at_work -= 1
-    if _at_work == 0:
+    global _calls_in_progress
+    _calls_in_progress -= 1
+    if _calls_in_progress == 0:
         for name, bounded in _streams.items():
             if getattr(sys, name) is bounded:
                 setattr(sys, name, bounded.stream)
@@ -179,10 +179,10 @@ class _Bounded:
 
     def write(self, text: Any) -> int:
         """Write up to the limit; reports all as written."""
-        let = writable_bytes(len(text))
-        if let:
-            said = text if let == len(text) else text[:let]
-            self.stream.write(said if _process_share is None else _escaped(said))
+        allowed = writable_bytes(len(text))
+        if allowed:
+            allowed_text = text if allowed == len(text) else text[:allowed]
+            self.stream.write(allowed_text if _process_share is None else _escaped(allowed_text))
         return len(text)
 
     def writelines(self, lines: Iterable[Any]) -> None:
@@ -191,8 +191,8 @@ class _Bounded:
             self.write(line)
 
 
-def _escaped(said: Any) -> Any:
+def _escaped(text: Any) -> Any:
     """Text, or encoded text, with control characters escaped except line ends and tabs."""
-    if isinstance(said, str):
-        return "".join(part if part in "\n\r\t" else printable(part) for part in _CONTROL.split(said))
-    return _escaped(bytes(said).decode("utf-8", "replace")).encode("utf-8", "replace")
+    if isinstance(text, str):
+        return "".join(part if part in "\n\r\t" else printable(part) for part in _CONTROL.split(text))
+    return _escaped(bytes(text).decode("utf-8", "replace")).encode("utf-8", "replace")

@@ -82,15 +82,15 @@ class Announcer:
         self.remarks = Remarks()
         self.table: Callable[[], Sequence[str]] = list
 
-    def resumed(self, found: Resumption) -> None:
+    def resumed(self, resumption: Resumption) -> None:
         """Print and log the point at which the run resumes."""
-        for note in found.notes:
+        for note in resumption.notes:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)
         entry = self._recorder.manifest["resumed"][-1]
-        done = found.checkpoint.global_round
-        self._console.say(f"resuming {short(found.folder)} after global round {done}")
-        logger.info("resuming after global round %d: %s", done, entry)
+        global_round = resumption.checkpoint.global_round
+        self._console.say(f"resuming {short(resumption.folder)} after global round {global_round}")
+        logger.info("resuming after global round %d: %s", global_round, entry)
         if changed := entry.get("versions_changed"):
             versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
             self._console.say(f"note: the last bits may differ from here on: {versions}")
@@ -107,8 +107,8 @@ class Announcer:
             unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
         )
-        held = facts.holdings
-        self._recorder.write_partition(held)
+        holdings = facts.holdings
+        self._recorder.write_partition(holdings)
         config = self._plan.config
         above = between(config.hierarchy.shape, config.hierarchy.tier_names)
         self._console.say(
@@ -121,16 +121,16 @@ class Announcer:
             f"data: {source.name}, {quantity(facts.windows, 'window')}, split by {dealt.split_kind}"
         )
         if unseen := len(dealt.unseen_clients):
-            hold = "holds its" if unseen == 1 else "hold their"
-            self._console.say(f"unseen clients: {quantity(unseen, 'client')} {hold} users out of training")
+            verb = "holds its" if unseen == 1 else "hold their"
+            self._console.say(f"unseen clients: {quantity(unseen, 'client')} {verb} users out of training")
         self._note([order.line()] if order and not order.is_kept else [])
         self._note(facts.remarks)
         self._note(
-            f"partition {client} is left out of the statistics for scaling (data.normalize): {why}"
-            for client, why in facts.left_out.items()
+            f"partition {client} is left out of the statistics for scaling (data.normalize): {reason}"
+            for client, reason in facts.left_out.items()
         )
         self._print_undetectable_groups(known_per_leaf(sizes, config.partition.unseen_clients))
-        self._warn_of_class_shares(class_gap(held))
+        self._warn_of_class_shares(class_gap(holdings))
         if dealt.scenario:
             self._console.say(dealt.scenario.line())
         notes = [_SYNTHETIC] if source.synthetic else []
@@ -151,24 +151,24 @@ class Announcer:
         """
         if chosen:
             self._recorder.update_manifest(device=dict(chosen))
-            taken = "the CPU" if chosen["name"] == CPU else "the GPU"
-            line = f"train.device auto: {taken}, since {chosen['why']}"
+            device = "the CPU" if chosen["name"] == CPU else "the GPU"
+            line = f"train.device auto: {device}, since {chosen['why']}"
             self._console.say(line)
             logger.info("%s", line)
-        before = self._recorder.manifest.get("devices", dict(devices))
+        previous = self._recorder.manifest.get("devices", dict(devices))
         self._recorder.update_manifest(devices=dict(devices))
         words = _devices_in_words(devices)
-        if before and devices and set(before) != set(devices):
-            was = _devices_in_words(before)
+        if previous and devices and set(previous) != set(devices):
+            was = _devices_in_words(previous)
             self._console.say(
                 f"note: results may differ from here on: clients computed on {was}, now on {words}"
             )
         if set(devices) - {CPU}:
             self._console.say(f"clients compute on {words}")
             logger.info("clients compute on %s", words)
-        self._note(self._gpu_options_in_vain(devices))
+        self._note(self._ineffective_gpu_options(devices))
 
-    def _gpu_options_in_vain(self, devices: Mapping[str, int]) -> list[str]:
+    def _ineffective_gpu_options(self, devices: Mapping[str, int]) -> list[str]:
         """Notes on GPU options that have no effect on these devices, or with this number of threads."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
@@ -223,12 +223,12 @@ class Announcer:
     def _open_account(self, sizes: Sequence[int]) -> None:
         """Print and record the privacy guarantee, and open the privacy account."""
         config = self._plan.config
-        known = known_per_leaf(sizes, config.partition.unseen_clients)
+        known_clients = known_per_leaf(sizes, config.partition.unseen_clients)
         self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
         afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # others count all clients
         drawn = [
             (num_training(config, count, leaf=leaf) if afresh else count, count)
-            for leaf, count in enumerate(known)
+            for leaf, count in enumerate(known_clients)
         ]
         account = Account(config.privacy, drawn)
         self._recorder.update_manifest(
@@ -284,13 +284,13 @@ class Announcer:
             result: result from `accounted`.
             laps: phase → its seconds.
         """
-        elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
+        remote, node_processes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
         clocks = {machine: MachineClock(name=name) for machine, name in self._nodes.names.items()}
-        processes = in_order([*self._memory.measure(), *elsewhere.processes, *of_nodes])
-        of_workers = [process.known_as for process in processes if process.role == "worker"]
+        processes = in_order([*self._memory.measure(), *remote.processes, *node_processes])
+        worker_ids = [process.known_as for process in processes if process.role == "worker"]
         timelines = self._timelines.round(
-            result.began, result.exchanges, self._grid.worker_ids or of_workers,
-            {**clocks, **elsewhere.clocks},
+            result.began, result.exchanges, self._grid.worker_ids or worker_ids,
+            {**clocks, **remote.clocks},
         )  # fmt: skip
         if timelines is not None and timelines.cuda_mib:
             processes = with_cuda(processes, timelines.cuda_mib)

@@ -109,10 +109,10 @@ class AsynchronousSteps(Steps):
                     f"{register.option} {name} needs the class shares of clients, which owners "
                     f"of their data do not send; use another rule"
                 )
-        found = super()._use_descriptions(reports, num_clients)
+        result = super()._use_descriptions(reports, num_clients)
         self._owners = np.arange(len(reports))
-        self._shares = np.full((len(reports), found[2].classes), 1 / found[2].classes)
-        return found
+        self._shares = np.full((len(reports), result[2].classes), 1 / result[2].classes)
+        return result
 
     def _rules(self) -> list[tuple[Register, str]]:
         """Registers and names of the rules of leaves, and of the servers above them."""
@@ -136,18 +136,18 @@ class AsynchronousSteps(Steps):
         devices = population(dealt, sizes)
         callbacks = self._callbacks = Callbacks(config)
         self._spent = Counter()
-        procedure = self._procedure(clients, dealt, devices, shape)
+        procedure = self._build_procedure(clients, dealt, devices, shape)
         self._running, self._kept = (procedure, devices), self._kept_models()
-        done = self._global_round = self._begin(procedure)
+        completed = self._global_round = self._restore_or_begin(procedure)
         self._print_settings(devices)
         leaves = [devices.devices_of(leaf) for leaf in range(devices.leaves)]
-        self._console.begin(leaves, 1, done)
+        self._console.begin(leaves, 1, completed)
         self._console.watch(lambda: moment(procedure).words())
-        last = self._begin_callbacks(callbacks, sizes)
+        last_round = self._begin_callbacks(callbacks, sizes)
         self._plan.clock.finish()
-        if done < last:
-            callbacks.begin_round(done + 1)
-        procedure.go_on(last)
+        if completed < last_round:
+            callbacks.begin_round(completed + 1)
+        procedure.go_on(last_round)
         sweep_memories(self._memories, procedure, is_over=True)
         self._print_limits(procedure)
         if (remark := nothing_made(procedure)) is not None:
@@ -165,10 +165,10 @@ class AsynchronousSteps(Steps):
         procedure, devices = self._running
         assert self._card is not None
         card = with_served(self._card, [_members(devices, leaf) for leaf in range(devices.leaves)], ())
-        models = [self._whole(top.version.state) for top in procedure.tops]
+        models = [self._with_frozen(top.version.state) for top in procedure.tops]
         self._recorder.write_models(models, card=card, name=name)
 
-    def _procedure(
+    def _build_procedure(
         self, clients: Clients, dealt: Partition, devices: Population, shape: DataShape
     ) -> Procedure:
         """The event loop of the run, before its first event."""
@@ -180,16 +180,16 @@ class AsynchronousSteps(Steps):
         assert isinstance(engine, LookAheadEngine), "engines without look-ahead are refused earlier"
         initial = version_of(start_of(plan, network)[0], variances)
         algorithms = algorithms_of(plan, devices, initial.state, trainable)
-        aside = self._aside(engine, initial)
-        initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
+        model_store = self._model_store(engine, initial)
+        initial = Version(initial.layout, model_store.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
         access = ClientAccess(waiting, clients, config, round_contexts(plan), variances, algorithms)
-        val, test = ({c: len(splits[at]) for c, splits in enumerate(dealt.clients)} for at in (1, 2))
+        val, test = ({c: len(splits[split]) for c, splits in enumerate(dealt.clients)} for split in (1, 2))
         fleet = fleet_of(config.devices, self._owners, plan.seed)
         refuse_vain_times(fleet, devices, config, initial.nbytes)
         refuse_unknown_power(fleet, config)
-        presence_anew = partial(presence_of, config.devices, len(devices.leaf_of), plan.seed)
-        presence = presence_anew()
+        new_presence = partial(presence_of, config.devices, len(devices.leaf_of), plan.seed)
+        presence = new_presence()
         refuse_nobody_there(devices, config, presence)
         world = World(
             config, plan.seed, devices, fleet, presence,
@@ -200,13 +200,13 @@ class AsynchronousSteps(Steps):
                 lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(devices, row)
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
-            duration_of(config.devices.duration, config.devices.arguments("duration")), aside.give_back,
+            duration_of(config.devices.duration, config.devices.arguments("duration")), model_store.give_back,
             Probing(access, initial, trainable),
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
-            self._expected = jobs_expected(fleet, devices, config, initial.nbytes, presence_anew())
-        facts = self._facts(initial, shape)
+            self._expected = jobs_expected(fleet, devices, config, initial.nbytes, new_presence())
+        facts = self._model_facts(initial, shape)
         servers = self._leaf_servers(initial, devices, facts)
         groups = None
         if has_servers_above_leaves(config.hierarchy):
@@ -215,11 +215,11 @@ class AsynchronousSteps(Steps):
         for note in remarks_on_kept(plan, initial.state, trainable, members):
             self._announcer.note(note)
         for server in servers:
-            server.put_aside = aside.vector
-        above = self._above(devices, servers, facts, groups)
+            server.put_aside = model_store.vector
+        above = self._servers_above_leaves(devices, servers, facts, groups)
         procedure = Procedure(world, servers, above, groups, algorithms)
         for server in above.servers if above is not None else ():
-            server.put_aside = aside.vector
+            server.put_aside = model_store.vector
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
@@ -239,18 +239,18 @@ class AsynchronousSteps(Steps):
             for leaf in range(devices.leaves)
         ]  # fmt: skip
 
-    def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
+    def _model_store(self, engine: LookAheadEngine, initial: Version) -> Aside:
         """Store of large models in files; used only if server and clients are one process."""
         plan, config = self._plan, self._plan.config
-        aside = Aside(plan.shared)
+        model_store = Aside(plan.shared)
         if plan.shared.in_one_process:
             at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and rules' state
             above = config.transfer.spill_above_bytes
             plan.shared.prepare(above, initial.nbytes, at_once * initial.nbytes)
-            engine.put_aside_by(aside.reply)
-        return aside
+            engine.put_aside_by(model_store.reply)
+        return model_store
 
-    def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
+    def _model_facts(self, initial: Version, shape: DataShape) -> ModelFacts:
         """Facts of the model that rules may use."""
         return ModelFacts(
             lambda: network_of(self._plan, shape),
@@ -262,7 +262,7 @@ class AsynchronousSteps(Steps):
             self._frozen,
         )
 
-    def _above(
+    def _servers_above_leaves(
         self,
         devices: Population,
         leaves: Sequence[DeviceServer],
@@ -277,12 +277,14 @@ class AsynchronousSteps(Steps):
         def make(place: ServerPlace) -> DeviceServer:
             rule = CLOUD_RULES.load(place.options.cloud_rule)
             arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
-            child_windows = np.array([windows[list(each)].sum(0) for each in place.leaves])
+            child_windows = np.array([windows[list(members)].sum(0) for members in place.leaves])
             shares = child_windows @ facts.shares / child_windows.sum(1)[:, None]
             stream = devices.leaves + place.stream
-            own_facts = replace(facts, shares=shares, server=stream)
-            told = f"{CLOUD_RULES.option} {place.options.cloud_rule}"
-            return DeviceServer(facts.version, rule, arguments, len(child_windows), own_facts, told=told)
+            server_facts = replace(facts, shares=shares, server=stream)
+            description = f"{CLOUD_RULES.option} {place.options.cloud_rule}"
+            return DeviceServer(
+                facts.version, rule, arguments, len(child_windows), server_facts, told=description
+            )
 
         labels = None if groups is None else groups.labels.tolist()
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
@@ -316,54 +318,54 @@ class AsynchronousSteps(Steps):
 
     # --- checkpoints --------------------------------------------------------------------------------
 
-    def _begin(self, procedure: Procedure) -> int:
+    def _restore_or_begin(self, procedure: Procedure) -> int:
         """Restore the checkpoint to resume, or schedule the first events and write one.
 
         Returns:
             Number of evaluations done.
         """
-        found, self._memories = self._opened.take_resumption(), keeper_of_memories(self._plan)
-        if found is None:
+        resumption, self._memories = self._opened.take_resumption(), keeper_of_memories(self._plan)
+        if resumption is None:
             if self._memories is not None:
                 self._memories.begin({})
             procedure.begin()
-            self._keep(procedure, ())
+            self._write_checkpoint_if_due(procedure, ())
             return 0
         assert self._callbacks is not None
-        with odd_content(found.checkpoint.folder, IN_USE):
-            self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
-            restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
-            if procedure.evaluated != found.checkpoint.global_round:
+        with odd_content(resumption.checkpoint.folder, IN_USE):
+            self._callbacks.restore(resumption.checkpoint.facts.get("callbacks", {}))
+            restore(procedure, resumption.checkpoint.groups, resumption.checkpoint.facts["procedure"])
+            if procedure.evaluated != resumption.checkpoint.global_round:
                 raise ValueError(f"evaluations must be as many as rounds, but are {procedure.evaluated}")
-            self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
-            lines = list(map(str, found.checkpoint.facts["table"]))
+            self._announcer.remarks.restore(resumption.checkpoint.facts["remarks"])
+            lines = list(map(str, resumption.checkpoint.facts["table"]))
         if self._memories is not None and procedure.algorithms is not None:
             self._memories.begin(procedure.algorithms.kept_memories())
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
-            self._keep(procedure, lines)
+            self._write_checkpoint_if_due(procedure, lines)
         return procedure.evaluated
 
-    def _keep(self, procedure: Procedure, table: Sequence[str]) -> None:
+    def _write_checkpoint_if_due(self, procedure: Procedure, table: Sequence[str]) -> None:
         """Write a checkpoint if one is due, and remove old ones."""
-        checkpoint, done = self._plan.config.checkpoint, procedure.evaluated
+        checkpoint, completed = self._plan.config.checkpoint, procedure.evaluated
         assert self._callbacks is not None
-        last = done == self._plan.config.num_server_rounds or self._callbacks.stop is not None
-        if not checkpoint.every or not (done % checkpoint.every == 0 or last):
+        is_last = completed == self._plan.config.num_server_rounds or self._callbacks.stop is not None
+        if not checkpoint.every or not (completed % checkpoint.every == 0 or is_last):
             return
-        groups, kept = snapshot(procedure)
+        groups, procedure_facts = snapshot(procedure)
         pinned = pin_memories(self._memories, procedure)
         facts = {
             "run": self._recorder.manifest,
             "offsets": self._recorder.offsets(),
             "sha256": self._recorder.checksums(),
-            "procedure": kept,
+            "procedure": procedure_facts,
             "remarks": self._announcer.remarks.facts(),
             "callbacks": self._callbacks.facts(),
             "table": list(table),
         }
         parent = self._recorder.folder / FOLDER
-        write_checkpoint(parent, done, groups, facts, beside=[*self._recorder.unsynced, *pinned])
+        write_checkpoint(parent, completed, groups, facts, beside=[*self._recorder.unsynced, *pinned])
         prune(parent, checkpoint.keep)
 
     # --- events -------------------------------------------------------------------------------
@@ -389,7 +391,7 @@ class AsynchronousSteps(Steps):
         for name in self._kept.after(result):
             self._write_models(name)
         sweep_memories(self._memories, procedure)
-        self._keep(procedure, self._announcer.table())
+        self._write_checkpoint_if_due(procedure, self._announcer.table())
         self._plan.clock.lap("checkpoint")
         if not is_last and self._global_round < self._plan.config.num_server_rounds:
             callbacks.begin_round(self._global_round + 1)
@@ -428,8 +430,8 @@ def algorithms_of(
         trainable: trainable entries of the model.
     """
     make, train = algorithm_maker(plan), plan.config.train
-    made = [make(model, trainable) for _ in range(devices.leaves)]
-    leaves = [leaf for leaf in made if leaf is not None]
+    algorithms = [make(model, trainable) for _ in range(devices.leaves)]
+    leaves = [leaf for leaf in algorithms if leaf is not None]
     if not leaves:
         return None
     return ClockAlgorithms(leaves, devices, lambda period: local_training(train, period).lr, plan.seed)
@@ -439,8 +441,8 @@ def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Pro
     """Keep the versions of memories that a checkpoint needs; returns their files."""
     if keeper is None or procedure.algorithms is None:
         return []
-    read, _ = versions_in_use(procedure.under_way)
-    return keeper.pin(procedure.algorithms.kept_memories(), read)
+    versions_read, _ = versions_in_use(procedure.under_way)
+    return keeper.pin(procedure.algorithms.kept_memories(), versions_read)
 
 
 def sweep_memories(
@@ -451,8 +453,10 @@ def sweep_memories(
     When the run is over, results of running jobs are not used.
     """
     if keeper is not None and procedure.algorithms is not None:
-        read, made = versions_in_use(procedure.under_way)
-        keeper.sweep(procedure.algorithms.kept_memories(), read if is_over else read | made)
+        versions_read, versions_made = versions_in_use(procedure.under_way)
+        keeper.sweep(
+            procedure.algorithms.kept_memories(), versions_read if is_over else versions_read | versions_made
+        )
 
 
 def population(dealt: Partition, sizes: Sequence[int]) -> Population:
@@ -481,12 +485,12 @@ def shared_windows(deal: Deal) -> str | None:
     Devices take windows of their neighbours if users have fewer than `devices.least-windows`.
     """
     parts = [train for train, _, _ in deal.partition.clients if len(train)]
-    held, different = sum(map(len, parts)), len(np.unique(np.concatenate(parts))) if parts else 0
-    if held == different:
+    total, different = sum(map(len, parts)), len(np.unique(np.concatenate(parts))) if parts else 0
+    if total == different:
         return None
     return (
-        f"devices share training windows: they hold {held} in total, of which {different} differ, so each "
-        f"counts {held / different:.1f} times (devices.least-windows, clients)"
+        f"devices share training windows: they hold {total} in total, of which {different} differ, so each "
+        f"counts {total / different:.1f} times (devices.least-windows, clients)"
     )
 
 

@@ -151,7 +151,7 @@ def build_strategy(
     if uplink is not None and len(branches) > 1:  # a single server has no cloud above it
         _set_uplinks(branches, uplink, plan.seed)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
-    cloud_at = partial(_cloud_at, plan, shape, state, trainable, variances, truth)
+    cloud_at = partial(_build_aggregator, plan, shape, state, trainable, variances, truth)
     inner = {
         region.path: cloud_at(region.path, region.leaves)
         for region in all_regions(branches)
@@ -161,7 +161,7 @@ def build_strategy(
     task = RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes, truth, own_layers, common)
     facilities = Facilities(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
-        _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
+        _device_speeds(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
     strategy = HierarchicalStrategy(
         task, branches, cloud_at((), leaves), facilities, on_round, make_port, inner
@@ -169,7 +169,7 @@ def build_strategy(
     return strategy, state
 
 
-def _cloud_at(
+def _build_aggregator(
     plan: RunPlan,
     shape: DataShape,
     state: State,
@@ -185,12 +185,12 @@ def _cloud_at(
         ConfigError: its method would use a client's noise twice.
     """
     config = plan.config
-    cluster, (asks_all, even) = config.cluster_at(len(path)), evidence_asked(config, below)
+    cluster, (asks_all, num_windows) = config.cluster_at(len(path)), evidence_asked(config, below)
     if asks_all:
-        _refuse_noise_used_twice(config.privacy.kind, cluster, even)
+        _refuse_noise_used_twice(config.privacy.kind, cluster, num_windows)
     setting = CloudSetting(
         tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
-        asks_all, even, cloud_rule(config, trainable, variances, len(path)), plan.taught,
+        asks_all, num_windows, cloud_rule(config, trainable, variances, len(path)), plan.taught,
         tuple(variances),
     )  # fmt: skip
 
@@ -205,15 +205,15 @@ def with_local_steps(config: Config, steps: int) -> Config:
     return replace(config, train=replace(config.train, local_steps=steps))
 
 
-def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
+def _device_speeds(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
     """Speeds of clients as devices; None if rounds are not timed by devices."""
     if not config.devices.time_rounds:
         return None
     from fedge.devices.pace import pace_of  # slow import, rarely needed
 
-    known = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
-    everybody = sorted({*known, *(client for leaf in leaves for client in leaf.unseen_clients)})
-    return pace_of(config, seed, np.array([known.get(client, 0) for client in everybody], np.int64))
+    window_counts = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
+    all_clients = sorted({*window_counts, *(client for leaf in leaves for client in leaf.unseen_clients)})
+    return pace_of(config, seed, np.array([window_counts.get(client, 0) for client in all_clients], np.int64))
 
 
 def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State) -> CommonTest | None:
@@ -340,9 +340,9 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
         folder, part = str(plan.folder / MEMORIES), leaf_part_of(plan.config.train)
         if plan.memories is not None:
             folder = ""
-        carries = bool(plan.handed_out)
+        hands_out_data = bool(plan.handed_out)
         name = plan.config.train.algorithm
-        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories, carries, name)
+        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories, hands_out_data, name)
 
     return make
 
@@ -361,15 +361,15 @@ def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: 
         return []
     notes = [unaffected_signal_note(plan.config, state, names, clients, form.entries)]
     if form.own:
-        named = ", ".join(form.own[:2]) + ", …" * (len(form.own) > 2)
-        instead = (
+        entries = ", ".join(form.own[:2]) + ", …" * (len(form.own) > 2)
+        advice = (
             "client_models.csv scores the clients' own models"
             if form.models
             else "give the clients' own models by models(client) to have them scored (docs/own-method.md)"
         )
         notes.append(
-            f"clients under train.algorithm {plan.config.train.algorithm} train {named} but do not send it: "
-            f"leaf models are scored, and gates and groups decide, with these entries untrained; {instead}"
+            f"clients under train.algorithm {plan.config.train.algorithm} train {entries} but do not send "
+            f"it: leaf models are scored, and gates and groups decide, with these entries untrained; {advice}"
         )
     return [note for note in notes if note]
 
@@ -379,14 +379,14 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
 
     They need not if all train in the first leaf round, on about equally many windows.
     """
-    even = even_windows([count for leaf in leaves for count in leaf.train_samples.values()])
-    some = CLIENT_SELECTIONS.is_own(config.hierarchy.selection) or any(
+    num_windows = even_windows([count for leaf in leaves for count in leaf.train_samples.values()])
+    is_partial = CLIENT_SELECTIONS.is_own(config.hierarchy.selection) or any(
         num_training(config, len(leaf.clients), leaf=leaf.index) < len(leaf.clients) for leaf in leaves
     )
-    return some or even > 0, even
+    return is_partial or num_windows > 0, num_windows
 
 
-def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, even: int) -> None:
+def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, num_windows: int) -> None:
     """Raise ConfigError if a method asks all clients for a second update, which noise must protect.
 
     It would have the same noise as the first one, so the difference of both would have none.
@@ -394,15 +394,15 @@ def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, even: int) -> No
     Args:
         kind: kind of privacy.
         cluster: options of the cloud, or of a region.
-        even: number of windows, from `evidence_asked`.
+        num_windows: number of windows, from `evidence_asked`.
     """
-    is_noised = any(sent.mark(kind) is Mark.NOISED for sent in NEEDS["updates"].sent.values())
+    is_noised = any(message.mark(kind) is Mark.NOISED for message in NEEDS["updates"].sent.values())
     if is_noised and cluster.enabled and "updates" in method_named(cluster).needs(cluster):
-        why = "their numbers of windows differ" if even else "some of them do not"
+        reason = "their numbers of windows differ" if num_windows else "some of them do not"
         raise ConfigError(
             f"privacy.kind {kind} with cluster.method {cluster.method} needs all clients to train in the "
             f"first leaf round, on about equally many windows, because a further update would have the noise "
-            f"of the first, but {why}; use another cluster.method, or let all train on as many"
+            f"of the first, but {reason}; use another cluster.method, or let all train on as many"
         )
 
 

@@ -103,7 +103,7 @@ class Steps:
         self._fingerprint = ""  # fingerprint of the data
         self._card: Card | None = None  # description stored with the models
         self._frozen: Mapping[str, np.ndarray] = {}  # frozen entries of all models
-        self._told: Mapping[int, WindowsReport] | None = (
+        self._owner_reports: Mapping[int, WindowsReport] | None = (
             None  # descriptions by clients with their own windows
         )
         self._global_round = 0  # last finished global round
@@ -119,19 +119,19 @@ class Steps:
 
     def _carry_out(self) -> None:
         """Clean up after an earlier attempt, find the clients, partition the data, and train."""
-        self._clean_up_before()
+        self._clean_up_last_attempt()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
-        none = dealt.unseen_clients | clients.unknown
-        train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in none)
+        excluded = dealt.unseen_clients | clients.unknown
+        train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in excluded)
         self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
         self._announcer.devices(clients.devices, self._prepared.device)
         offers = offers_of(clients.kernels, "client")
         offers += offers_of(self._grid.look_elsewhere().kernels, "worker")
-        before = self._recorder.manifest.get("kernel", {}).get("name", "")
-        kernel = kernel_of_run(self._plan, shape, clients.devices, offers, before)
-        is_told = self._plan.config.train.kernel != TORCH
-        self._plan = replace(self._plan, kernel=kernel.name if is_told else "")
+        previous = self._recorder.manifest.get("kernel", {}).get("name", "")
+        kernel = kernel_of_run(self._plan, shape, clients.devices, offers, previous)
+        sends_kernel = self._plan.config.train.kernel != TORCH
+        self._plan = replace(self._plan, kernel=kernel.name if sends_kernel else "")
         self._announcer.kernel(kernel)
         if remark := logits_remark(self._plan, shape):
             self._announcer.note(remark)
@@ -156,38 +156,38 @@ class Steps:
             leaf = strategy.leaves[0]
             sizes_up = upload_sizes(config.uplink, initial[0], leaf.parameter_names, leaf.sending is not None)
             self._recorder.update_manifest(uplink=sizes_up)
-        done = self._global_round = self._prepare_checkpoints(strategy)
+        completed = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin(
-            [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, done
+            [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, completed
         )
-        last = self._begin_callbacks(callbacks, sizes)
+        last_round = self._begin_callbacks(callbacks, sizes)
         _note_leaf_servers(self._grid, self._announcer)
         plan.clock.finish()
         with plan.behind, searched_seldom(len(dealt.clients)):
             # drop this reference: the model is in memory, while all others may be in files
-            strategy.start(initial.pop(), last, config.guard.client_timeout)
+            strategy.start(initial.pop(), last_round, config.guard.client_timeout)
         self._write_models()
         self._finish(callbacks)
 
     def _begin_callbacks(self, callbacks: Callbacks, sizes: list[int]) -> int:
         """Call the callbacks' `begin_run`; returns the last global round to train."""
-        config, done = self._plan.config, self._global_round
+        config, completed = self._plan.config, self._global_round
         # a killed run may have been stopped by a callback before
-        last = done if callbacks.stop else config.num_server_rounds
-        given, score = MappingProxyType(to_run_config(config)), task_of(config.train).scores[0]
+        last_round = completed if callbacks.stop else config.num_server_rounds
+        run_config, score = MappingProxyType(to_run_config(config)), task_of(config.train).scores[0]
         callbacks.begin_run(
             Run(
                 self._plan.folder,
-                given,
+                run_config,
                 self._plan.seed,
                 tuple(sizes),
                 config.num_server_rounds,
-                done,
+                completed,
                 score.name,
                 score.higher_is_better,
             )
         )
-        return last
+        return last_round
 
     def _finish(self, callbacks: Callbacks) -> None:
         """Announce how the run ended."""
@@ -222,8 +222,8 @@ class Steps:
 
     def _kept_models(self) -> KeptModels:
         """Selection of the rounds whose models are kept."""
-        config, found = self._plan.config, self._opened.resumption
-        self._recorder.drop_later_models({} if found is None else found.kept)
+        config, resumption = self._plan.config, self._opened.resumption
+        self._recorder.drop_later_models({} if resumption is None else resumption.kept)
         return KeptModels(config.checkpoint, self._plan.folder, task_of(config.train).scores[0])
 
     def _write_models(self, name: str = "") -> None:
@@ -233,12 +233,12 @@ class Steps:
         leaves, unseen = strategy.leaves, strategy.unseen_models()
         assert self._card is not None
         card = with_served(self._card, leaves, unseen)
-        served = [self._whole(leaf.models.served) for leaf in leaves]
+        served = [self._with_frozen(leaf.models.served) for leaf in leaves]
         self._recorder.write_models(
-            served, {leaf: self._whole(model) for leaf, model in unseen.items()}, card, name
+            served, {leaf: self._with_frozen(model) for leaf, model in unseen.items()}, card, name
         )
 
-    def _whole(self, model: State) -> State:
+    def _with_frozen(self, model: State) -> State:
         """A model together with its frozen entries."""
         return {**self._frozen, **model} if self._frozen else model
 
@@ -247,16 +247,16 @@ class Steps:
         if self._callbacks is not None:
             self._callbacks.end_run(EndedRun(status, self._global_round, reason))
 
-    def _clean_up_before(self) -> None:
+    def _clean_up_last_attempt(self) -> None:
         """Print the round from which a run resumes, and remove unfinished files of the last attempt."""
-        found = self._opened.resumption
-        if found is None:
+        resumption = self._opened.resumption
+        if resumption is None:
             return
-        self._announcer.resumed(found)
-        for abandoned in data_folders(found.folder):
+        self._announcer.resumed(resumption)
+        for abandoned in data_folders(resumption.folder):
             remove_client_data(abandoned)
         folder, keep = self._plan.folder / FOLDER, self._plan.config.checkpoint.keep
-        prune(folder, keep, after=found.checkpoint.global_round)
+        prune(folder, keep, after=resumption.checkpoint.global_round)
 
     def _find_clients(self) -> Clients:
         """Wait for the clients, as many as `guard.start-clients` requires."""
@@ -286,17 +286,18 @@ class Steps:
             return
         if isinstance(self._grid, LeafEngine):
             self._grid.do_without(clients.away)
-        some = ", ".join(map(str, clients.away[:_MOST_NAMED])) + ", …" * (len(clients.away) > _MOST_NAMED)
+        ids = ", ".join(map(str, clients.away[:_MOST_NAMED])) + ", …" * (len(clients.away) > _MOST_NAMED)
         later, unknown = "may join later", sorted(clients.unknown)
         if unknown == sorted(clients.away):
             later = "never take part: their windows are unknown"
         elif unknown:
-            named = ", ".join(map(str, unknown[:_MOST_NAMED]))
-            later += f", except partition {named}, whose windows are unknown"
-        are = "is" if len(clients.away) == 1 else "are"
+            unknown_ids = ", ".join(map(str, unknown[:_MOST_NAMED]))
+            later += f", except partition {unknown_ids}, whose windows are unknown"
+        verb = "is" if len(clients.away) == 1 else "are"
         self._announcer.note(
-            f"{len(clients.away)} of {quantity(len(clients), 'client')} {are} missing (partition {some}); "
-            f"the run begins without them, as guard.start-clients allows; they {later}{clients.refused}"
+            f"{len(clients.away)} of {quantity(len(clients), 'client')} {verb} missing "
+            f"(partition {ids}); the run begins without them, as guard.start-clients allows; "
+            f"they {later}{clients.refused}"
         )
 
     def _deal(self, clients: Clients) -> tuple[Partition, list[int], DataShape]:
@@ -307,12 +308,14 @@ class Steps:
         """
         plan, num_clients = self._plan, len(clients)
         if clients.told is not None:
-            self._told = clients.told
+            self._owner_reports = clients.told
             return self._use_descriptions(clients.told, len(clients))
         self._console.phase("preparing data")
-        held = self._prepared.deal
+        prepared_deal = self._prepared.deal
         deal = (
-            held.take() if held else deal_data(plan.config, plan.seed, num_clients, self._opened.resumption)
+            prepared_deal.take()
+            if prepared_deal
+            else deal_data(plan.config, plan.seed, num_clients, self._opened.resumption)
         )
         remove_at_end(plan.data_folder)
         self._note_deal(deal)
@@ -322,7 +325,7 @@ class Steps:
         handed_out = self._grid.hand_out(plan.data_folder)
         self._plan = replace(plan, handed_out=handed_out, form=deal.form)
         if isinstance(self._grid, LeafEngine):
-            self._plan = replace(self._plan, memories=self._memories_of(deal.form))
+            self._plan = replace(self._plan, memories=self._remote_memories(deal.form))
             refuse_start_that_owners_do_not_have(plan.config)
         facts = facts_of_deal(plan.config, deal)
         self._card = card_of(plan.config, facts, shape)
@@ -341,7 +344,7 @@ class Steps:
         form = form_of_algorithm(plan.config, data.shape, None)
         refuse_start_that_owners_do_not_have(plan.config)
         refuse_other_common_test(plan.config, data.shape, owners=True)
-        self._plan = replace(plan, owners_scale=data.scale, form=form, memories=self._memories_of(form))
+        self._plan = replace(plan, owners_scale=data.scale, form=form, memories=self._remote_memories(form))
         self._frozen = frozen_of(plan, data.shape)
         self._card = card_of(plan.config, data.facts, data.shape)
         note_progress()
@@ -349,7 +352,7 @@ class Steps:
         self._plan = replace(self._plan, taught=data.facts.taught)
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
-    def _memories_of(self, form: ReplyForm | None) -> MemoriesElsewhere | None:
+    def _remote_memories(self, form: ReplyForm | None) -> MemoriesElsewhere | None:
         """Memories of clients on other machines; None if clients keep none."""
         if form is None or not form.keeps:
             return None
@@ -374,25 +377,25 @@ class Steps:
             callbacks,
             plan.behind,
             memories,
-            self._told,
+            self._owner_reports,
         )
-        found = self._opened.take_resumption()
-        if found is None:
+        resumption = self._opened.take_resumption()
+        if resumption is None:
             if memories is not None:
                 memories.begin({})
             self._snapshots.after(0, list)
             plan.behind.finish()  # the leaves are about to get their first models
             return 0
-        lines = restore_run(found.checkpoint, strategy, remarks)
+        lines = restore_run(resumption.checkpoint, strategy, remarks)
         if memories is not None:
             memories.begin(strategy.kept_memories())
-        with odd_content(found.checkpoint.folder, IN_USE):
-            callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
+        with odd_content(resumption.checkpoint.folder, IN_USE):
+            callbacks.restore(resumption.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
-            self._snapshots.write(found.checkpoint.global_round, self._announcer.table)
+            self._snapshots.write(resumption.checkpoint.global_round, self._announcer.table)
             plan.behind.finish()
-        return found.checkpoint.global_round
+        return resumption.checkpoint.global_round
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> bool:
         """Announce and checkpoint one global round; the time spent here is charged to the next round.
@@ -445,8 +448,8 @@ def decided(
     callbacks.end_round(result, sum(laps.values()))
     if not callbacks.is_ending:
         return result, laps
-    late, more = strategy.end_late()
-    return accounted(late), {phase: seconds + more[phase] for phase, seconds in laps.items()}
+    late_result, late_laps = strategy.end_late()
+    return accounted(late_result), {phase: seconds + late_laps[phase] for phase, seconds in laps.items()}
 
 
 def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None:
@@ -458,20 +461,20 @@ def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None
     return MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
 
 
-def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
+def _quorum(grid: Engine, config: Config, resumption: Resumption | None) -> Quorum:
     """Number of clients required at the start; a simulation requires all."""
     may_be_late = isinstance(grid, LeafEngine) or grid.nodes_come_back
-    reports = None if found is None else found.told
+    reports = None if resumption is None else resumption.told
     return Quorum(config.guard.start_clients, may_be_late and not config.asynchrony.is_on, reports)
 
 
-def _number_of_clients(config: Config, found: Resumption | None, manifest: Mapping[str, Any]) -> int:
+def _number_of_clients(config: Config, resumption: Resumption | None, manifest: Mapping[str, Any]) -> int:
     """Number of clients from options, federation, or the run to resume; 0 to use what most nodes report."""
     if isinstance(config.clients, int):
         return config.clients
     if simulated := int(manifest["federation"].get("num-supernodes", 0)):
         return simulated
-    return sum(found.run["clients_per_leaf"]) if found else clients_said(config.hierarchy)
+    return sum(resumption.run["clients_per_leaf"]) if resumption else clients_said(config.hierarchy)
 
 
 def _note_leaf_servers(grid: Engine, announcer: Announcer) -> None:

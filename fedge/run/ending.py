@@ -44,8 +44,8 @@ class Outcome:
 
     def last_line(self, host: str) -> str:
         """Last line printed by a deployment's server, from which `fedge run` reads the exit code."""
-        place = self.folder or "(no run folder)"
-        return f"fedge: run {self.status}, exit code {self.exit_code}: {host}:{place}"
+        folder = self.folder or "(no run folder)"
+        return f"fedge: run {self.status}, exit code {self.exit_code}: {host}:{folder}"
 
 
 class Ending:
@@ -66,7 +66,7 @@ class Ending:
         self._console = console
         self._clean_up = clean_up
         self._owns_process = owns_process
-        self._told = False  # whether the failure was printed
+        self._has_printed_failure = False  # whether the failure was printed
 
     def around(self, work: Callable[[], None], remarks: Remarks) -> Outcome:
         """Carry out `work` and write its end, even if it fails."""
@@ -94,22 +94,22 @@ class Ending:
             try:
                 outcome = self._write("failed", exit_code, reason=reason)
             except RecordError as error:
-                self._say(f"fedge: {error}")
+                self._print_line(f"fedge: {error}")
                 outcome = Outcome("failed", self._recorder.folder, reason, exit_code)
         if outcome.status == "failed":  # otherwise all is done, and only the last lines were interrupted
-            self._tell(outcome)
+            self._print_failure(outcome)
         return outcome
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _print_failure(self, outcome: Outcome) -> None:
         """Print the failure and the next step, once."""
-        if self._told:
+        if self._has_printed_failure:
             return
-        self._told = True
+        self._has_printed_failure = True
         self._console.close(failed=True)
-        for line in self._failure(outcome.reason, outcome.exit_code):
-            self._say(line)
+        for line in self._failure_lines(outcome.reason, outcome.exit_code):
+            self._print_line(line)
 
-    def _failure(self, reason: str, exit_code: int) -> list[str]:
+    def _failure_lines(self, reason: str, exit_code: int) -> list[str]:
         """Lines about the run as a failed one."""
         folder = self._recorder.folder
         return failure_lines(folder, reason, exit_code, self._resume_words, self._of_script)
@@ -128,9 +128,9 @@ class Ending:
         """End the run from a signal handler; writes only a few bytes."""
         interrupted = exits.Interrupted(signum)
         self._recorder.end("failed", interrupted.exit_code, durably=False, reason=interrupted.reason)
-        if not self._told:
-            self._told = True
-            self._console.last_words(self._failure(interrupted.reason, interrupted.exit_code))
+        if not self._has_printed_failure:
+            self._has_printed_failure = True
+            self._console.last_words(self._failure_lines(interrupted.reason, interrupted.exit_code))
 
     def give_up(self, reason: str) -> None:
         """End a stalled run from another thread, and its process, if the process is the run's own."""
@@ -145,11 +145,11 @@ class Ending:
             stalled = exit_code == exits.STALLED
             limit_s = exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S
             exits.leave_within(limit_s, exit_code, patient=not stalled)
-        written = self._recorder.end(status, exit_code, **entries)
-        reason = str(written.get("reason", ""))
-        return Outcome(written["status"], self._recorder.folder, reason, written["exit_code"])
+        entry = self._recorder.end(status, exit_code, **entries)
+        reason = str(entry.get("reason", ""))
+        return Outcome(entry["status"], self._recorder.folder, reason, entry["exit_code"])
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         """Print a line on a terminal that may be closed."""
         with suppress(OSError, ValueError):
             self._console.say(text)
@@ -161,8 +161,8 @@ def failure_lines(
     """Lines about a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
     lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
     if "fedge resume" not in reason and checkpoints(folder / FOLDER):
-        when = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
-        lines.append(f"{when}: {resuming(folder, resume_words, of_script=of_script)}")
+        instruction = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
+        lines.append(f"{instruction}: {resuming(folder, resume_words, of_script=of_script)}")
     return lines
 
 
@@ -187,9 +187,9 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, _ONE_LINE):
         return str(error)
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
+        location = f"{error.filename}: " if error.filename else ""
         return (
-            f"the run folder could not be written ({where}{error.strerror or error}); {remedy(error)}, "
+            f"the run folder could not be written ({location}{error.strerror or error}); {remedy(error)}, "
             f"or choose another runs-dir"
         ).replace("\n", " ")
     return own_error(error)  # with its place, if that is in the user's code

@@ -40,15 +40,15 @@ class KeptModels:
         names = [str(result.global_round)] * (result.global_round in self._config.rounds)
         if self._config.keeps_best:
             if self._is_new:
-                earlier = self._earlier(result.global_round)
+                earlier = self._earlier_merits(result.global_round)
                 self._best, self._is_new = max(earlier, default=None), False
-            seen = result.over_clients("val_score")
-            if seen is not None and (self._best is None or self._score.merit(seen.mean) > self._best):
-                self._best = self._score.merit(seen.mean)
+            scores = result.over_clients("val_score")
+            if scores is not None and (self._best is None or self._score.merit(scores.mean) > self._best):
+                self._best = self._score.merit(scores.mean)
                 names.append(BEST)
         return names
 
-    def _earlier(self, global_round: int) -> Iterator[float]:
+    def _earlier_merits(self, global_round: int) -> Iterator[float]:
         """Merits of the rounds before `global_round`, from the table."""
         with self._table.open(newline="", encoding="utf-8", errors="replace") as file:
             for row in records_of(file):

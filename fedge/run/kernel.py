@@ -35,13 +35,13 @@ class KernelOffer:
     who: str
 
 
-def offers_of(kernels: Mapping[tuple[str, ...], int], who: str) -> list[KernelOffer]:
+def offers_of(kernels: Mapping[tuple[str, ...], int], noun: str) -> list[KernelOffer]:
     """Kernels of clients or workers, one offer per distinct list.
 
     >>> offers_of({("avx2", "plain"): 1, ("amx", "avx2", "plain"): 4}, "client")[1].who
     '4 clients'
     """
-    return [KernelOffer(names, quantity(count, who)) for names, count in kernels.items()]
+    return [KernelOffer(names, quantity(count, noun)) for names, count in kernels.items()]
 
 
 def kernel_of_run(
@@ -49,7 +49,7 @@ def kernel_of_run(
     shape: DataShape,
     devices: Collection[str] = (),
     offers: Sequence[KernelOffer] = (),
-    before: str = "",
+    previous: str = "",
 ) -> Kernel:
     """Kernel of the clients' steps on a CPU.
 
@@ -58,7 +58,7 @@ def kernel_of_run(
         shape: sizes that the model is built from.
         devices: devices of clients, "cpu" or names of GPUs; empty if unknown.
         offers: kernels of the training processes, without this one.
-        before: kernel of a resumed run, kept if all can use it.
+        previous: kernel of a resumed run, kept if all can use it.
 
     Raises:
         ConfigError: `train.kernel` is "native", but no kernel is common to all.
@@ -66,23 +66,23 @@ def kernel_of_run(
     train = plan.config.train
     if train.kernel == TORCH:
         return Kernel(TORCH)
-    if why := _why_pytorch(train, devices):
-        return Kernel(TORCH, why)
-    everywhere = [KernelOffer(usable_kernels(), "the server"), *offers]
-    known = network_of(plan, shape), shape.input_shape
-    if not shared(everywhere[:1], train.kernel):  # the reason is known here
-        return kernel_of(*known, train.kernel, train.precision, shape.tokens)
-    common = shared(everywhere, train.kernel)
-    words = _words(everywhere, train.kernel)
+    if reason := _pytorch_reason(train, devices):
+        return Kernel(TORCH, reason)
+    all_offers = [KernelOffer(usable_kernels(), "the server"), *offers]
+    model_facts = network_of(plan, shape), shape.input_shape
+    if not shared(all_offers[:1], train.kernel):  # the reason is known here
+        return kernel_of(*model_facts, train.kernel, train.precision, shape.tokens)
+    common = shared(all_offers, train.kernel)
+    description = _describe_offers(all_offers, train.kernel)
     if not common:
-        return _no_common_kernel(train, words)
-    kept = before.removeprefix(NAMED).removesuffix(BF16)
-    chosen = kept if before.startswith(NAMED) and kept in common else common[0]
-    kernel = kernel_of(*known, NAMED + chosen, train.precision, shape.tokens)
-    return replace(kernel, unlike=words) if kernel.is_native else kernel
+        return _no_common_kernel(train, description)
+    previous_name = previous.removeprefix(NAMED).removesuffix(BF16)
+    chosen = previous_name if previous.startswith(NAMED) and previous_name in common else common[0]
+    kernel = kernel_of(*model_facts, NAMED + chosen, train.precision, shape.tokens)
+    return replace(kernel, unlike=description) if kernel.is_native else kernel
 
 
-def shared(offers: Iterable[KernelOffer], wanted: str) -> list[str]:
+def shared(offers: Iterable[KernelOffer], requested: str) -> list[str]:
     """Kernels common to all offers, best first; "auto" excludes the slow plain kernel unless it is named.
 
     >>> shared([KernelOffer(("amx", "avx512", "plain"), "a"), KernelOffer(("avx512", "plain"), "b")], "auto")
@@ -90,43 +90,48 @@ def shared(offers: Iterable[KernelOffer], wanted: str) -> list[str]:
     """
     first, *others = [offer.kernels for offer in offers] or [()]
     common = [name for name in first if all(name in other for other in others)]
-    slow = PLAIN if wanted == AUTO and not os.environ.get(KERNEL) else ""
+    slow = PLAIN if requested == AUTO and not os.environ.get(KERNEL) else ""
     return [name for name in common if name != slow]
 
 
-def _why_pytorch(train: TrainConfig, devices: Collection[str]) -> str:
+def _pytorch_reason(train: TrainConfig, devices: Collection[str]) -> str:
     """Reason why options or devices need PyTorch; empty if they do not."""
     if train.device == "cuda" or (devices and CPU not in devices):
         return "clients train on a GPU"
     if train.processes > 1:
         return "several processes train a client's model (train.processes)"
-    others = {
+    conditions = {
         "train.loss": (train.loss, train.loss != OF_THE_TASK),
         "train.task": (train.task, not TASKS.has(train.task, KNOWN_TO_IT)),
         "train.augment": (train.augment, bool(train.augment)),
         "train.optimizer": (train.optimizer, train.optimizer != SGD),
     }
     return next(
-        (f"the native step has no {name} {value}" for name, (value, is_so) in others.items() if is_so), ""
+        (
+            f"the native step has no {name} {value}"
+            for name, (value, is_unsupported) in conditions.items()
+            if is_unsupported
+        ),
+        "",
     )
 
 
-def _no_common_kernel(train: TrainConfig, words: str) -> Kernel:
+def _no_common_kernel(train: TrainConfig, description: str) -> Kernel:
     """PyTorch, with the reason, if no kernel is common to all."""
     if train.kernel == NATIVE:
         raise ConfigError(
-            f"train.kernel native needs a kernel common to all processes, but there is none: {words}; "
+            f"train.kernel native needs a kernel common to all processes, but there is none: {description}; "
             f"build the native step there (docs/native.md), or set train.kernel=auto"
         )
-    return Kernel(TORCH, f"no kernel of the native step can be used everywhere: {words}")
+    return Kernel(TORCH, f"no kernel of the native step can be used everywhere: {description}")
 
 
-def _words(offers: Iterable[KernelOffer], wanted: str) -> str:
+def _describe_offers(offers: Iterable[KernelOffer], requested: str) -> str:
     """Best kernel and processes of each offer, in words; empty if all offers agree."""
     by_best: dict[str, Counter[str]] = {}
     for offer in offers:
-        best = next(iter(shared([offer], wanted)), "none")
+        best = next(iter(shared([offer], requested)), "none")
         by_best.setdefault(best, Counter())[offer.who] += 1
     if len(by_best) == 1:
         return ""
-    return "; ".join(f"{best}: {', '.join(who)}" for best, who in sorted(by_best.items()))
+    return "; ".join(f"{best}: {', '.join(names)}" for best, names in sorted(by_best.items()))

@@ -49,7 +49,7 @@ class NodeSites:
         self._folder = folder
         self._leaf = leaf
         self._engine = engine
-        self._found: tuple[Question, Clients] | None = None  # for the next run
+        self._found_clients: tuple[Question, Clients] | None = None  # for the next run
 
     def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
         """Partition id → description of the client's windows, as text; and the kernels common to all clients.
@@ -63,11 +63,11 @@ class NodeSites:
             ConfigError: a client does not name its own windows, or the cloud expects another leaf here.
             RunError: clients do not connect in time, or give impossible answers.
         """
-        self._refuse(facts)
+        self._refuse_unfit_run(facts)
         guard = from_run_config(facts["config"]).guard
         wait_s, question = float(facts.get(WAIT_S, guard.start_timeout)), _question(facts)
         quorum = WHOEVER if guard.start_clients else ALL
-        clients = find_clients(self._engine, wait_s, question, among=self._among(facts), quorum=quorum)
+        clients = find_clients(self._engine, wait_s, question, among=self._leaf_clients(facts), quorum=quorum)
         if len(clients.away) == len(clients):
             return {}, []
         if clients.told is None:
@@ -75,7 +75,7 @@ class NodeSites:
                 "SuperNodes of a leaf server must name windows of their own; add data-folder, own-data or "
                 "data to their --node-config"
             )
-        self._found = question, clients
+        self._found_clients = question, clients
         texts = {client: report.to_text() for client, report in clients.told.items()}
         return texts, shared(offers_of(clients.kernels, "client"), NATIVE)
 
@@ -88,7 +88,7 @@ class NodeSites:
         Raises:
             ConfigError: the cloud was started without --owners.
         """
-        self._refuse(facts)
+        self._refuse_unfit_run(facts)
         if facts.get("scale") is None:
             raise ConfigError("its clients own their windows; start the cloud with fedge run --owners")
         reports = {int(client): WindowsReport.of_text(text) for client, text in facts["told"].items()}
@@ -105,7 +105,7 @@ class NodeSites:
         plan = replace(plan, form=form, memories=behind, shared=shared)
         return site_of(plan, self._leaf, dealt, shape, clients, shared.close)
 
-    def _refuse(self, facts: Mapping[str, Any]) -> None:
+    def _refuse_unfit_run(self, facts: Mapping[str, Any]) -> None:
         """Raise ConfigError for a run of another leaf, or with code that this user has not trusted."""
         refuse_other_leaf(self._leaf, facts)
         config = from_run_config(facts["config"])
@@ -118,7 +118,7 @@ class NodeSites:
         the cloud's: the cloud's checkpoint knows absent clients, and clients without which the run began are
         unknown.
         """
-        found, self._found = self._found, None
+        found, self._found_clients = self._found_clients, None
         if (
             found is not None
             and found[0] == _question(facts)
@@ -127,9 +127,9 @@ class NodeSites:
             return found[1]
         guard = from_run_config(facts["config"]).guard
         wait_s = min(guard.return_timeout, guard.start_timeout / 2)  # the cloud waits for the answer
-        return find_again(self._engine, wait_s, _question(facts), self._among(facts), reports)
+        return find_again(self._engine, wait_s, _question(facts), self._leaf_clients(facts), reports)
 
-    def _among(self, facts: Mapping[str, Any]) -> Among:
+    def _leaf_clients(self, facts: Mapping[str, Any]) -> Among:
         """This leaf's clients, among those of the run."""
         total = int(facts["clients"])
         sizes = clients_per_leaf(from_run_config(facts["config"]).hierarchy, total)

@@ -14,20 +14,20 @@ from fedge.config.registers.parts import DATASETS, SCENARIOS
 from fedge.config.registers.traits import FILES
 
 
-def with_own_files(config: Config, own: str) -> Config:
+def with_own_files(config: Config, own_path: str) -> Config:
     """A cloud's configuration with this machine's window file instead of the cloud's.
 
     Args:
         config: configuration sent by the cloud.
-        own: this machine's `data.path`, in the same form; empty if none is given.
+        own_path: this machine's `data.path`, in the same form; empty if none is given.
 
     Raises:
-        ConfigError: the cloud names a file, and `own` is empty.
+        ConfigError: the cloud names a file, and `own_path` is empty.
     """
     if not _names_files(config):
         return config
-    if own:
-        return replace(config, data=replace(config.data, path=own))
+    if own_path:
+        return replace(config, data=replace(config.data, path=own_path))
     raise ConfigError(
         f"data.path of the cloud is {shown(config.data.path)}, but a leaf server reads only files that its "
         f"own user names; start it with fedge leaf --data FILE"
@@ -38,4 +38,4 @@ def _names_files(config: Config) -> bool:
     """Whether `data.path` names a file, which would be opened on this machine."""
     path = config.data.path
     paths = files_of(path) if SCENARIOS.has(config.scenario, FILES) else [path]
-    return any(each not in DATASETS.names and not DATASETS.is_code(each) for each in paths)
+    return any(name not in DATASETS.names and not DATASETS.is_code(name) for name in paths)

@@ -77,14 +77,14 @@ class Remarks:
         tried = cloud.facts.get("trial")
         if tried is not None and not tried["useful"]:
             self._failed_trials += 1
-            self._best_failed = _ends([*self._best_failed, tried["gain"]])[-1:]
-        self._lowest_p = _ends([*self._lowest_p, *(test["p"] for test in cloud.facts.get("tests", ()))])[:1]
+            self._best_failed = _bounds([*self._best_failed, tried["gain"]])[-1:]
+        self._lowest_p = _bounds([*self._lowest_p, *(test["p"] for test in cloud.facts.get("tests", ()))])[:1]
         if cloud.similarity is not None:
-            self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
+            self._cluster_counts = _bounds([*self._cluster_counts, int(cloud.labels.max()) + 1])
             self._num_leaves = len(cloud.labels)
             self._num_above_leaves = 0 if groups_leaves(result) else self._num_leaves
             above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
-            self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
+            self._similarities = _bounds([*self._similarities, *map(float, above_diagonal)])
 
     def note(self, line: str) -> None:
         """Add a remark unchanged."""
@@ -101,7 +101,7 @@ class Remarks:
             ValueError: `facts` has another form.
         """
         for name, value in facts.items():
-            vars(self)[name] = _in_form(name, value)
+            vars(self)[name] = _converted(name, value)
 
     @property
     def any_failed(self) -> bool:
@@ -110,86 +110,90 @@ class Remarks:
 
     def lines(self) -> list[str]:
         """The remarks, most important first."""
-        found = [
+        remarks = [
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
         ]
-        found += [
+        remarks += [
             f"leaf {leaf} kept its model in {quantity(count, 'leaf round')}, because it had too few valid "
             f"replies"
             for leaf, count in sorted(self._kept_model.items())
         ]
-        found += [
+        remarks += [
             f"leaf {leaf} had no clients in {quantity(count, 'global round')}; it kept its model and did not "
             f"take part"
             for leaf, count in sorted(self._empty.items())
         ]
         if self._rule_failed:
             first, count = self._rule_failed
-            found.append(
+            remarks.append(
                 f"cloud.rule failed in {quantity(count, 'global round')}, first in round {first}: "
                 f"leaves kept their models; run.log gives the reason"
             )
-        found += self._on_clusters()
+        remarks += self._cluster_remarks()
         decisions = self._accepted + self._rejected
         every = "its one offer was" if decisions == 1 else f"all {decisions} offers were"
         if decisions and not self._rejected:
-            found.append(f"the gate never rejected: {every} accepted")
+            remarks.append(f"the gate never rejected: {every} accepted")
         if decisions and not self._accepted:
-            found.append(f"the gate always rejected: {every} rejected")
-        return found + [self.on_privacy] * bool(self.on_privacy) + self._notes
+            remarks.append(f"the gate always rejected: {every} rejected")
+        return remarks + [self.on_privacy] * bool(self.on_privacy) + self._notes
 
-    def _on_clusters(self) -> list[str]:
+    def _cluster_remarks(self) -> list[str]:
         """Remarks on the effect of clustering, or on its absence."""
-        found = self._changes
-        if len(found) > _MOST_CHANGES:
-            found = [
-                *found[: _MOST_CHANGES - 1],
-                f"{quantity(len(found) - _MOST_CHANGES, 'further change')} of clusters, see clusters.jsonl",
-                found[-1],
+        remarks = self._changes
+        if len(remarks) > _MOST_CHANGES:
+            remarks = [
+                *remarks[: _MOST_CHANGES - 1],
+                f"{quantity(len(remarks) - _MOST_CHANGES, 'further change')} of clusters, see clusters.jsonl",
+                remarks[-1],
             ]
-        found = found + [
+        remarks = remarks + [
             f"clusters stayed as they were in {quantity(count, 'cloud step')}: {reason}"
             for reason, count in self._skipped.items()
         ]
         if self._failed_trials:
-            found.append(
+            remarks.append(
                 f"trials in which new groups did not prove useful: {self._failed_trials}, with a gain in log "
                 f"loss of at most {self._best_failed[0]:.3f}"
             )
         if self._cluster_counts and self._similarities:
             low, high = min(self._similarities), max(self._similarities)
-            some, one = ("the cloud's children", "child") if self._num_above_leaves else ("leaves", "leaf")
-            seen = f"similarities between {some} were {low:.4f} to {high:.4f}"
+            children, child = (
+                ("the cloud's children", "child") if self._num_above_leaves else ("leaves", "leaf")
+            )
+            evidence = f"similarities between {children} were {low:.4f} to {high:.4f}"
             if self._lowest_p:
-                seen += f", the lowest p of a split was {self._lowest_p[0]:.3f}"
+                evidence += f", the lowest p of a split was {self._lowest_p[0]:.3f}"
             if max(self._cluster_counts) == 1:
-                found.append(
-                    f"clustering never split: all {some} were one cluster in every cloud step; {seen}"
+                remarks.append(
+                    f"clustering never split: all {children} were one cluster in every cloud step; {evidence}"
                 )
             elif min(self._cluster_counts) == self._num_leaves:
-                found.append(f"clustering never joined: every {one} stayed alone in every cloud step; {seen}")
-        return found
+                remarks.append(
+                    f"clustering never joined: every {child} stayed alone in every cloud step; {evidence}"
+                )
+        return remarks
 
 
-def _in_form(name: str, value: Any) -> Any:
+def _converted(name: str, value: Any) -> Any:
     """A restored value in its own type; ValueError if its type, keys or values are wrong."""
     kind, keys, values = _FORMS.get(name, (type(None), (), ()))
-    made = dict(value) if kind is dict and isinstance(value, list) else value
-    fits = type(made) is kind
+    restored = dict(value) if kind is dict and isinstance(value, list) else value
+    fits = type(restored) is kind
     if fits and kind is dict:
-        fits = all(type(key) in keys and type(one) in values for key, one in made.items())
+        fits = all(type(key) in keys and type(item) in values for key, item in restored.items())
     elif fits and kind is list:
-        fits = all(type(one) in values for one in made)
+        fits = all(type(item) in values for item in restored)
     if not fits:
         raise ValueError(f"remarks have no {shown(name)} of {shown(value)}")
-    return made
+    return restored
 
 
 def _steps_of(result: RoundResult) -> list[tuple[str, CloudStep]]:
     """Place, in words, and step of the cloud and of servers between it and the leaves."""
     at_cloud = "" if groups_leaves(result) else ", cloud"
     steps = [(at_cloud, result.cloud)] if result.cloud else []
-    return steps + [(f", server {path_text(each.path)}", each.step) for each in result.inner_steps]
+    return steps + [(f", server {path_text(inner.path)}", inner.step) for inner in result.inner_steps]
 
 
 def groups_leaves(result: RoundResult) -> bool:
@@ -200,9 +204,9 @@ def groups_leaves(result: RoundResult) -> bool:
 def changes_of(result: RoundResult) -> list[str]:
     """Changes of the clusters in a round, one line each."""
     return [
-        f"round {result.global_round}{at}: {words(event, 'children' if at else 'leaves')}"
+        f"round {result.global_round}{place}: {words(event, 'children' if place else 'leaves')}"
         f"{_worth_of_split(event, tests)}"
-        for at, step in _steps_of(result)
+        for place, step in _steps_of(result)
         for tests in [step.facts.get("tests", ())]
         for event in step.facts.get("events", ())
     ]
@@ -231,6 +235,6 @@ def _sides(test: Mapping[str, Any]) -> list[tuple[list[int], list[int]]]:
     return [(first, second), (second, first)]
 
 
-def _ends(values: Sequence[float]) -> list[float]:
+def _bounds(values: Sequence[float]) -> list[float]:
     """Smallest and largest value; empty for no values."""
     return [min(values), max(values)] if values else []

@@ -73,7 +73,7 @@ def run(
     Raises:
         ConfigError: the run is refused, if the caller prepared it and so reports refusals itself.
     """
-    is_told_by_caller = prepared is not None
+    is_prepared_by_caller = prepared is not None
     with ExitStack() as beginning:
         try:
             prepared = prepared or prepare_config(run_config)
@@ -82,25 +82,25 @@ def run(
             beginning.enter_context(exits.uninterrupted())  # a folder without a manifest would be no run's
             opened = open_folder(prepared)
         except ConfigError as error:
-            if is_told_by_caller:
+            if is_prepared_by_caller:
                 raise
             print(f"fedge: {error}", file=sys.stderr, flush=True)
             return Outcome("failed", None, str(error), exits.FAILED)
         try:
-            around = _Surroundings(prepared, opened, engine, open_terminal(opened.folder / "run.log"))
+            surroundings = _Surroundings(prepared, opened, engine, open_terminal(opened.folder / "run.log"))
         except OSError as error:
-            return _without_log(opened, error)
+            return _fail_without_log(opened, error)
         try:
-            return _carry_out(grid, around, engine, federation, owns_process, beginning.close)
+            return _carry_out(grid, surroundings, engine, federation, owns_process, beginning.close)
         except RecordError as error:
-            around.console.close(failed=True)
-            around.console.say(f"fedge: {error}")
+            surroundings.console.close(failed=True)
+            surroundings.console.say(f"fedge: {error}")
             return Outcome("failed", opened.folder, str(error), exits.FAILED)
         finally:
             try:
                 beginning.close()
             finally:
-                around.close()
+                surroundings.close()
 
 
 def refuse_other_clock(config: Config, grid: Engine) -> None:
@@ -122,7 +122,7 @@ def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
         )
 
 
-def _without_log(opened: Opened, error: OSError) -> Outcome:
+def _fail_without_log(opened: Opened, error: OSError) -> Outcome:
     """Report that run.log cannot be opened; the run ends as failed."""
     reason = (
         f"run.log must be writable, but {error.filename or opened.folder}: "
@@ -160,13 +160,13 @@ class _Surroundings:
                 self.clean_up()
             _end_tracking(self.tracking, self.folder)
             if self.config.report:
-                self._report()
+                self._write_report()
         finally:
             with exits.uninterrupted():  # in a notebook, the lock would block the next run
                 stop_logging_to(self._handler)
                 self.opened.lock.close()
 
-    def _report(self) -> None:
+    def _write_report(self) -> None:
         """Write the report, and print where it is; a signal ends this, and prints what is missing."""
         command = f"fedge report {short(self.folder)}"
         not_yet = f"note: the run's report is not written yet; write it with {command}"
@@ -184,7 +184,7 @@ class _Surroundings:
 
 def _carry_out(
     grid: Engine,
-    around: _Surroundings,
+    surroundings: _Surroundings,
     engine: str,
     federation: Mapping[str, Any],
     owns_process: bool,
@@ -194,27 +194,35 @@ def _carry_out(
 
     Arguments as for `run`; `has_begun` is called once signals end the run like any other error.
     """
-    config, opened, prepared = around.config, around.opened, around.prepared
+    config, opened, prepared = surroundings.config, surroundings.opened, surroundings.prepared
     if opened.resumption is not None and opened.resumption.is_complete(config):
-        return _nothing_to_do(opened.resumption, config, around.console)
+        return _report_complete(opened.resumption, config, surroundings.console)
     manifest = first_manifest(prepared, opened, engine, federation)
-    data_folder = client_data_folder(around.folder, len(manifest.get("resumed", [])))
+    data_folder = client_data_folder(surroundings.folder, len(manifest.get("resumed", [])))
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
-    with _recorder(around, manifest) as recorder:
-        words = grid.resume_words if isinstance(grid, LeafEngine) else _cluster_of(engine, federation)
+    with _make_recorder(surroundings, manifest) as recorder:
+        resume_words = (
+            grid.resume_words if isinstance(grid, LeafEngine) else _cluster_arguments(engine, federation)
+        )
         of_script = has_code_of_script(to_run_config(config))
-        ending = Ending(recorder, around.console, around.clean_up, owns_process, words, of_script)
+        ending = Ending(
+            recorder, surroundings.console, surroundings.clean_up, owns_process, resume_words, of_script
+        )
         try:
             recorder.begin(to_run_config(config))
         except RecordError as error:  # a manifest on disk would show a run in progress
             return ending.fail(exits.FAILED, str(error))
         with (
             exits.ending_on_signal(ending.interrupt),
-            watching(limit_s, around.log_path, ending.give_up, start_s),
+            watching(limit_s, surroundings.log_path, ending.give_up, start_s),
         ):
-            plan = RunPlan(config, prepared.seed, around.folder, data_folder, around.shared, LapClock())
-            announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
-            steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
+            plan = RunPlan(
+                config, prepared.seed, surroundings.folder, data_folder, surroundings.shared, LapClock()
+            )
+            announcer = Announcer(grid, plan, recorder, surroundings.console, surroundings.tracking)
+            steps = _steps_class(config)(
+                grid, plan, prepared, opened, recorder, surroundings.console, announcer
+            )
 
             def work() -> None:
                 has_begun()
@@ -223,33 +231,33 @@ def _carry_out(
             return ending.around(work, announcer.remarks)
 
 
-def _recorder(around: _Surroundings, manifest: dict[str, Any]) -> Recorder:
+def _make_recorder(surroundings: _Surroundings, manifest: dict[str, Any]) -> Recorder:
     """Recorder of the run, with the tables of devices if it is on a clock."""
-    given = around.folder, around.opened.offsets, manifest
-    more, learned = _further_tables(around.config), task_of(around.config.train)
-    clock = around.config.asynchrony
+    arguments = surroundings.folder, surroundings.opened.offsets, manifest
+    tables, learned = _optional_tables(surroundings.config), task_of(surroundings.config.train)
+    clock = surroundings.config.asynchrony
     if clock.is_on:
-        return DeviceRecorder(*given, learned=learned, is_real=clock.is_real, more=more)
-    return Recorder(*given, more, learned=learned)
+        return DeviceRecorder(*arguments, learned=learned, is_real=clock.is_real, more=tables)
+    return Recorder(*arguments, tables, learned=learned)
 
 
-def _cluster_of(engine: str, federation: Mapping[str, Any]) -> str:
+def _cluster_arguments(engine: str, federation: Mapping[str, Any]) -> str:
     """Command-line words that name the run's Ray cluster; empty without one."""
     simulated = engine_kind(engine).on_ray and federation.get("num-supernodes")
     return words_of_cluster(federation_of_this_process().init_args) if simulated else ""
 
 
-def _further_tables(config: Config) -> tuple[Table, ...]:
+def _optional_tables(config: Config) -> tuple[Table, ...]:
     """Optional tables of this run."""
     needed = (
         (CLIENT_MODELS, not is_default_algorithm(config)),
         (MEMBERSHIPS, may_mix(config.cluster) and not config.asynchrony.is_on),
         (COMMON_TEST, bool(config.evaluate.common)),
     )
-    return tuple(table for table, has in needed if has)
+    return tuple(table for table, is_needed in needed if is_needed)
 
 
-def _steps_of(config: Config) -> type[Steps]:
+def _steps_class(config: Config) -> type[Steps]:
     """Class of the run's steps; runs in rounds do not import the virtual clock."""
     if not config.asynchrony.is_on:
         return Steps
@@ -267,18 +275,18 @@ def _end_tracking(tracking: Tracking, folder: Path) -> None:
     tracking.finish("failed", exit_code, FINISH_FAILED_S)
 
 
-def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> Outcome:
+def _report_complete(resumption: Resumption, config: Config, console: Console) -> Outcome:
     """Report that a run is complete."""
-    done, stopped = config.num_server_rounds, resumption.manifest.get("stopped")
+    num_rounds, stopped = config.num_server_rounds, resumption.manifest.get("stopped")
     folder = short(resumption.folder)
     if stopped:
         console.say(
-            f"{folder} is complete: stopped after global round {stopped['after_round']} of {done} by "
+            f"{folder} is complete: stopped after global round {stopped['after_round']} of {num_rounds} by "
             f"{stopped['by']}: {stopped['reason']}; to continue, change the callbacks, e.g. "
             f'-c \'callbacks="" callbacks-args=""\''
         )
     else:
-        rounds = quantity(done, "global round")
-        console.say(f"{folder} is complete: {done} of {rounds}; raise num-server-rounds to continue")
+        rounds = quantity(num_rounds, "global round")
+        console.say(f"{folder} is complete: {num_rounds} of {rounds}; raise num-server-rounds to continue")
     status = resumption.manifest["status"]
     return Outcome(status, resumption.folder, exit_code=exits.BY_STATUS[status])

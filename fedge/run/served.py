@@ -69,9 +69,9 @@ def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection
     """
     served = {}
     for leaf in leaves:
-        own, unseen = tuple(leaf.clients), tuple(leaf.unseen_clients)
+        training, unseen = tuple(leaf.clients), tuple(leaf.unseen_clients)
         is_other = leaf.index in others
-        clients = own if is_other else (*own, *unseen)
+        clients = training if is_other else (*training, *unseen)
         served[f"leaf-{leaf.index}"] = Served(leaf.index, clients, not is_other, leaf.weight)
         if is_other:
             served[f"unseen-{leaf.index}"] = Served(leaf.index, unseen, True, leaf.weight)

@@ -83,21 +83,21 @@ class Dealing:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[str, tuple[SiteDeal, int]] = {}  # run → its partition, and its holders
+        self._deals: dict[str, tuple[SiteDeal, int]] = {}  # run → its partition, and its holders
 
     def take(self, run: str, make: Callable[[], SiteDeal]) -> SiteDeal:
         """The deal of a run, made at the first call; concurrent callers wait for it."""
         with self._lock:
-            dealt, holders = self._made[run] if run in self._made else (make(), 0)
-            self._made[run] = dealt, holders + 1
+            dealt, holders = self._deals[run] if run in self._deals else (make(), 0)
+            self._deals[run] = dealt, holders + 1
             return dealt
 
     def let_go(self, run: str) -> None:
         """Release the deal of a run; its windows are removed at the last release."""
         with self._lock:
-            dealt, holders = self._made.pop(run)
+            dealt, holders = self._deals.pop(run)
             if holders > 1:
-                self._made[run] = dealt, holders - 1
+                self._deals[run] = dealt, holders - 1
             else:
                 remove_client_data(dealt.folder)
 
@@ -132,11 +132,11 @@ def open_site(
     refuse_code_of_cloud(config, folder, trust_code, facts.get("parts", {}))
     _refuse_data_elsewhere(config, facts)
     plan, dealing = site_plan(folder, facts), dealing or Dealing()
-    dealt = dealing.take(run, lambda: _dealt(plan, config, facts, data))
+    dealt = dealing.take(run, lambda: _deal_to_site(plan, config, facts, data))
     try:
-        mine = clients_of_leaf(dealt.clients_per_leaf, leaf)
-        entered = make_engine(to_run_config(config), int(facts["clients"]), mine)
-        engine = entered.__enter__()
+        members = clients_of_leaf(dealt.clients_per_leaf, leaf)
+        context = make_engine(to_run_config(config), int(facts["clients"]), members)
+        engine = context.__enter__()
     except BaseException:
         dealing.let_go(run)
         raise
@@ -144,13 +144,13 @@ def open_site(
     shared = SharedStates(plan.folder, in_one_process=True)
     plan = replace(plan, form=dealt.form, data_folder=dealt.folder, shared=shared)
 
-    held = [run]
+    unreleased = [run]
 
     def close() -> None:
-        entered.__exit__(None, None, None)
+        context.__exit__(None, None, None)
         plan.shared.close()
-        while held:
-            dealing.let_go(held.pop())
+        while unreleased:
+            dealing.let_go(unreleased.pop())
 
     clients = Clients(engine, engine.node_of, engine.node_of.values())
     return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)
@@ -167,7 +167,7 @@ def _refuse_data_elsewhere(config: Config, facts: Mapping[str, Any]) -> None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
 
 
-def _dealt(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> SiteDeal:
+def _deal_to_site(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> SiteDeal:
     """Partition the data as the cloud does, and write the windows of all clients.
 
     Raises:
@@ -194,12 +194,12 @@ def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
 
 def site_plan(folder: Path, facts: Mapping[str, Any]) -> RunPlan:
     """Plan of a run's parts at a leaf server, with a folder for the run."""
-    own = folder / f"{RUN}{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
-    own.mkdir(parents=True, exist_ok=True)
+    run_folder = folder / f"{RUN}{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
+    run_folder.mkdir(parents=True, exist_ok=True)
     config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
     steps = int(facts.get("local_steps", 0))
     return RunPlan(
-        config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock(),
+        config, seed, run_folder, run_folder / "data", SharedStates(run_folder, enabled=False), LapClock(),
         local_steps=steps, kernel=str(facts.get("kernel", "")),
     )  # fmt: skip
 
@@ -211,7 +211,7 @@ def without_start(config: Config) -> Config:
 
 def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
     """Partition ids of a leaf's clients, if leaves have `sizes` clients in order."""
-    return [client for client, of in enumerate(leaf_of_clients(sizes)) if of == leaf]
+    return [client for client, leaf_of_client in enumerate(leaf_of_clients(sizes)) if leaf_of_client == leaf]
 
 
 def site_of(
@@ -233,8 +233,8 @@ def site_of(
     sizes = clients_per_leaf(config.hierarchy, len(dealt.clients))
 
     def make_leaf(start: State) -> Leaf:
-        made = make_leaves(config, dealt, sizes, start, trainable, variances, algorithm_maker(plan))
-        return made[leaf]
+        leaves = make_leaves(config, dealt, sizes, start, trainable, variances, algorithm_maker(plan))
+        return leaves[leaf]
 
     prepare_sharing(plan, clients, [make_leaf(model)])
     model = plan.shared.keep(model)

@@ -66,8 +66,8 @@ class Snapshots:
         self._callbacks = callbacks
         self._behind = behind
         self._memories = memories
-        owners = {str(client): one.to_text() for client, one in (reports or {}).items()}
-        self._told: dict[str, Any] = {"told": owners} if owners else {}
+        owners = {str(client): report.to_text() for client, report in (reports or {}).items()}
+        self._owner_reports: dict[str, Any] = {"told": owners} if owners else {}
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
         """Start writing the checkpoint of a global round if one is due, and removing old ones.
@@ -90,15 +90,15 @@ class Snapshots:
             "remarks": self._remarks.facts(),
             "callbacks": self._callbacks.facts(),
             "table": list(table()),
-            **self._told,
+            **self._owner_reports,
         }
         pinned = [] if self._memories is None else self._memories.pin(self._strategy.kept_memories())
         groups = {
             _LEAVES: self._strategy.states(),
             _CLIENTS: {str(client): control for client, control in self._strategy.client_controls().items()},
         }
-        run, as_they_are = self._recorder.manifest, json.dumps(facts)  # both may change during the write
-        self._behind.begin(partial(self._write, global_round, groups, run, as_they_are, pinned))
+        run, facts_json = self._recorder.manifest, json.dumps(facts)  # both may change during the write
+        self._behind.begin(partial(self._write, global_round, groups, run, facts_json, pinned))
 
     def _write(
         self, global_round: int, groups: Groups, run: Mapping[str, Any], facts: str, pinned: Sequence[Path]

@@ -68,23 +68,23 @@ def download(
     path = Path(target)
     _refuse_link(_checksum_file(path))
     if path.is_file():
-        return _known_file(path, expected)
+        return _check_existing_file(path, expected)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     for file in (path, part, _tag_file(part), _checksum_file(path)):
         _refuse_link(file)
     _receive(url, part, timeout_s, report)
-    found = fingerprint(part)
-    if expected is not None and found != expected:
-        _forget(part)
+    actual = fingerprint(part)
+    if expected is not None and actual != expected:
+        _remove_partial(part)
         raise HharError(
-            f"{url}: sha256 must be {expected}, but is {found}; the download was removed; check the address "
+            f"{url}: sha256 must be {expected}, but is {actual}; the download was removed; check the address "
             "or the checksum"
         )
     os.replace(part, path)
-    _forget(part)
-    _write_text(_checksum_file(path), f"{found}  {path.name}\n")
-    return found
+    _remove_partial(part)
+    _write_text(_checksum_file(path), f"{actual}  {path.name}\n")
+    return actual
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         HharError: another process holds it, or its path is not a regular file.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder / LOCK, keep=True) as lock:
+    with _open_for_writing(folder / LOCK, keep=True) as lock:
         try:
             if sys.platform != "win32":
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,30 +139,30 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
     """Append the missing bytes of `url` to `part`."""
     opener = urllib.request.build_opener(_CheckedRedirects)
     tag = _read_tag(part)
-    have = part.stat().st_size if part.is_file() and tag else 0
+    received = part.stat().st_size if part.is_file() and tag else 0
     headers = {"User-Agent": "hhar", "Accept-Encoding": "identity"}
-    if have and tag:
-        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    if received and tag:
+        headers |= {"Range": f"bytes={received}-", "If-Range": tag}
     try:
         with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as reply:
-            have, total = _start_and_total(reply, have, url)
+            received, total = _start_and_total(reply, received, url)
             _write_tag(part, reply)
-            _copy(reply, part, have, total, url, report)
+            _copy(reply, part, received, total, url, report)
     except HharError:
         raise
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is left to send, or the partial file is too long
+        if error.code == 416 and received:  # nothing is left to send, or the partial file is too long
             size = re.fullmatch(rf"bytes \*/({_OFFSET})", error.headers.get("Content-Range", ""))
-            if size and int(size[1]) == have:
+            if size and int(size[1]) == received:
                 return
-            _forget(part)
+            _remove_partial(part)
         raise HharError(
-            f"{url}: server must send the file, but answers {error.code} {_said(error.reason)}; retry or "
+            f"{url}: server must send the file, but answers {error.code} {_excerpt(error.reason)}; retry or "
             "use --url"
         ) from error
     except (ValueError, http.client.InvalidURL) as error:  # an address, of a redirect too, or an odd answer
         raise HharError(
-            f"{url}: address and answer must be valid HTTP ({_said(error)}); correct the address or use "
+            f"{url}: address and answer must be valid HTTP ({_excerpt(error)}); correct the address or use "
             "another --url"
         ) from error
     except (OSError, http.client.HTTPException) as error:
@@ -175,88 +175,89 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
                 f"the file elsewhere and copy it to {part.with_name(part.name.removesuffix('.part'))}"
             ) from error
         raise HharError(
-            f"{url}: download interrupted ({_said(reason)}); run the same command again to resume"
+            f"{url}: download interrupted ({_excerpt(reason)}); run the same command again to resume"
         ) from error
 
 
-def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
+def _start_and_total(reply: Any, received: int, url: str) -> tuple[int, int]:
     """Offset of the reply's first byte, and the size of the whole file (0: unknown)."""
-    length = _length(reply.headers.get_all("Content-Length") or [], url)
+    length = _content_length(reply.headers.get_all("Content-Length") or [], url)
     if reply.status not in (200, 206):
         raise HharError(f"{url}: server must send the file, but answers {reply.status}; use another --url")
     if reply.status == 200:
         return 0, length
-    told = reply.headers.get("Content-Range", "")
-    answer = re.fullmatch(rf"bytes ({_OFFSET})-{_OFFSET}/({_OFFSET}|\*)", told)
-    if not answer or int(answer[1]) != have:
+    content_range = reply.headers.get("Content-Range", "")
+    answer = re.fullmatch(rf"bytes ({_OFFSET})-{_OFFSET}/({_OFFSET}|\*)", content_range)
+    if not answer or int(answer[1]) != received:
         raise HharError(
-            f"{url}: server must send bytes from {have} on, but sends {_said(told)!a}; use another --url, or "
-            "delete the .part file"
+            f"{url}: server must send bytes from {received} on, but sends {_excerpt(content_range)!a}; use "
+            "another --url, or delete the .part file"
         )
-    return have, have + length
+    return received, received + length
 
 
-def _length(told: Sequence[str], url: str) -> int:
+def _content_length(values: Sequence[str], url: str) -> int:
     """Content length that a server states; 0 if it states none.
 
     Raises:
         HharError: the stated length is not a number of bytes, or is stated twice.
     """
-    stated = {text.strip() for text in told} - {""}
+    stated = {text.strip() for text in values} - {""}
     if not stated:
         return 0
     if len(stated) > 1 or not re.fullmatch(_OFFSET, min(stated)):
         raise HharError(
-            f"{url}: server must state the length in bytes, but states {_said(', '.join(stated))!a}; use "
+            f"{url}: server must state the length in bytes, but states {_excerpt(', '.join(stated))!a}; use "
             "another --url"
         )
     return int(min(stated))
 
 
-def _said(words: object) -> str:
+def _excerpt(text: object) -> str:
     """Beginning of text that a server may have chosen."""
-    return str(words)[:200]
+    return str(text)[:200]
 
 
-def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: ProgressCallback) -> None:
-    with _opened(part, keep=bool(have)) as stream:
-        if have:
-            stream.seek(have)
+def _copy(reply: Any, part: Path, received: int, total: int, url: str, report: ProgressCallback) -> None:
+    with _open_for_writing(part, keep=bool(received)) as stream:
+        if received:
+            stream.seek(received)
             stream.truncate()
         while block := reply.read(BLOCK_BYTES):
             stream.write(block)
-            have += len(block)
-            report("downloading", have, total)
-    if not have:
+            received += len(block)
+            report("downloading", received, total)
+    if not received:
         raise HharError(f"{url}: server must send the file, but sends nothing; retry or use another --url")
-    if total and have != total:
+    if total and received != total:
         raise HharError(
-            f"{url}: download interrupted at {have} of {total} bytes; run the same command again to resume"
+            f"{url}: download interrupted at {received} of {total} bytes; run the same command again to "
+            "resume"
         )
 
 
-def _known_file(path: Path, expected: str | None) -> str:
+def _check_existing_file(path: Path, expected: str | None) -> str:
     """Check an existing file against the given or the recorded checksum; return its checksum."""
-    found = fingerprint(path)
+    checksum = fingerprint(path)
     record = _checksum_file(path)
     if expected is None and record.is_file():
-        expected = _recorded(record)
-    if expected is not None and found != expected:
+        expected = _recorded_checksum(record)
+    if expected is not None and checksum != expected:
         raise HharError(
-            f"{path}: sha256 must be {expected}, but is {found}; delete the file to download it again"
+            f"{path}: sha256 must be {expected}, but is {checksum}; delete the file to download it again"
         )
-    _write_text(record, f"{found}  {path.name}\n")
-    return found
+    _write_text(record, f"{checksum}  {path.name}\n")
+    return checksum
 
 
-def _recorded(record: Path) -> str | None:
+def _recorded_checksum(record: Path) -> str | None:
     """Checksum in a file of `sha256sum`'s form; None if the file is empty."""
-    words = _beginning(record).split()
-    if words and not re.fullmatch(r"[0-9a-f]{64}", words[0]):
+    fields = _read_start(record).split()
+    if fields and not re.fullmatch(r"[0-9a-f]{64}", fields[0]):
         raise HharError(
-            f"{record}: must begin with a sha256, but begins with {words[0][:80]!a}; delete the file"
+            f"{record}: must begin with a sha256, but begins with {fields[0][:80]!a}; delete the file"
         )
-    return words[0] if words else None
+    return fields[0] if fields else None
 
 
 def _check_sha256(sha256: str | None) -> str | None:
@@ -289,8 +290,8 @@ def _tag_file(part: Path) -> Path:
 
 def _read_tag(part: Path) -> str | None:
     """Recorded tag of a partial file; None if there is none that a request can carry."""
-    tag = _beginning(_tag_file(part)) if _tag_file(part).is_file() else ""
-    return tag if _can_be_sent(tag) else None
+    tag = _read_start(_tag_file(part)) if _tag_file(part).is_file() else ""
+    return tag if _is_sendable(tag) else None
 
 
 def _write_tag(part: Path, reply: Any) -> None:
@@ -298,17 +299,17 @@ def _write_tag(part: Path, reply: Any) -> None:
     tag = reply.headers.get("ETag") or ""
     if not tag.startswith('"'):
         tag = reply.headers.get("Last-Modified") or ""
-    if _can_be_sent(tag):
+    if _is_sendable(tag):
         _write_text(_tag_file(part), tag)
     else:
         _tag_file(part).unlink(missing_ok=True)
 
 
-def _can_be_sent(tag: str) -> bool:
+def _is_sendable(tag: str) -> bool:
     return 0 < len(tag) <= _LONGEST_TAG and tag.isascii() and tag.isprintable()
 
 
-def _beginning(path: Path) -> str:
+def _read_start(path: Path) -> str:
     """First characters of a small text file, whatever it holds."""
     with path.open("rb") as stream:
         return stream.read(2 * _LONGEST_TAG).decode(errors="replace")
@@ -316,31 +317,31 @@ def _beginning(path: Path) -> str:
 
 def _refuse_link(path: Path) -> None:
     """Raise `HharError` if the path is a link or otherwise no file: writing would follow the link."""
-    if path.is_symlink() or (path.exists() and not _stands_alone(path.stat())):
-        raise _no_place(path)
+    if path.is_symlink() or (path.exists() and not _is_sole_regular_file(path.stat())):
+        raise _irregular_file_error(path)
 
 
-def _stands_alone(found: os.stat_result) -> bool:
+def _is_sole_regular_file(status: os.stat_result) -> bool:
     """True for a regular file without a second name."""
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
-def _no_place(path: Path) -> HharError:
+def _irregular_file_error(path: Path) -> HharError:
     return HharError(f"{path}: must be a regular file or absent, but is a link or something else; remove it")
 
 
-def _opened(path: Path, keep: bool) -> IO[bytes]:
+def _open_for_writing(path: Path, keep: bool) -> IO[bytes]:
     """Open a file for writing, never through a link; its content is kept (`keep`) or removed."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
-            raise _no_place(path) from error
+            raise _irregular_file_error(path) from error
         raise
-    if not _stands_alone(os.fstat(descriptor)):
+    if not _is_sole_regular_file(os.fstat(descriptor)):
         os.close(descriptor)
-        raise _no_place(path)
+        raise _irregular_file_error(path)
     if not keep:
         os.ftruncate(descriptor, 0)
     return os.fdopen(descriptor, "r+b")
@@ -348,10 +349,10 @@ def _opened(path: Path, keep: bool) -> IO[bytes]:
 
 def _write_text(path: Path, text: str) -> None:
     """Write a small text file, never through a link."""
-    with _opened(path, keep=False) as stream:
+    with _open_for_writing(path, keep=False) as stream:
         stream.write(text.encode())
 
 
-def _forget(part: Path) -> None:
+def _remove_partial(part: Path) -> None:
     part.unlink(missing_ok=True)
     _tag_file(part).unlink(missing_ok=True)

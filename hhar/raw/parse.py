@@ -69,7 +69,7 @@ def read_raw(
     total = _file_size(source)
     with source.open("rb") as stream:
         layout = _detect_layout(source, stream)
-        line, done = 1 + layout.has_header, 0
+        line, bytes_read = 1 + layout.has_header, 0
         for block in _line_blocks(stream, block_bytes):
             frame = _parse_block(block, layout, line)
             for key, part in frame.partition_by(
@@ -77,8 +77,8 @@ def read_raw(
             ).items():
                 pieces[str(key[0]), str(key[1])].append(part.drop("User", "Device"))
             line += block.count(b"\n")
-            done += len(block)
-            report(source.name, done, total)
+            bytes_read += len(block)
+            report(source.name, bytes_read, total)
     report(source.name, total, total)
     if not pieces:
         raise HharError(f"{source}: must hold rows of measurements, but holds none; unpack the archive again")
@@ -94,15 +94,15 @@ def recordings_of(user: str, device: str, sensor: str, pieces: Sequence[pl.DataF
     values = np.ascontiguousarray(frame.select("x", "y", "z").to_numpy(), dtype=np.float32)
     cuts = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     bounds = [0, *cuts.tolist(), len(labels)]
-    found = []
+    recordings = []
     for start, end in pairwise(bounds):
         label = LABELS[labels[start]]
         if label != NULL_LABEL:
             rows = slice(start, end)
-            found.append(
+            recordings.append(
                 Recording(user, device, sensor, label, arrival_ms[rows], creation_ns[rows], values[rows])
             )
-    return found
+    return recordings
 
 
 def _file_size(source: Path) -> int:
@@ -131,18 +131,18 @@ def _detect_layout(source: Path, stream: BinaryIO) -> _Layout:
 
 def _line_blocks(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
     """The rest of the stream in blocks of whole lines; the last block may lack its line end."""
-    rest = b""
+    pending = b""
     while data := stream.read(block_bytes):
         end = data.rfind(b"\n") + 1
         if end == 0:
-            rest += data
-            if len(rest) > 4 * block_bytes + (1 << 20):
+            pending += data
+            if len(pending) > 4 * block_bytes + (1 << 20):
                 break  # no line is this long: the parser reports it
             continue
-        yield rest + data[:end]
-        rest = data[end:]
-    if rest:
-        yield rest
+        yield pending + data[:end]
+        pending = data[end:]
+    if pending:
+        yield pending
 
 
 def _parse_block(block: bytes, layout: _Layout, line: int) -> pl.DataFrame:
@@ -208,8 +208,8 @@ def _defect(fields: Sequence[str]) -> str | None:
         ("z", "real"),
     ):
         if not _is_number(row[name], kinds):
-            wanted = "positive whole" if kinds == "whole" else "finite"
-            return f"{name} must be a {wanted} number, but is {row[name][:40]!r}"
+            expected = "positive whole" if kinds == "whole" else "finite"
+            return f"{name} must be a {expected} number, but is {row[name][:40]!r}"
     for name in ("User", "Device"):
         if not row[name]:
             return f"{name} must not be empty"

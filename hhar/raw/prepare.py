@@ -33,12 +33,14 @@ def prepare(
             f"devices: must be phones, watches or all, but is {devices!r}; choose one of the three"
         )
     groups = DEVICE_GROUPS[devices]
-    wanted = [RAW_FILES[group, sensor] for group in groups for sensor in spec.sensor_names]
-    files = find_raw_files(raw_folder, wanted)
+    names = [RAW_FILES[group, sensor] for group in groups for sensor in spec.sensor_names]
+    files = find_raw_files(raw_folder, names)
     builder = WindowBuilder(spec)
     for group in groups:
-        read = {sensor: read_raw(files[RAW_FILES[group, sensor]], report) for sensor in spec.sensor_names}
-        _add_devices(builder, read, f"windows of {group}", report)
+        pieces_by_sensor = {
+            sensor: read_raw(files[RAW_FILES[group, sensor]], report) for sensor in spec.sensor_names
+        }
+        _add_devices(builder, pieces_by_sensor, f"windows of {group}", report)
     return builder.finish()
 
 
@@ -49,28 +51,28 @@ def find_raw_files(raw_folder: str | Path, names: list[str]) -> dict[str, Path]:
         raise HharError(
             f"{folder}: folder with HHAR's raw CSV files must exist; fetch it with `hhar download`"
         )
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name in names:
-        places = [path for path in folder.rglob(name) if path.is_file() and "__MACOSX" not in path.parts]
-        if not places:
+        candidates = [path for path in folder.rglob(name) if path.is_file() and "__MACOSX" not in path.parts]
+        if not candidates:
             raise HharError(
                 f"{folder}: must hold {name}, but does not; fetch it with `hhar download` or choose other "
                 "--devices/--sensors"
             )
-        found[name] = min(places, key=lambda path: (len(path.parts), str(path)))
-    return found
+        paths[name] = min(candidates, key=lambda path: (len(path.parts), str(path)))
+    return paths
 
 
 def _add_devices(
-    builder: WindowBuilder, read: dict[str, Pieces], what: str, report: ProgressCallback
+    builder: WindowBuilder, pieces_by_sensor: dict[str, Pieces], task: str, report: ProgressCallback
 ) -> None:
-    keys = sorted({key for pieces in read.values() for key in pieces})
+    keys = sorted({key for pieces in pieces_by_sensor.values() for key in pieces})
     for done, (user, device) in enumerate(keys):
-        report(what, done, len(keys), "recordings")
+        report(task, done, len(keys), "recordings")
         recordings = []
-        for sensor, pieces in read.items():
-            own = pieces.pop((user, device), None)
-            if own:
-                recordings.extend(recordings_of(user, device, sensor, own))
+        for sensor, pieces in pieces_by_sensor.items():
+            device_pieces = pieces.pop((user, device), None)
+            if device_pieces:
+                recordings.extend(recordings_of(user, device, sensor, device_pieces))
         builder.add(recordings)
-    report(what, len(keys), len(keys), "recordings")
+    report(task, len(keys), len(keys), "recordings")

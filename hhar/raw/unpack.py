@@ -86,8 +86,8 @@ def member_path(name: str, archive: str) -> PurePosixPath | None:
         HharError: the name is absolute, has a drive or a backslash, or contains `..`.
     """
     path = PurePosixPath(name)
-    drive = len(name) > 1 and name[1] == ":"
-    if path.is_absolute() or drive or "\\" in name or ".." in path.parts or "\0" in name:
+    has_drive = len(name) > 1 and name[1] == ":"
+    if path.is_absolute() or has_drive or "\\" in name or ".." in path.parts or "\0" in name:
         raise HharError(
             f"{archive}: member paths must stay inside the folder, but {name[:200]!r} does not; do not trust "
             "this archive"
@@ -95,10 +95,10 @@ def member_path(name: str, archive: str) -> PurePosixPath | None:
     parts = [part for part in path.parts if part != "."]
     if not parts or "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._"):
         return None
-    return _undouble(PurePosixPath(*parts))
+    return _drop_repeated_folders(PurePosixPath(*parts))
 
 
-def _undouble(path: PurePosixPath) -> PurePosixPath:
+def _drop_repeated_folders(path: PurePosixPath) -> PurePosixPath:
     parts: list[str] = []
     for part in path.parts[:-1]:
         if not parts or parts[-1] != part:
@@ -157,7 +157,7 @@ def _planned_path(
         )
     if path is None or member.is_dir():
         return None
-    return _undouble(prefix / path)
+    return _drop_repeated_folders(prefix / path)
 
 
 def _unpack_member(

@@ -90,24 +90,24 @@ def device_presence(
     quantiles = np.array(GAP_QUANTILES)
     gaps = np.interp(rng.uniform(size=num_gaps), quantiles[:, 0], quantiles[:, 1])
     gaps = gaps[np.cumsum(gaps) < 0.9 * duration_s]
-    left = max(missing - gaps.sum(), 0.0)
+    remaining = max(missing - gaps.sum(), 0.0)
     if facts.name == "s3mini_2":
-        left = 0.0
+        remaining = 0.0
         duration_used = max(coverage * duration_s, 1.0)
     else:
         duration_used = duration_s
     longest = 2.4 if facts.is_watch else 0.9
-    dropouts = rng.uniform(0.1, longest, round(left / ((0.1 + longest) / 2)))
+    dropouts = rng.uniform(0.1, longest, round(remaining / ((0.1 + longest) / 2)))
     visible = np.concatenate([np.ones(len(gaps)), np.full(len(dropouts), float(facts.clock == "epoch"))])
     order = rng.permutation(len(visible))
     lengths, visible = np.concatenate([gaps, dropouts])[order], visible[order]
     present = max(duration_used - lengths.sum(), 0.2 * duration_used)
     cuts = np.sort(rng.uniform(0, present, len(lengths)))
-    before = np.concatenate([[0.0], np.cumsum(lengths)])
+    lost = np.concatenate([[0.0], np.cumsum(lengths)])
     hidden = np.concatenate([[0.0], np.cumsum(lengths * (1 - visible))])
-    edges = np.empty(2 * len(before))
-    edges[0::2] = np.concatenate([[0.0], cuts]) + before
-    edges[1::2] = np.concatenate([cuts, [present]]) + before
+    edges = np.empty(2 * len(lost))
+    edges[0::2] = np.concatenate([[0.0], cuts]) + lost
+    edges[1::2] = np.concatenate([cuts, [present]]) + lost
     return Presence(np.minimum(edges, duration_s), np.repeat(hidden, 2))
 
 
@@ -141,17 +141,17 @@ def sense(
     model = MODELS[device.facts.model]
     source = motion.force if sensor == "acc" else motion.spin
     position = np.minimum(times * MOTION_RATE_HZ, source.shape[1] - 1.001)
-    left = position.astype(np.int64)
-    blend = position - left
-    body = source[:, left] * (1 - blend) + source[:, left + 1] * blend
-    own = device.mounting @ body
+    lower = position.astype(np.int64)
+    blend = position - lower
+    body = source[:, lower] * (1 - blend) + source[:, lower + 1] * blend
+    readings = device.mounting @ body
     if sensor == "acc":
-        own = own * device.gain[:, None] + device.acc_bias[:, None]
-        own += rng.normal(0, model.acc_noise, own.shape)
-        own = np.round(own / model.acc_step) * model.acc_step
+        readings = readings * device.gain[:, None] + device.acc_bias[:, None]
+        readings += rng.normal(0, model.acc_noise, readings.shape)
+        readings = np.round(readings / model.acc_step) * model.acc_step
     else:
-        own += device.gyro_bias[:, None] + rng.normal(0, model.gyro_noise, own.shape)
-    return np.ascontiguousarray(own.T, dtype=np.float32)
+        readings += device.gyro_bias[:, None] + rng.normal(0, model.gyro_noise, readings.shape)
+    return np.ascontiguousarray(readings.T, dtype=np.float32)
 
 
 def record(

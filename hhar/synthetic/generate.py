@@ -135,16 +135,16 @@ def synthetic_recordings(
     spread = spread or MotionSpread()
     names = [name for name in device_names(devices) if (USERS[index % len(USERS)], name) not in MISSING_PAIRS]
     carrier = make_carrier(index, seed, names, spread)
-    found: dict[str, list[Recording]] = {name: [] for name in names}
+    by_device: dict[str, list[Recording]] = {name: [] for name in names}
     schedule = scaled_schedule(index, fraction)
     for number, bout in enumerate(schedule):
-        _record_bout(carrier, number, bout, bout.activity, spread, sensors, found)
+        _record_bout(carrier, number, bout, bout.activity, spread, sensors, by_device)
         if number + 1 < len(schedule):
             end_s = bout.start_s + bout.duration_s
             pause = Bout("stand", end_s + 0.3, schedule[number + 1].start_s - end_s - 0.6)
             if pause.duration_s > 0.5:
-                _record_bout(carrier, number, pause, NULL_LABEL, spread, sensors, found)
-    return {name: as_delivered(recordings, with_null) for name, recordings in found.items()}
+                _record_bout(carrier, number, pause, NULL_LABEL, spread, sensors, by_device)
+    return {name: as_delivered(recordings, with_null) for name, recordings in by_device.items()}
 
 
 def as_delivered(recordings: Sequence[Recording], with_null: bool) -> list[Recording]:
@@ -155,10 +155,10 @@ def as_delivered(recordings: Sequence[Recording], with_null: bool) -> list[Recor
     """
     merged: list[Recording] = []
     for sensor in SENSORS:
-        runs = [made for made in recordings if made.sensor == sensor]
-        for _, group in groupby(runs, key=lambda made: made.activity):
-            merged.append(_joined(list(group)))
-    return merged if with_null else [made for made in merged if made.activity != NULL_LABEL]
+        runs = [recording for recording in recordings if recording.sensor == sensor]
+        for _, group in groupby(runs, key=lambda recording: recording.activity):
+            merged.append(_concatenate(list(group)))
+    return merged if with_null else [recording for recording in merged if recording.activity != NULL_LABEL]
 
 
 def recordings_by_device(
@@ -217,12 +217,12 @@ def _embedded_user(
     sensors: Sequence[str],
 ) -> list[list[Recording]]:
     carrier = make_carrier(index, seed, devices, spread)
-    found: dict[str, list[Recording]] = {name: [] for name in devices}
+    by_device: dict[str, list[Recording]] = {name: [] for name in devices}
     for number in range(bouts * len(ACTIVITIES)):
         activity = ACTIVITIES[number % len(ACTIVITIES)]
         bout = Bout(activity, number * (duration_s + 30.0), duration_s)
-        _record_bout(carrier, number, bout, activity, spread, sensors, found, embedded=True)
-    return list(found.values())
+        _record_bout(carrier, number, bout, activity, spread, sensors, by_device, embedded=True)
+    return list(by_device.values())
 
 
 def _record_bout(
@@ -232,10 +232,10 @@ def _record_bout(
     label: str,
     spread: MotionSpread,
     sensors: Sequence[str],
-    found: dict[str, list[Recording]],
+    by_device: dict[str, list[Recording]],
     embedded: bool = False,
 ) -> None:
-    """Add one bout's recordings of every device to `found`; devices at one place share one drawn motion."""
+    """Add one bout's recordings of every device to `by_device`; devices at one place share one motion."""
     seed, index = carrier.seed, carrier.index
     shift = 0 if label != NULL_LABEL else _NULL * 10
     motions = {}
@@ -255,11 +255,11 @@ def _record_bout(
         presence = device_presence(facts, bout.activity, bout.duration_s, rng)
         motion = motions["wrist" if facts.is_watch else "waist"]
         for sensor in sensors:
-            made = record(
+            recording = record(
                 device, carrier.name, sensor, bout.activity, motion, presence, start_ms, bout.duration_s, rng
             )
-            if made is not None:
-                found[name].append(made if label == bout.activity else _relabelled(made, label))
+            if recording is not None:
+                by_device[name].append(recording if label == bout.activity else _relabelled(recording, label))
 
 
 def _is_present(facts: DeviceFacts, activity: str, number: int, rng: np.random.Generator) -> bool:
@@ -274,7 +274,7 @@ def _without_losses(facts: DeviceFacts) -> DeviceFacts:
     )  # fmt: skip
 
 
-def _joined(parts: Sequence[Recording]) -> Recording:
+def _concatenate(parts: Sequence[Recording]) -> Recording:
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
@@ -284,9 +284,15 @@ def _joined(parts: Sequence[Recording]) -> Recording:
     return Recording(first.user, first.device, first.sensor, first.activity, arrival_ms, creation_ns, values)
 
 
-def _relabelled(made: Recording, label: str) -> Recording:
+def _relabelled(recording: Recording, label: str) -> Recording:
     return Recording(
-        made.user, made.device, made.sensor, label, made.arrival_ms, made.creation_ns, made.values
+        recording.user,
+        recording.device,
+        recording.sensor,
+        label,
+        recording.arrival_ms,
+        recording.creation_ns,
+        recording.values,
     )
 
 

@@ -168,21 +168,21 @@ def bout_motion(
         rng.normal(0, spread.amplitude_bout_log, (6, NUM_HARMONICS))
         + 1j * rng.normal(0, spread.phase_bout_rad, (6, NUM_HARMONICS))
     )
-    own = _wave(person.harmonics[activity] * bout_factor, powers)
+    motion = _wave(person.harmonics[activity] * bout_factor, powers)
     rough = np.full(num, physics.rough)
     if physics.interlude is not None:
         weight = interlude_weight(rng, duration_s, num, spread.interlude_share)
-        other = _wave(person.harmonics[physics.interlude] * bout_factor, powers)
-        own += weight * (other - own)
+        interlude = _wave(person.harmonics[physics.interlude] * bout_factor, powers)
+        motion += weight * (interlude - motion)
         rough += weight * (PHYSICS[physics.interlude].rough - physics.rough)
-    own *= 1 + 0.12 * slow[1]
+    motion *= 1 + 0.12 * slow[1]
     if activity in ("sit", "stand"):
         rough *= person.stillness
-    own[:3] += rough * vibration * _rough_noise(rng, num)
+    motion[:3] += rough * vibration * _rough_noise(rng, num)
     sway = physics.sway * (person.stillness if activity in ("sit", "stand") else 1.0)
-    own[3:] += sway * slow[2:]
+    motion[3:] += sway * slow[2:]
     tilt = person.tilt_rad[activity] + rng.normal(0, spread.tilt_bout_rad, 3) * [0.5, 1.0, 0.5]
-    return _in_pouch(own[:3], own[3:], rotation(*tilt))
+    return _in_pouch(motion[:3], motion[3:], rotation(*tilt))
 
 
 def rotation(roll: float, pitch: float, yaw: float) -> Matrix:
@@ -198,9 +198,9 @@ def slow_noise(rng: np.random.Generator, rows: int, num: int) -> Matrix:
     """Smooth noise (rows, num), of unit variance at its knots: white noise at 0.5 Hz, interpolated."""
     knots = rng.normal(size=(rows, int(num / MOTION_RATE_HZ * 0.5) + 3))
     position = np.arange(num) * (0.5 / MOTION_RATE_HZ)
-    left = position.astype(np.int64)
-    blend = 0.5 - 0.5 * np.cos(np.pi * (position - left))
-    return np.asarray(knots[:, left] * (1 - blend) + knots[:, left + 1] * blend)
+    lower = position.astype(np.int64)
+    blend = 0.5 - 0.5 * np.cos(np.pi * (position - lower))
+    return np.asarray(knots[:, lower] * (1 - blend) + knots[:, lower + 1] * blend)
 
 
 def interlude_weight(rng: np.random.Generator, duration_s: float, num: int, share: float) -> Matrix:

@@ -56,14 +56,18 @@ def write_raw(
                 stream.write((",".join(RAW_COLUMNS) + "\n").encode())
             for index in range(num_users):
                 report("writing", index, num_users, "users")
-                found = synthetic_recordings(index, seed, devices="all", fraction=fraction, with_null=True)
-                for device, recordings in found.items():
+                by_device = synthetic_recordings(
+                    index, seed, devices="all", fraction=fraction, with_null=True
+                )
+                for device, recordings in by_device.items():
                     kind = "watches" if DEVICES[device].is_watch else "phones"
                     for sensor in SENSORS:
-                        own = [made for made in recordings if made.sensor == sensor]
-                        if own:
+                        sensor_recordings = [
+                            recording for recording in recordings if recording.sensor == sensor
+                        ]
+                        if sensor_recordings:
                             name = RAW_FILES[kind, sensor]
-                            frame = raw_frame(own)
+                            frame = raw_frame(sensor_recordings)
                             frame.write_csv(streams[name], include_header=False)
                             rows[name] += len(frame)
         for name, path in partial.items():
@@ -79,18 +83,21 @@ def write_raw(
 def raw_frame(recordings: Sequence[Recording]) -> pl.DataFrame:
     """Rows of one sensor of one (user, device) in UCI's columns, in order of delivery."""
     first = recordings[0]
-    sizes = [len(made.arrival_ms) for made in recordings]
-    values = np.concatenate([made.values for made in recordings])
+    sizes = [len(recording.arrival_ms) for recording in recordings]
+    values = np.concatenate([recording.values for recording in recordings])
     columns = {
         "Index": np.arange(len(values)),
-        "Arrival_Time": np.concatenate([made.arrival_ms for made in recordings]),
-        "Creation_Time": np.concatenate([made.creation_ns for made in recordings]),
+        "Arrival_Time": np.concatenate([recording.arrival_ms for recording in recordings]),
+        "Creation_Time": np.concatenate([recording.creation_ns for recording in recordings]),
         "x": values[:, 0],
         "y": values[:, 1],
         "z": values[:, 2],
     }
     labels = pl.concat(
-        [pl.repeat(made.activity, size, eager=True) for made, size in zip(recordings, sizes, strict=True)]
+        [
+            pl.repeat(recording.activity, size, eager=True)
+            for recording, size in zip(recordings, sizes, strict=True)
+        ]
     )
     return pl.DataFrame(columns).with_columns(
         User=pl.lit(first.user),

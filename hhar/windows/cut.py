@@ -129,18 +129,18 @@ class WindowBuilder:
         by_sensor: dict[str, list[Recording]] = defaultdict(list)
         for recording in recordings:
             by_sensor[recording.sensor].extend(split_at_silence(recording))
-        first, *others = self.spec.sensor_names
+        first, *further_sensors = self.spec.sensor_names
         count = 0
         for recording in by_sensor[first]:
             start_ms, end_ms = recording.arrival_span_ms
             key = len(self._spans)
             self._spans.append(Span(recording.user, recording.activity, start_ms, end_ms, key))
-            partners = [_partners(recording, by_sensor[sensor]) for sensor in others]
+            partners = [_partners(recording, by_sensor[sensor]) for sensor in further_sensors]
             x = recording_windows(segments(recording), partners, self.spec)
             if len(x):
                 count += len(x)
-                place = (recording.user, recording.device, recording.activity)
-                self._blocks.append(_Block(*place, start_ms, key, recording.session, x))
+                origin = (recording.user, recording.device, recording.activity)
+                self._blocks.append(_Block(*origin, start_ms, key, recording.session, x))
         return count
 
     def finish(self) -> Windows:
@@ -185,27 +185,27 @@ class WindowBuilder:
 
 
 def recording_windows(
-    own: Sequence[Segment], partners: Sequence[Sequence[Segment]], spec: WindowSpec
+    own_segments: Sequence[Segment], partners: Sequence[Sequence[Segment]], spec: WindowSpec
 ) -> NDArray[np.float32]:
     """Windows (n, C, T) of one recording, in order of time.
 
     Args:
-        own: the recording's segments.
+        own_segments: the recording's segments.
         partners: for each further sensor the segments of the same device, activity and bout.
         spec: rate, window, stride.
     """
-    found = []
-    for group in _joint_segments(own, partners):
+    blocks = []
+    for group in _joint_segments(own_segments, partners):
         span = overlap_ns(group)
         if span is None:  # a single sample
             continue
         grid = resample(group, span, spec.rate_hz)
         if grid.shape[1] >= spec.window_samples:
             views = np.lib.stride_tricks.sliding_window_view(grid, spec.window_samples, axis=1)
-            found.append(views[:, :: spec.stride_samples].transpose(1, 0, 2))
-    if not found:
+            blocks.append(views[:, :: spec.stride_samples].transpose(1, 0, 2))
+    if not blocks:
         return np.empty((0, len(spec.channels), spec.window_samples), dtype=np.float32)
-    return np.concatenate(found)
+    return np.concatenate(blocks)
 
 
 def resample(parts: Sequence[Segment], span_ns: tuple[int, int], rate_hz: float) -> NDArray[np.float32]:
@@ -238,18 +238,25 @@ def build_windows(groups: Iterable[Sequence[Recording]], spec: WindowSpec) -> Wi
 def _partners(recording: Recording, candidates: Sequence[Recording]) -> list[Segment]:
     """Another sensor's segments of the same bout, found by arrival time: clocks restart and labels recur."""
     start_ms, end_ms = recording.arrival_span_ms
-    found: list[Segment] = []
+    partners: list[Segment] = []
     for candidate in candidates:
         if candidate.activity == recording.activity:
             other_start, other_end = candidate.arrival_span_ms
             if other_start <= end_ms and start_ms <= other_end:
-                found.extend(segments(candidate))
-    return found
+                partners.extend(segments(candidate))
+    return partners
 
 
-def _joint_segments(own: Sequence[Segment], partners: Sequence[Sequence[Segment]]) -> list[list[Segment]]:
+def _joint_segments(
+    own_segments: Sequence[Segment], partners: Sequence[Sequence[Segment]]
+) -> list[list[Segment]]:
     """Combinations of one segment per sensor that overlap in time, in order of time."""
-    groups = [[segment] for segment in own]
+    groups = [[segment] for segment in own_segments]
     for candidates in partners:
-        groups = [[*group, other] for group in groups for other in candidates if overlap_ns([*group, other])]
+        groups = [
+            [*group, candidate]
+            for group in groups
+            for candidate in candidates
+            if overlap_ns([*group, candidate])
+        ]
     return groups

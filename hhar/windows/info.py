@@ -29,14 +29,14 @@ def describe_file(path: str | Path) -> str:
         lines.append("devices      not recorded")
     else:
         names, counts = np.unique(windows.device, return_counts=True)
-        lines.append(f"devices      {_counted(names, counts)}")
+        lines.append(f"devices      {_format_counts(names, counts)}")
     if windows.session is None:
         lines.append("sessions     not recorded")
     else:
         lines.append(f"sessions     {windows.session_count}")
     if windows.part is not None:
         names, counts = np.unique(windows.part, return_counts=True)
-        lines.append(f"part         {_counted(names, counts)}")
+        lines.append(f"part         {_format_counts(names, counts)}")
     if not windows.has_labels:
         shape = " × ".join(map(str, windows.y.shape[1:])) or "1"
         lines.append(f"y            {shape} {windows.y.dtype} for each window")
@@ -46,14 +46,14 @@ def describe_file(path: str | Path) -> str:
     width = max(8, *(len(name) for name in (*classes, "all"))) + 1
     lines.append("windows".ljust(10) + "".join(name.rjust(width) for name in (*classes, "all")))
     for user in users:
-        mine = windows.y[windows.user == user]
-        of_classes = np.bincount(mine, minlength=len(classes)).tolist() if classes else []
-        row = (*of_classes, len(mine))
+        user_labels = windows.y[windows.user == user]
+        of_classes = np.bincount(user_labels, minlength=len(classes)).tolist() if classes else []
+        row = (*of_classes, len(user_labels))
         lines.append(user.ljust(10) + "".join(str(count).rjust(width) for count in row))
     return "\n".join(lines)
 
 
-def _counted(names: np.ndarray, counts: np.ndarray) -> str:
+def _format_counts(names: np.ndarray, counts: np.ndarray) -> str:
     """Names with their numbers of windows."""
     return ", ".join(f"{name} ({count})" for name, count in zip(names.tolist(), counts.tolist(), strict=True))
 

@@ -46,17 +46,24 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
     _refuse_other_targets(sources)
     _refuse_other_shapes(sources)
     channels = [c for c in first.channels if all(c in other.channels for _, other in sources)]
-    meant = {_meaning(name): name for name in reversed(first.classes)}  # of synonyms the first name
-    known = [set(map(_meaning, other.classes)) for _, other in sources]
-    classes = [c for c in first.classes if c in meant.values() and all(_meaning(c) in has for has in known)]
+    # of synonyms the first name
+    names_by_meaning = {_meaning(name): name for name in reversed(first.classes)}
+    meanings_by_source = [set(map(_meaning, other.classes)) for _, other in sources]
+    classes = [
+        c
+        for c in first.classes
+        if c in names_by_meaning.values() and all(_meaning(c) in meanings for meanings in meanings_by_source)
+    ]
     if not channels or len(classes) < 2:
         every = "; ".join(f"{n}: {', '.join(w.channels)}; {', '.join(w.classes)}" for n, w in sources)
         raise WindowFileError(
             f"window files must have a channel and two classes in common, but have {len(channels)} and "
             f"{len(classes)} ({every}); give equal ones equal names"
         )
-    parts = [_part(name, w, channels, classes) for name, (_, w) in zip(names, sources, strict=True)]
-    joined = {key: _joined([getattr(part, key) for part in parts]) for key in ("device", "session", "part")}
+    parts = [_aligned(name, w, channels, classes) for name, (_, w) in zip(names, sources, strict=True)]
+    joined = {
+        key: _concatenate([getattr(part, key) for part in parts]) for key in ("device", "session", "part")
+    }
     return Windows(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts]),
@@ -65,10 +72,10 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
     )  # fmt: skip
 
 
-def _joined(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def _concatenate(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Arrays one after another; None unless every source has one."""
-    there = [array for array in arrays if array is not None]
-    return np.concatenate(there) if len(there) == len(arrays) else None
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if len(present) == len(arrays) else None
 
 
 def source_names(paths: Sequence[str]) -> list[str]:
@@ -124,19 +131,20 @@ def _refuse_other_targets(sources: Sequence[tuple[str, Windows]]) -> None:
             )
 
 
-def _part(name: str, windows: Windows, channels: Sequence[str], classes: Sequence[str]) -> Windows:
+def _aligned(name: str, windows: Windows, channels: Sequence[str], classes: Sequence[str]) -> Windows:
     """One source's windows in common form."""
-    number = {_meaning(wanted): place for place, wanted in enumerate(classes)}
-    label = np.array([number.get(_meaning(own), -1) for own in windows.classes], dtype=np.int64)
-    kept = windows.taken(np.flatnonzero(label[windows.y] >= 0))
-    if not len(kept):
+    number = {_meaning(class_name): index for index, class_name in enumerate(classes)}
+    label = np.array([number.get(_meaning(own_class), -1) for own_class in windows.classes], dtype=np.int64)
+    selected = windows.taken(np.flatnonzero(label[windows.y] >= 0))
+    if not len(selected):
         raise WindowFileError(
             f"{name}: must have windows of the classes that all files have, {', '.join(classes)}, but has "
             f"none; leave it out"
         )
     columns = [windows.channels.index(channel) for channel in channels]
     return replace(
-        kept, x=kept.x[:, columns], y=label[kept.y], user=np.char.add(f"{name}{SEPARATOR}", kept.user),
+        selected, x=selected.x[:, columns], y=label[selected.y],
+        user=np.char.add(f"{name}{SEPARATOR}", selected.user),
         classes=tuple(classes), channels=tuple(channels),
     )  # fmt: skip
 

@@ -30,13 +30,14 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
         if value < 1:
             raise HharError(f"thin: {name} must be at least 1, but is {value}; omit it to change nothing")
     users = np.unique(windows.user)
-    kept = np.sort(np.concatenate([np.flatnonzero(windows.user == user)[::keep_every] for user in users]))
-    windows = windows.taken(kept)
+    rows = np.sort(np.concatenate([np.flatnonzero(windows.user == user)[::keep_every] for user in users]))
+    windows = windows.taken(rows)
     if mean_of > 1:
         _refuse_without_samples(windows, mean_of)
-        by = np.float64(255 if windows.x.dtype == np.uint8 else 1)  # bytes are brightness, 0..1 as a number
+        # bytes are brightness, 0..1 as a number
+        divisor = np.float64(255 if windows.x.dtype == np.uint8 else 1)
         runs = windows.x.reshape(*windows.x.shape[:2], -1, mean_of)
-        windows = replace(windows, x=(runs.mean(axis=3, dtype=np.float64) / by).astype(np.float32))
+        windows = replace(windows, x=(runs.mean(axis=3, dtype=np.float64) / divisor).astype(np.float32))
     return replace(windows, about=_about(windows, keep_every, mean_of))
 
 
@@ -46,8 +47,8 @@ def _refuse_without_samples(windows: Windows, mean_of: int) -> None:
     if x.ndim == 4:
         raise HharError("thin: mean-of must be 1 for images, which have no samples in time; omit it")
     if x.ndim != 3 or x.dtype == np.int64:
-        what = "tokens" if x.dtype == np.int64 else f"windows of shape {x.shape[1:]}"
-        raise HharError(f"thin: mean-of must be 1 for {what}, which have no samples in time; omit it")
+        inputs = "tokens" if x.dtype == np.int64 else f"windows of shape {x.shape[1:]}"
+        raise HharError(f"thin: mean-of must be 1 for {inputs}, which have no samples in time; omit it")
     samples = x.shape[2]
     if samples % mean_of:
         raise HharError(

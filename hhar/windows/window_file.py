@@ -101,7 +101,9 @@ class Windows:
 
     def taken(self, rows: NDArray[np.int64]) -> Windows:
         """The windows at `rows` (n,), in that order, with everything known of each."""
-        arrays = {key: array[rows] for key, array in {"x": self.x, "y": self.y, **_names(self)}.items()}
+        arrays = {
+            key: array[rows] for key, array in {"x": self.x, "y": self.y, **_origin_arrays(self)}.items()
+        }
         return replace(self, **arrays)  # type: ignore[arg-type]
 
     def save(self, path: str | Path, *, compress: bool = False) -> Path:
@@ -114,31 +116,33 @@ class Windows:
     def __repr__(self) -> str:
         """Counts and names in one line, without the arrays."""
         try:
-            text = self._in_words()
+            text = self._summary()
         except Exception:  # arrays of another form, before `check_windows` has seen them
             text = f"<Windows of an odd form: x {type(self.x).__name__}, y {type(self.y).__name__}>"
         return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
-    def _in_words(self) -> str:
+    def _summary(self) -> str:
         """Text of `repr` for windows in the format."""
         shape = " × ".join(map(str, np.shape(self.x)[1:]))
         kinds = {"user": len(np.unique(self.user))}
         if (sessions := self.session_count) is not None:
             kinds["session"] = sessions
-        counted = ", ".join(quantity(number, name) for name, number in kinds.items())
-        named = {"classes": self.classes, "channels": self.channels}
+        counts = ", ".join(quantity(number, name) for name, number in kinds.items())
+        name_lists = {"classes": self.classes, "channels": self.channels}
         names = [
-            f"{what} {_named(known)}" for what, known in named.items() if known is not None and len(known)
+            f"{field} {_shortened(values)}"
+            for field, values in name_lists.items()
+            if values is not None and len(values)
         ]
         return (
-            f"<Windows: {len(self.x)} of {shape} {np.asarray(self.x).dtype}, {', '.join([counted, *names])}>"
+            f"<Windows: {len(self.x)} of {shape} {np.asarray(self.x).dtype}, {', '.join([counts, *names])}>"
         )
 
 
-def _named(names: tuple[str, ...]) -> str:
+def _shortened(names: tuple[str, ...]) -> str:
     """Names in one line, shortened to the first six."""
-    shown = ", ".join(map(str, names[:6]))
-    return shown if len(names) <= 6 else f"{shown}, … ({len(names)})"
+    text = ", ".join(map(str, names[:6]))
+    return text if len(names) <= 6 else f"{text}, … ({len(names)})"
 
 
 def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) -> Path:
@@ -160,7 +164,7 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
-            write(stream, **_arrays(windows), **_about(windows))
+            write(stream, **_stored_arrays(windows), **_about(windows))
         os.replace(temporary, target)
     except OSError as error:
         raise WindowFileError(
@@ -202,35 +206,35 @@ def as_format(windows: Windows) -> Windows:
     Casts are recorded in `about["cast"]`; arrays that cannot be cast stay as they are, for `check_windows` to
     refuse.
     """
-    windows = _plain(windows)
+    windows = _with_plain_arrays(windows)
     cast: dict[str, NDArray[Any]] = {}
-    for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
-        if (found := _cast(key, array, is_tokens=_is_empty(windows.channels))) is not None:
-            cast[key] = found
+    for key, array in (("x", windows.x), ("y", windows.y), *_origin_arrays(windows).items()):
+        if (converted := _cast(key, array, is_tokens=_is_empty(windows.channels))) is not None:
+            cast[key] = converted
     if not cast:
         return windows
-    words = [
-        f"{key} from {getattr(windows, key).dtype} to {_word(array)}{_coarse(windows, key, array)}"
+    changes = [
+        f"{key} from {getattr(windows, key).dtype} to {_dtype_name(array)}{_coarse(windows, key, array)}"
         for key, array in cast.items()
     ]
     if not isinstance(windows.about, Mapping):
         return replace(windows, **cast)  # for `check_windows` to refuse
-    about = {**windows.about, "cast": ", ".join(words)}
+    about = {**windows.about, "cast": ", ".join(changes)}
     return replace(windows, **cast, about=about)  # type: ignore[arg-type]
 
 
-def _plain(windows: Windows) -> Windows:
+def _with_plain_arrays(windows: Windows) -> Windows:
     """Windows in NumPy's own class of arrays, memory maps and the like, and with names in tuples of text."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key in ("x", "y", "user", "device", "session", "part"):
         array = getattr(windows, key)
         if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
-            found[key] = np.asarray(array)
+            fields[key] = np.asarray(array)
     for key in ("classes", "channels"):
         names = getattr(windows, key)
         if _is_sequence(names):
-            found[key] = tuple(str(name) if isinstance(name, (str, Integral)) else name for name in names)
-    return replace(windows, **found)
+            fields[key] = tuple(str(name) if isinstance(name, (str, Integral)) else name for name in names)
+    return replace(windows, **fields)
 
 
 def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
@@ -288,7 +292,7 @@ def _is_sequence(names: Any) -> bool:
     return isinstance(names, (tuple, list)) or (isinstance(names, np.ndarray) and names.ndim == 1)
 
 
-def _word(array: NDArray[Any]) -> str:
+def _dtype_name(array: NDArray[Any]) -> str:
     return "str" if array.dtype.kind == "U" else str(array.dtype)
 
 
@@ -310,7 +314,7 @@ def fingerprint(path: str | Path) -> str:
 def fingerprint_windows(windows: Windows) -> str:
     """SHA-256 (hex) of the arrays: names, dtypes, shapes and values, independent of the file format."""
     digest = hashlib.sha256()
-    for name, array in sorted(_arrays(windows).items()):
+    for name, array in sorted(_stored_arrays(windows).items()):
         if array.dtype.kind == "U":  # the same text in a wider array is the same content
             body: Any = "\0".join(array.tolist()).encode()
             header = f"{name}|str|{array.shape}"
@@ -328,7 +332,7 @@ def check_windows(windows: Windows, name: str) -> None:
     num_windows = len(windows.x)
     if num_windows == 0:
         raise WindowFileError(f"{name}: x must hold at least one window, but holds 0; {REBUILD_HINT}")
-    for key, array in _arrays(windows).items():
+    for key, array in _stored_arrays(windows).items():
         if key not in ("classes", "channels") and len(array) != num_windows:
             raise WindowFileError(
                 f"{name}: {key} must have one entry per window, but has {len(array)} for {num_windows} "
@@ -336,11 +340,11 @@ def check_windows(windows: Windows, name: str) -> None:
             )
     channels = 0 if windows.x.dtype == np.int64 else windows.x.shape[1]
     if len(windows.channels) != channels:
-        what = (
+        rule = (
             "be empty for tokens (int64 x)" if not channels else f"name each of the {channels} channels of x"
         )
         raise WindowFileError(
-            f"{name}: channels must {what}, but has {len(windows.channels)} names; {REBUILD_HINT}"
+            f"{name}: channels must {rule}, but has {len(windows.channels)} names; {REBUILD_HINT}"
         )
     _check_names(windows, name)
     if sum(len(key) + len(text) for key, text in windows.about.items()) > MAX_ABOUT:
@@ -359,7 +363,7 @@ def check_windows(windows: Windows, name: str) -> None:
 
 def _check_names(windows: Windows, name: str) -> None:
     """Refuse names with unprintable characters: terminals, logs and pages could take them as commands."""
-    for key, array in {**_arrays(windows), **_about(windows)}.items():
+    for key, array in {**_stored_arrays(windows), **_about(windows)}.items():
         if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
             codes = np.ascontiguousarray(array).view(np.uint32)
             if not _is_text(array):
@@ -400,7 +404,7 @@ def _check_types(windows: Windows, name: str) -> None:
         raise WindowFileError(
             f"{name}: about must be text by name, but is {_one_line(about)}; write about={{'source': '…'}}"
         )
-    for key, array in {"x": x, "y": y, "user": windows.user, **_names(windows)}.items():
+    for key, array in {"x": x, "y": y, "user": windows.user, **_origin_arrays(windows)}.items():
         if isinstance(array, np.ma.MaskedArray):
             raise WindowFileError(
                 f"{name}: {key} must not be masked, but is a masked array; leave out what is masked, or fill "
@@ -422,7 +426,7 @@ def _check_types(windows: Windows, name: str) -> None:
             f"{name}: y must be int64 of shape (windows,), or int64 or float32 of the shape that a task "
             f"takes, but is {y.dtype} {y.shape}; {LABEL_HINT}"
         )
-    for key, array in _names(windows).items():
+    for key, array in _origin_arrays(windows).items():
         if array.dtype.kind != "U" or array.ndim != 1:
             raise WindowFileError(
                 f"{name}: {key} must be str of shape (windows,), but is {array.dtype} {array.shape}; "
@@ -480,9 +484,9 @@ def _check_targets(windows: Windows, name: str) -> None:
         wrong = np.flatnonzero(~np.isfinite(y).reshape(len(y), -1).all(axis=1))
         rule = "finite"
     else:
-        most = max(outputs, 2) - 1  # 0 and 1 if each class is present or not
-        wrong = np.flatnonzero(((y < -1) | (y > most)).reshape(len(y), -1).any(axis=1))
-        rule = f"from -1 to {most}"
+        highest = max(outputs, 2) - 1  # 0 and 1 if each class is present or not
+        wrong = np.flatnonzero(((y < -1) | (y > highest)).reshape(len(y), -1).any(axis=1))
+        rule = f"from -1 to {highest}"
     if len(wrong):
         raise WindowFileError(
             f"{name}: y must be {rule}, but is not in {len(wrong)} windows, first in window {wrong[0]}; "
@@ -496,12 +500,12 @@ def _check_parts(windows: Windows, name: str) -> None:
     """Refuse a split of the data's own with other parts, or without train or test."""
     if windows.part is None:
         return
-    there = np.unique(windows.part).tolist()
-    odd = [part for part in there if part not in PARTS]
-    if odd or not {"train", "test"} <= set(there):
+    present = np.unique(windows.part).tolist()
+    odd = [part for part in present if part not in PARTS]
+    if odd or not {"train", "test"} <= set(present):
         raise WindowFileError(
             f"{name}: part must be train, val or test, with windows of train and test, but has "
-            f"{', '.join(there[:5])}; {REBUILD_HINT}"
+            f"{', '.join(present[:5])}; {REBUILD_HINT}"
         )
 
 
@@ -515,9 +519,9 @@ def _check_finite(windows: Windows, name: str) -> None:
         bad.extend((start + np.flatnonzero(~finite)).tolist())
     if bad:
         was_cast = str(windows.about.get("cast", "")).startswith("x from")
-        what = "NaN, infinity or a number beyond float32" if was_cast else "NaN or infinity"
+        content = "NaN, infinity or a number beyond float32" if was_cast else "NaN or infinity"
         raise WindowFileError(
-            f"{name}: x must be finite, but {len(bad)} of {len(x)} windows hold {what}, "
+            f"{name}: x must be finite, but {len(bad)} of {len(x)} windows hold {content}, "
             f"first window {bad[0]}; remove them or {REBUILD_HINT}"
         )
 
@@ -533,21 +537,21 @@ def _check_sizes(windows: Windows, name: str) -> None:
         sizes = np.abs(array.reshape(len(array), array.shape[1] if array.ndim > 1 else 1, -1)).max(axis=2)
         row, column = np.unravel_index(int(sizes.argmax()), sizes.shape)
         count = int((sizes > MOST).any(axis=1).sum())
-        of = f" in {kind} {names[column]!r}" if column < len(names) else ""
+        location = f" in {kind} {names[column]!r}" if column < len(names) else ""
         raise WindowFileError(
             f"{name}: {key} must be from -{MOST:g} to {MOST:g}, because float32 does not hold the squares of "
             f"larger numbers, but {count} of {len(array)} windows hold larger ones, the largest in size "
-            f"{sizes[row, column]:.4g}{of} of user {str(windows.user[row])!r}, window {row}; remove them, or "
-            f"change the unit"
+            f"{sizes[row, column]:.4g}{location} of user {str(windows.user[row])!r}, window {row}; remove them, "
+            f"or change the unit"
         )
 
 
-def _names(windows: Windows) -> dict[str, NDArray[Any]]:
+def _origin_arrays(windows: Windows) -> dict[str, NDArray[Any]]:
     """The arrays that name the origin of each window."""
-    found = {
+    arrays = {
         "user": windows.user, "device": windows.device, "session": windows.session, "part": windows.part
     }  # fmt: skip
-    return {key: array for key, array in found.items() if array is not None}
+    return {key: array for key, array in arrays.items() if array is not None}
 
 
 def _about(windows: Windows) -> dict[str, NDArray[Any]]:
@@ -560,12 +564,12 @@ def _read_about(array: NDArray[Any] | None, source: Path) -> dict[str, str]:
     if array is None:
         return {}
     if array.dtype.kind != "U" or array.ndim != 2 or array.shape[1] != 2:
-        found = f"{array.dtype} {array.shape}"
-        raise WindowFileError(f"{source}: about must be str of shape (k, 2), but is {found}; {REBUILD_HINT}")
+        actual = f"{array.dtype} {array.shape}"
+        raise WindowFileError(f"{source}: about must be str of shape (k, 2), but is {actual}; {REBUILD_HINT}")
     return {str(key): str(text) for key, text in array}
 
 
-def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
+def _stored_arrays(windows: Windows) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {"x": windows.x, "y": windows.y, "user": windows.user}
     if windows.device is not None:
         arrays["device"] = windows.device
@@ -582,7 +586,7 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
     try:
         os.stat(source)
     except PermissionError as error:
-        raise _unreadable(source, error) from error
+        raise _unreadable_error(source, error) from error
     except (OSError, ValueError):  # an impossible path, too
         pass
     if not os.path.isfile(source):
@@ -603,17 +607,17 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
     except NpzError as error:
         raise WindowFileError(f"{source}: {error}; {REBUILD_HINT}") from error
     except PermissionError as error:
-        raise _unreadable(source, error) from error
+        raise _unreadable_error(source, error) from error
     except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds, none documented
         raise WindowFileError(
-            f"{source}: must be an .npz archive, but cannot be read ({_short(error)}); {REBUILD_HINT}"
+            f"{source}: must be an .npz archive, but cannot be read ({_error_text(error)}); {REBUILD_HINT}"
         ) from error
     if arrays["channels"].shape == (0,):  # tokens; NumPy stores an empty list as numbers
         arrays["channels"] = np.array([], dtype=np.str_)
     for name in ("classes", "channels"):
         if arrays[name].dtype.kind != "U" or arrays[name].ndim != 1:
-            found = f"{arrays[name].dtype} {arrays[name].shape}"
-            raise WindowFileError(f"{source}: {name} must be a list of str, but is {found}; {REBUILD_HINT}")
+            actual = f"{arrays[name].dtype} {arrays[name].shape}"
+            raise WindowFileError(f"{source}: {name} must be a list of str, but is {actual}; {REBUILD_HINT}")
     for name, array in arrays.items():
         if array.dtype.kind == "U" and not _is_text(array):
             raise WindowFileError(
@@ -622,7 +626,7 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _unreadable(source: Path, error: OSError) -> WindowFileError:
+def _unreadable_error(source: Path, error: OSError) -> WindowFileError:
     """An error in one line."""
     return WindowFileError(
         f"{source}: window file must be readable for this user, but: {error.strerror or error}; change its "
@@ -630,7 +634,7 @@ def _unreadable(source: Path, error: OSError) -> WindowFileError:
     )
 
 
-def _short(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """An error's message, or its type if it has none."""
     return str(error)[:200] or type(error).__name__
 

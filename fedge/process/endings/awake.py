@@ -13,7 +13,7 @@ STOPPED_S = 2.5  # a longer gap between readings means that the process was stop
 
 _lock = threading.Lock()
 _keepers = 0
-_looked = 0.0  # monotonic seconds
+_last_reading = 0.0  # monotonic seconds
 _stopped = 0.0  # seconds since the process began
 
 
@@ -22,22 +22,22 @@ def awake() -> float:
 
     Stops are detected only while a thread keeps the clock (`keeping`).
     """
-    global _looked, _stopped
+    global _last_reading, _stopped
     with _lock:
         now = time.monotonic()
-        if _keepers and now - _looked > STOPPED_S:
-            _stopped += now - _looked
-        _looked = now
+        if _keepers and now - _last_reading > STOPPED_S:
+            _stopped += now - _last_reading
+        _last_reading = now
         return now - _stopped
 
 
 @contextmanager
 def keeping() -> Iterator[None]:
     """Context in which some thread must call `awake` at least once per second."""
-    global _keepers, _looked
+    global _keepers, _last_reading
     with _lock:
         _keepers += 1
-        _looked = time.monotonic() if _keepers == 1 else _looked
+        _last_reading = time.monotonic() if _keepers == 1 else _last_reading
     try:
         yield
     finally:

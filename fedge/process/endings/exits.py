@@ -108,11 +108,11 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
         _Signals.at_s = time.monotonic()
         raise Interrupted(number)
 
-    before: dict[int, Any] = {}
-    was_left_s, _Signals.leave_s = _Signals.leave_s, leave_s
-    for number in _numbers():
+    handlers: dict[int, Any] = {}
+    previous_leave_s, _Signals.leave_s = _Signals.leave_s, leave_s
+    for number in _signal_numbers():
         if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, interrupt)
+            handlers[number] = signal.signal(number, interrupt)
     report_dropped = sys.unraisablehook
 
     def report(dropped: "sys.UnraisableHookArgs") -> None:
@@ -127,15 +127,15 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
     finally:
         _Signals.are_over = to_the_end and _Signals.first > 0
         if not _Signals.are_over:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
             sys.unraisablehook = report_dropped
-            _Signals.leave_s = was_left_s
-            if was_left_s is None:
+            _Signals.leave_s = previous_leave_s
+            if previous_leave_s is None:
                 _Signals.first, _Signals.at_s = 0, -math.inf
 
 
-def _numbers() -> list[int]:
+def _signal_numbers() -> list[int]:
     """Numbers of the signals that ask the process to end, if this system has them."""
     return [number for name in _ENDING if (number := getattr(signal, name, None)) is not None]
 
@@ -158,22 +158,22 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
+    deferred: list[int] = []
 
-    def hold(signum: int, _: FrameType | None) -> None:
-        held.append(_first_signal(signum))
+    def defer(signum: int, _: FrameType | None) -> None:
+        deferred.append(_first_signal(signum))
 
-    before: dict[int, Any] = {}
-    for number in _numbers():
+    handlers: dict[int, Any] = {}
+    for number in _signal_numbers():
         if callable(signal.getsignal(number)):
-            before[number] = signal.signal(number, hold)
+            handlers[number] = signal.signal(number, defer)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        if held:
-            signal.raise_signal(held[0])
+        if deferred:
+            signal.raise_signal(deferred[0])
 
 
 def refuse_interrupted() -> None:

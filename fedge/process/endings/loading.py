@@ -16,16 +16,16 @@ def _leave(signum: int, _: FrameType | None) -> None:
     os._exit(Interrupted(signum).exit_code)
 
 
-def _replace(handler: object, by: object) -> None:
+def _replace(handler: object, replacement: object) -> None:
     """Replace a handler of SIGINT if it is still installed; signals ignored from outside stay ignored."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is handler:
-        signal.signal(signal.SIGINT, by)  # type: ignore[arg-type]
+        signal.signal(signal.SIGINT, replacement)  # type: ignore[arg-type]
 
 
 def end_of_loading() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again."""
-    _replace(_leave, by=signal.default_int_handler)
+    _replace(_leave, replacement=signal.default_int_handler)
 
 
-_replace(signal.default_int_handler, by=_leave)
+_replace(signal.default_int_handler, replacement=_leave)

@@ -33,8 +33,8 @@ def remove_ownerless(folders: Iterable[Path]) -> None:
         return
     for folder in folders:
         with suppress(OSError, ValueError, RecursionError):
-            found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            info = folder.lstat()
+            if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
                 continue
             owner = json.loads((folder / _OWNER).read_text(encoding="utf-8"))
             # in another container, process ids mean nothing here

@@ -33,7 +33,7 @@ def follow_parent(end: Callable[[], None]) -> bool:
     Args:
         end: called from a thread once the parent is gone; must not rely on a responsive main thread.
     """
-    parent = _to_follow()
+    parent = _parent_to_follow()
     if parent is None:
         return False
 
@@ -51,7 +51,7 @@ def follow_at_once() -> bool:
 
     On Linux the kernel does this, even if the interpreter is busy. Returns whether the parent is followed.
     """
-    parent = _to_follow()
+    parent = _parent_to_follow()
     if parent is None:
         return False
     if end_with_parent(signal.SIGKILL) and os.getppid() == parent:
@@ -67,22 +67,22 @@ def end_with_parent(signum: int = signal.SIGTERM) -> bool:
     return True
 
 
-def ending_with_parent(words: Sequence[str], signum: int = signal.SIGTERM) -> list[str]:
+def ending_with_parent(command: Sequence[str], signum: int = signal.SIGTERM) -> list[str]:
     """Words that start a command to which the kernel sends a signal once this process is gone (Linux).
 
     A small program requests the signal, and then becomes the command. A `preexec_fn` would do so between
     fork and exec, where a process that has used gRPC aborts now and then.
 
     Args:
-        words: the command and its arguments.
+        command: the command and its arguments.
         signum: number of the signal.
     """
     if not sys.platform.startswith("linux"):
-        return list(words)
-    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(signum)), *words]
+        return list(command)
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(signum)), *command]
 
 
-def _to_follow() -> int | None:
+def _parent_to_follow() -> int | None:
     """Process id of the parent if it requests to be followed; else None."""
     parent = os.getppid()
     return parent if os.environ.get(_VARIABLE) == str(parent) else None
@@ -91,15 +91,15 @@ def _to_follow() -> int | None:
 # --- the program --------------------------------------------------------------------------------------
 
 
-def main(parent: str, signum: str, *words: str) -> int:
+def main(parent: str, signum: str, *command: str) -> int:
     """Become a command that ends with its parent; the shells' exit code if that is impossible."""
     end_with_parent(int(signum))
     if os.getppid() != int(parent):  # it ended before the kernel knew of the request
         return 128 + int(signum)
     try:
-        os.execvp(words[0], words)
+        os.execvp(command[0], command)
     except OSError as error:
-        print(f"{words[0]}: {error.strerror or error}", file=sys.stderr)
+        print(f"{command[0]}: {error.strerror or error}", file=sys.stderr)
         return _NOT_FOUND
 
 

@@ -34,9 +34,9 @@ class Reaper:
         # unmarked, so a nested run's reaper is not killed by the outer one
         unmarked = {name: value for name, value in os.environ.items() if name != MARK}
         mark = uuid.uuid4().hex
-        words = [sys.executable, "-I", __file__, mark, str(_BY_THEMSELVES_S)]
+        command = [sys.executable, "-I", __file__, mark, str(_BY_THEMSELVES_S)]
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, env=unmarked,
+            command, stdin=subprocess.PIPE, env=unmarked,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         os.environ[MARK] = mark

@@ -58,11 +58,11 @@ def _refuse_lost_signal() -> None:
         refuse_interrupted()
 
 
-def _reason(limit_s: float) -> str:
-    where = standing()
+def _stall_reason(limit_s: float) -> str:
+    location = standing()
     return (
         f"stalled: no reply and no finished step for {limit_s:g} s (guard.stall-timeout); "
-        f"{f'your own code is at {where}; ' if where else ''}run.log has the stacks of all threads"
+        f"{f'your own code is at {location}; ' if location else ''}run.log has the stacks of all threads"
     )
 
 
@@ -83,8 +83,10 @@ def watching(
     global _last, _stalled, _is_watching
     _last = awake() + start_s
     _stalled = ""
-    over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(limit_s, log, give_up, over), name="watchdog", daemon=True)
+    finished = threading.Event()
+    thread = threading.Thread(
+        target=_watch, args=(limit_s, log, give_up, finished), name="watchdog", daemon=True
+    )
     with keeping():
         thread.start()
         _is_watching = True
@@ -92,23 +94,23 @@ def watching(
             yield
         finally:
             _is_watching = False
-            over.set()
+            finished.set()
             _stalled = ""
 
 
-def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: threading.Event) -> None:
+def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], finished: threading.Event) -> None:
     """Body of the watching thread."""
     global _stalled
-    seen = _last
-    while not over.wait(min(1.0, limit_s / 4)):
-        if _last != seen:
-            seen = _last
+    last_seen = _last
+    while not finished.wait(min(1.0, limit_s / 4)):
+        if _last != last_seen:
+            last_seen = _last
             with suppress(OSError):
                 os.utime(log)
         if awake() - _last > limit_s:
             _dump_stacks(log)
-            _stalled = _reason(limit_s)
-            if not over.wait(GRACE_S):
+            _stalled = _stall_reason(limit_s)
+            if not finished.wait(GRACE_S):
                 give_up(_stalled)
             return
 

@@ -29,8 +29,8 @@ def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
     x, y = np.asarray(rounds, np.float64), np.asarray(values, np.float64)
     i, j = np.triu_indices(len(x), k=1)
     run = x[j] - x[i]
-    apart = run != 0
-    return float(np.median((y[j] - y[i])[apart] / run[apart])) if apart.any() else 0.0
+    distinct = run != 0
+    return float(np.median((y[j] - y[i])[distinct] / run[distinct])) if distinct.any() else 0.0
 
 
 def grows(rounds: Sequence[int], values: Sequence[float], limit: float) -> bool:
@@ -45,48 +45,52 @@ class GrowthWatch:
     def __init__(self) -> None:
         """Watch before the first round."""
         self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the current processes
-        self._seen: dict[int, int] = {}
-        self._in_a_row: dict[int, dict[str, int]] = {}  # process → kind → evaluations in a row that found it
-        self._said: set[tuple[int, str]] = set()
+        self._rounds_seen: dict[int, int] = {}
+        self._streaks: dict[int, dict[str, int]] = {}  # process → kind → evaluations in a row that found it
+        self._reported: set[tuple[int, str]] = set()
 
     def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
         """Add one round; returns a line for every process newly found to grow."""
-        there = {process.known_as for process in processes}
-        self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
-        self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}
-        self._in_a_row = {pid: found for pid, found in self._in_a_row.items() if pid in there}
+        present = {process.known_as for process in processes}
+        self._rounds = {pid: samples for pid, samples in self._rounds.items() if pid in present}
+        self._rounds_seen = {pid: self._rounds_seen.get(pid, 0) + 1 for pid in present}
+        self._streaks = {pid: counts for pid, counts in self._streaks.items() if pid in present}
         lines: list[str] = []
         for process in processes:
-            if self._seen[process.known_as] <= FIRST_ROUNDS:
+            if self._rounds_seen[process.known_as] <= FIRST_ROUNDS:
                 continue
-            kept = self._rounds.setdefault(process.known_as, deque(maxlen=WINDOW))
-            kept.append((global_round, process.rss_mib, process.fds))
-            if len(kept) >= _ENOUGH and self._seen[process.known_as] % _EVERY == 0:
-                lines += self._evaluate(process, list(kept))
+            samples = self._rounds.setdefault(process.known_as, deque(maxlen=WINDOW))
+            samples.append((global_round, process.rss_mib, process.fds))
+            if len(samples) >= _ENOUGH and self._rounds_seen[process.known_as] % _EVERY == 0:
+                lines += self._evaluate(process, list(samples))
         return lines
 
-    def _evaluate(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
+    def _evaluate(
+        self, process: ProcessMemory, samples: Sequence[tuple[int, float, int | None]]
+    ) -> list[str]:
         """Lines about one process: growth that was found `_TIMES` times in a row, for the first time."""
-        found, known = _found(kept), process.known_as
-        self._in_a_row[known] = {what: self._in_a_row.get(known, {}).get(what, 0) + 1 for what in found}
-        where = f" on {process.machine}" if process.machine else ""
+        growing, number = _growing_kinds(samples), process.known_as
+        self._streaks[number] = {kind: self._streaks.get(number, {}).get(kind, 0) + 1 for kind in growing}
+        location = f" on {process.machine}" if process.machine else ""
         lines = []
-        for what, words in found.items():
-            if self._in_a_row[known][what] == _TIMES and (known, what) not in self._said:
-                self._said.add((known, what))
-                grown = f"{process.role} process {process.pid}{where} grows steadily"
-                lines.append(f"{grown}: {words} now; see memory.csv")
+        for kind, description in growing.items():
+            if self._streaks[number][kind] == _TIMES and (number, kind) not in self._reported:
+                self._reported.add((number, kind))
+                subject = f"{process.role} process {process.pid}{location} grows steadily"
+                lines.append(f"{subject}: {description} now; see memory.csv")
         return lines
 
 
-def _found(kept: Sequence[tuple[int, float, int | None]]) -> dict[str, str]:
+def _growing_kinds(samples: Sequence[tuple[int, float, int | None]]) -> dict[str, str]:
     """Growing kinds, "memory" and "files", and by how much, from rounds, MiB of memory and open files."""
-    rounds = [round_ for round_, _, _ in kept]
-    memory = [mib * 1024 for _, mib, _ in kept]
-    fds = [float(count) for _, _, count in kept if count is not None]
-    found = {}
+    rounds = [round_ for round_, _, _ in samples]
+    memory = [mib * 1024 for _, mib, _ in samples]
+    fds = [float(count) for _, _, count in samples if count is not None]
+    growing = {}
     if grows(rounds, memory, max(KIB_PER_ROUND, SHARE_PER_ROUND * float(np.median(memory)))):
-        found["memory"] = f"{slope(rounds, memory):.0f} KiB of memory per round, {memory[-1] / 1024:.0f} MiB"
+        growing["memory"] = (
+            f"{slope(rounds, memory):.0f} KiB of memory per round, {memory[-1] / 1024:.0f} MiB"
+        )
     if len(fds) == len(rounds) and grows(rounds, fds, FDS_PER_ROUND):
-        found["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
-    return found
+        growing["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
+    return growing

@@ -45,22 +45,22 @@ class Machine:
     open_files: int | None = None
 
 
-def this_machine(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> Machine:
-    """This machine; `cgroups` and `own` are the kernel's files on this process's limits."""
+def this_machine(cgroups: Path = CGROUPS, own_cgroups: Path = Path("/proc/self/cgroup")) -> Machine:
+    """This machine; `cgroups` and `own_cgroups` are the kernel's files on this process's limits."""
     memory = psutil.virtual_memory()
-    quota, limit, left = limits(cgroups, own)
+    quota, limit, free = limits(cgroups, own_cgroups)
     cores = min(float(available_cores()), quota or float("inf"))
     total, available = memory.total / _MIB, memory.available / _MIB
-    said = [quantity(round(quota, 6), "core")] if quota else []
+    limit_texts = [quantity(round(quota, 6), "core")] if quota else []
     if limit is not None and limit < total:
         total = limit
-        said.append(f"{limit:,.0f} MiB")
-    available = min(available, total if left is None else left)
+        limit_texts.append(f"{limit:,.0f} MiB")
+    available = min(available, total if free is None else free)
     shm = shutil.disk_usage(_SHM).free / _MIB if _SHM.is_dir() else None
-    return Machine(os.cpu_count() or 1, cores, total, available, ", ".join(said), shm, _open_files())
+    return Machine(os.cpu_count() or 1, cores, total, available, ", ".join(limit_texts), shm, _open_files())
 
 
-class _Beside:
+class _ConcurrentRuns:
     """Number of runs that may be in progress at the same time."""
 
     runs = 1
@@ -68,7 +68,7 @@ class _Beside:
 
 def share_memory(runs: int) -> None:
     """Limit this process to one share of the free memory among `runs` concurrent runs."""
-    _Beside.runs = runs
+    _ConcurrentRuns.runs = runs
 
 
 def fits_in_memory(num_bytes: float) -> bool:
@@ -77,10 +77,10 @@ def fits_in_memory(num_bytes: float) -> bool:
     A limit of the address space counts, too.
     """
     free_mib = min(this_machine().available_mib, limit_mib())
-    return num_bytes * _TIMES * _Beside.runs <= free_mib * _MIB
+    return num_bytes * _TIMES * _ConcurrentRuns.runs <= free_mib * _MIB
 
 
-def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
+def limits(cgroups: Path, own_cgroups: Path) -> tuple[float | None, float | None, float | None]:
     """Limits from this process's cgroups: cores, MiB of memory, and MiB still free; None without a limit.
 
     The lowest limit of the cgroup and its ancestors applies, and the least free memory in any of them,
@@ -88,36 +88,36 @@ def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float 
     refuses memory, so they count as free here, as in the machine's own MemAvailable.
     """
     cores: list[float] = []
-    most: list[float] = []
-    left: list[float] = []
-    for folder in _folders(cgroups, own):
-        quota, period = _words(folder / "cpu.max") or _words_of_v1(folder)
+    memory: list[float] = []
+    free: list[float] = []
+    for folder in _cgroup_folders(cgroups, own_cgroups):
+        quota, period = _read_two_words(folder / "cpu.max") or _quota_of_v1(folder)
         if quota.isdecimal() and period.isdecimal() and int(period):
             cores.append(int(quota) / int(period))
         for limit_name, used_name in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            limit, used = _number(folder / limit_name), _number(folder / used_name)
+            limit, used = _read_number(folder / limit_name), _read_number(folder / used_name)
             if limit is not None and limit < _NO_LIMIT:
-                most.append(limit / _MIB)
-                left.append(max(0, limit - max(0, (used or 0) - _reclaimable(folder))) / _MIB)
-    return min(cores, default=None), min(most, default=None), min(left, default=None)
+                memory.append(limit / _MIB)
+                free.append(max(0, limit - max(0, (used or 0) - _reclaimable(folder))) / _MIB)
+    return min(cores, default=None), min(memory, default=None), min(free, default=None)
 
 
-def _folders(cgroups: Path, own: Path) -> list[Path]:
+def _cgroup_folders(cgroups: Path, own_cgroups: Path) -> list[Path]:
     """Folders of this process's cgroups and of all their ancestors, versions 1 and 2."""
-    found = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as mounted in containers
+    folders = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as mounted in containers
     with suppress(OSError):
-        for line in own.read_text(encoding="utf-8").splitlines():
+        for line in own_cgroups.read_text(encoding="utf-8").splitlines():
             _, kinds, path = line.split(":", 2)
             for top in (cgroups / kinds if kinds else cgroups,):
                 folder = top / path.lstrip("/")
-                found += [folder, *(above for above in folder.parents if cgroups in above.parents)]
-    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+                folders += [folder, *(ancestor for ancestor in folder.parents if cgroups in ancestor.parents)]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
-def _words(path: Path) -> tuple[str, str] | None:
+def _read_two_words(path: Path) -> tuple[str, str] | None:
     """The two words of a file; None if it is missing or has another number of words."""
     with suppress(OSError, ValueError):
         first, second = path.read_text(encoding="utf-8").split()
@@ -127,21 +127,21 @@ def _words(path: Path) -> tuple[str, str] | None:
 
 def _reclaimable(folder: Path) -> int:
     """Bytes of file pages in a cgroup and its descendants, which the kernel can free; 0 if unknown."""
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     with suppress(OSError, ValueError):
-        found = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
-    first = "total_" if "total_cache" in found else ""  # version 1 also has values without descendants
-    sizes = [found.get(f"{first}{kind}_file", "") for kind in ("active", "inactive")]
+        entries = dict(line.split() for line in (folder / "memory.stat").read_text("utf-8").splitlines())
+    prefix = "total_" if "total_cache" in entries else ""  # version 1 also has values without descendants
+    sizes = [entries.get(f"{prefix}{kind}_file", "") for kind in ("active", "inactive")]
     return sum(int(size) for size in sizes if size.isdecimal())
 
 
-def _words_of_v1(folder: Path) -> tuple[str, str]:
+def _quota_of_v1(folder: Path) -> tuple[str, str]:
     """Quota and period of a version 1 cgroup, as text."""
-    words = [_number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-    return "-" if words[0] is None or words[0] < 0 else str(words[0]), str(words[1] or "-")
+    values = [_read_number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    return "-" if values[0] is None or values[0] < 0 else str(values[0]), str(values[1] or "-")
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     """The whole number in a file; None if the file has none or is missing."""
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="utf-8"))

@@ -59,10 +59,10 @@ class MemoryWatch:
         """Measure all processes now."""
         began = self._now()
         with_uss = began >= self._next_uss
-        found = measure(with_uss)
+        measured = measure(with_uss)
         if with_uss:
             self._next_uss = began + (self._now() - began) / USS_SHARE
-        return found
+        return measured
 
 
 def measure(with_uss: bool = False) -> list[ProcessMemory]:
@@ -82,28 +82,32 @@ def measure_worker() -> list[ProcessMemory]:
     Other workers measure themselves; they may belong to another user.
     """
     worker = psutil.Process()
-    mine = [worker, *worker.children(recursive=True)]
+    tree = [worker, *worker.children(recursive=True)]
     raylet = worker.parent()
-    beside = [] if raylet is None or raylet.name() != _RAYLET else [raylet, *raylet.children()]
-    own = {process.pid for process in mine}
+    ray_processes = [] if raylet is None or raylet.name() != _RAYLET else [raylet, *raylet.children()]
+    own_pids = {process.pid for process in tree}
     others = [
-        replace(one, role="ray")  # started by the raylet, whatever its command line
-        for one in _measure_all(beside, False)
-        if one.pid not in own and one.role != "worker"
+        replace(measured, role="ray")  # started by the raylet, whatever its command line
+        for measured in _measure_all(ray_processes, False)
+        if measured.pid not in own_pids and measured.role != "worker"
     ]
-    here = replace(_measure_all([worker], False)[0], role="worker")
-    return [here, *(one for one in _measure_all(mine[1:], False) if one.role == "trainer"), *others]
+    this_worker = replace(_measure_all([worker], False)[0], role="worker")
+    return [
+        this_worker,
+        *(measured for measured in _measure_all(tree[1:], False) if measured.role == "trainer"),
+        *others,
+    ]
 
 
 def measure_these(processes: Iterable[psutil.Process], role: str = "") -> list[ProcessMemory]:
     """Measure the given processes if still alive, with the given role or one from their command lines."""
-    found = _measure_all(processes, False)
-    return [replace(one, role=role) for one in found] if role else found
+    measured = _measure_all(processes, False)
+    return [replace(process, role=role) for process in measured] if role else measured
 
 
 def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[ProcessMemory]:
     """Measure the processes that are still alive."""
-    return [found for process in processes if (found := _measure_one(process, with_uss)) is not None]
+    return [memory for process in processes if (memory := _measure_one(process, with_uss)) is not None]
 
 
 _RAYLET = "raylet"
@@ -132,12 +136,12 @@ def _role(process: psutil.Process) -> str:
     """Role of a process in a run, from its command line."""
     if process.pid == os.getpid():
         return "server"
-    line = " ".join(process.cmdline())
-    if TRAINER in line:
+    command_line = " ".join(process.cmdline())
+    if TRAINER in command_line:
         return "trainer"
-    if "ClientAppActor" in line:
+    if "ClientAppActor" in command_line:
         return "worker"
-    return "ray" if any(words in line for words in _RAYS_OWN) else "other"
+    return "ray" if any(marker in command_line for marker in _RAYS_OWN) else "other"
 
 
 def _uss_mib(process: psutil.Process) -> float | None:
@@ -152,8 +156,8 @@ def with_cuda(
     processes: Sequence[ProcessMemory], cuda_mib: Mapping[int, tuple[float, float]]
 ) -> list[ProcessMemory]:
     """Processes with their GPU memory: `known_as` → MiB allocated, MiB reserved."""
-    found = []
+    result = []
     for process in processes:
         allocated, reserved = cuda_mib.get(process.known_as, (None, None))
-        found.append(replace(process, cuda_allocated_mib=allocated, cuda_reserved_mib=reserved))
-    return found
+        result.append(replace(process, cuda_allocated_mib=allocated, cuda_reserved_mib=reserved))
+    return result

@@ -37,9 +37,9 @@ def limit_mib() -> float:
 def blas_threads() -> int:
     """Threads that OpenBLAS starts in this process: one per core, or as set by environment variables."""
     for name in _THREADS:
-        told = os.environ.get(name, "")
-        if told.isdecimal() and int(told):
-            return min(int(told), available_cores())
+        setting = os.environ.get(name, "")
+        if setting.isdecimal() and int(setting):
+            return min(int(setting), available_cores())
     return available_cores()
 
 
@@ -61,10 +61,12 @@ def refuse_little_room() -> None:
     if limit == math.inf:
         return
     if limit < needed:
-        raise _little(f"at least {needed} MiB for a run with {blas_threads()} threads of OpenBLAS", limit)
-    wanted = _BLAS_MIB * (blas_threads() + 1)
-    if not _fits(wanted * _MIB):
-        raise _little(f"high enough to leave {wanted} MiB for SciPy's OpenBLAS", limit)
+        raise _too_little_error(
+            f"at least {needed} MiB for a run with {blas_threads()} threads of OpenBLAS", limit
+        )
+    blas_mib = _BLAS_MIB * (blas_threads() + 1)
+    if not _fits(blas_mib * _MIB):
+        raise _too_little_error(f"high enough to leave {blas_mib} MiB for SciPy's OpenBLAS", limit)
     import scipy.linalg  # noqa: F401 - stays loaded
 
 
@@ -88,7 +90,7 @@ def _fits(size: int) -> bool:
     return True
 
 
-def _little(rule: str, limit: float) -> ConfigError:
+def _too_little_error(rule: str, limit: float) -> ConfigError:
     return ConfigError(
         f"the limit of the address space (ulimit -v) must be {rule}, but is {limit:.0f} MiB; raise it, or "
         f"use fewer threads: export {_THREADS[0]}=1"

@@ -45,7 +45,7 @@ def refuse_algorithm(config: Config) -> None:
             f"but it is {config.train.processes}; set train.processes=1"
         )
     if config.asynchrony.is_on:
-        _refuse_on_the_clock(config, name, part)
+        _refuse_algorithm_on_clock(config, name, part)
     if part.combines() and not config.leaf.is_mean:
         raise ConfigError(
             f"{name} computes the leaf's model itself and needs leaf.strategy fedavg, but it is "
@@ -53,7 +53,7 @@ def refuse_algorithm(config: Config) -> None:
         )
 
 
-def _refuse_on_the_clock(config: Config, name: str, part: "LeafPart") -> None:
+def _refuse_algorithm_on_clock(config: Config, name: str, part: "LeafPart") -> None:
     """Raise ConfigError if an algorithm has no meaning on the virtual clock."""
     rule = config.asynchrony.rule
     if part.combines() and part.reads_replies and not SERVER_RULES.has(rule, ROUNDS):
@@ -102,7 +102,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
         fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens),
     )  # fmt: skip
     form = try_algorithm(config, network, *examples_of(shape, windows, config.train))
-    _refuse_what_privacy_does_not_cover(config, form)
+    _refuse_unprotected_messages(config, form)
     return replace(form, keeps=form.keeps or _keeps_feedback(config))
 
 
@@ -122,7 +122,7 @@ def _form_of_uplink(config: Config) -> "ReplyForm | None":
     return ReplyForm((), keeps=True, plain=True)
 
 
-def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:
+def _refuse_unprotected_messages(config: Config, form: "ReplyForm") -> None:
     """Raise ConfigError if clients send anything besides the model that privacy does not cover."""
     from fedge.algorithm.making import leaf_part_of
     from fedge.exchange.content import ARRAYS

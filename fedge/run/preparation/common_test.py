@@ -102,15 +102,15 @@ def parts_of_clients(
                 waiting.append((x, y))
                 count += len(y)
             if count >= _PART:
-                yield _together(waiting)
+                yield _concatenate(waiting)
                 waiting, count = [], 0
         if waiting:
-            yield _together(waiting)
+            yield _concatenate(waiting)
 
     return parts
 
 
-def _together(parts: "Sequence[Examples]") -> "Examples":
+def _concatenate(parts: "Sequence[Examples]") -> "Examples":
     """Windows of several clients, concatenated."""
     xs, ys = zip(*parts, strict=True)
     return np.concatenate(xs), np.concatenate(ys)

@@ -26,10 +26,10 @@ def examples_of(
     """
     if windows is None:
         return _generated_x(shape), _generated_y(shape, train)
-    at = np.linspace(0, len(windows.y) - 1, EXAMPLES).astype(np.int64)
+    rows = np.linspace(0, len(windows.y) - 1, EXAMPLES).astype(np.int64)
     if shape.tokens:
-        at[0] = windows.x.argmax() // np.prod(windows.x.shape[1:])
-    x, y = np.array(windows.x[at]), np.array(windows.y[at])
+        rows[0] = windows.x.argmax() // np.prod(windows.x.shape[1:])
+    x, y = np.array(windows.x[rows]), np.array(windows.y[rows])
     if shape.tokens:
         return x, y
     x = as_float(x)
@@ -52,7 +52,7 @@ def _generated_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
     even = numbers / numbers.size
     by_class = [numbers % shape.classes, numbers % 2, numbers * 0, numbers * 0 + 1]
     of_numbers = [even * 2 - 1, even, numbers % 3, numbers % 2, 1 - even, numbers % 3 + 1]
-    kinds = by_class if shape.y_dtype == "int64" else [each.astype(np.float32) for each in of_numbers]
+    kinds = by_class if shape.y_dtype == "int64" else [targets.astype(np.float32) for targets in of_numbers]
     task = task_of(train)
     return next((y for y in kinds if _accepts(task, y, shape.classes)), kinds[0])
 

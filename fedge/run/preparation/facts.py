@@ -78,30 +78,30 @@ class DataFacts:
 
     def describe(self) -> dict[str, Any]:
         """The facts as JSON, for the manifest."""
-        found = asdict(self.source)
+        facts = asdict(self.source)
         if self.order is not None:
-            found["time_order"] = "kept" if self.order.is_kept else "lost"
-        found |= {
+            facts["time_order"] = "kept" if self.order.is_kept else "lost"
+        facts |= {
             "name": place_name(self.source.name), "windows": self.windows, "classes": list(self.classes),
             "channels": list(self.channels), "split": self.partition.split_kind,
         }  # fmt: skip
         if self.about:
-            found["about"] = dict(self.about)
+            facts["about"] = dict(self.about)
         if self.left_out:
-            found["left_out"] = {str(client): why for client, why in self.left_out.items()}
-        found["clients"] = [
+            facts["left_out"] = {str(client): reason for client, reason in self.left_out.items()}
+        facts["clients"] = [
             dict(zip(SPLITS, map(len, parts), strict=True)) for parts in self.partition.clients
         ]
-        return found
+        return facts
 
 
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     """Facts of windows dealt by this process."""
     windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
-    misfit = user_count_remark(config, windows, sum(sizes))
+    remark = user_count_remark(config, windows, sum(sizes))
     held = list(holdings(windows, dealt, sizes))
     remarks = [
-        *([misfit] if misfit else []), *alike_remarks(windows), *split_remarks(windows, dealt, config),
+        *([remark] if remark else []), *alike_remarks(windows), *split_remarks(windows, dealt, config),
         *leak_remarks(windows, dealt, config), *untaught_remarks(held, windows.classes),
         *target_remarks(config, windows),
     ]  # fmt: skip
@@ -161,15 +161,19 @@ def data_of_owners(
     unseen = unseen_ids(sizes, config.partition.unseen_clients)
     _refuse_without_windows(reports)
     _refuse_leaf_without_clients(reports, sizes, unseen)
-    known = [client for client in reports if client not in unseen]
-    scale, odd = _common_scale({client: reports[client].sums for client in known}, first.channels, config)
+    known_clients = [client for client in reports if client not in unseen]
+    scale, odd = _common_scale(
+        {client: reports[client].sums for client in known_clients}, first.channels, config
+    )
     shape = _shape(first, scale)
     refuse_model_that_does_not_fit(config, shape)
-    refuse_last_batch_of_one(config, shape, {client: reports[client].windows("train") for client in known})
+    refuse_last_batch_of_one(
+        config, shape, {client: reports[client].windows("train") for client in known_clients}
+    )
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
-    dealt = Partition(_counted(reports, clients), first.split_kind, frozenset(unseen), planted)
-    total = sum(one.windows(split) for one in reports.values() for split in SPLITS)
+    dealt = Partition(_placeholder_windows(reports, clients), first.split_kind, frozenset(unseen), planted)
+    total = sum(report.windows(split) for report in reports.values() for split in SPLITS)
     held = list(_holdings(reports, dealt, sizes))
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, _common_description(reports), None, dealt,
@@ -193,7 +197,7 @@ def part_of_owners(
     first, sizes = reports[min(reports)], clients_per_leaf(config.hierarchy, clients)
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
     unseen = frozenset(unseen_ids(sizes, config.partition.unseen_clients))
-    dealt = Partition(_counted(reports, clients), first.split_kind, unseen, planted)
+    dealt = Partition(_placeholder_windows(reports, clients), first.split_kind, unseen, planted)
     return dealt, _shape(first, scale)
 
 
@@ -243,11 +247,11 @@ def _common_scale(
         return Scale(), {}
     odd = outlying_clients(sums, tuple(channels))
     if 2 * len(odd) >= len(sums):
-        client, why = next(iter(odd.items()))
+        client, reason = next(iter(odd.items()))
         raise ConfigError(
             f"data.normalize needs windows in units that most clients share, but those of {len(odd)} of "
-            f"{len(sums)} are out of proportion: partition {client}: {why}; prepare all the same way, or set "
-            f"data.normalize=false"
+            f"{len(sums)} are out of proportion: partition {client}: {reason}; prepare all the same way, or "
+            f"set data.normalize=false"
         )
     return scale_of([channel_sums for client, channel_sums in sums.items() if client not in odd]), odd
 
@@ -255,10 +259,10 @@ def _common_scale(
 def _joint_source(reports: Mapping[int, WindowsReport]) -> DataSource:
     """Origin of the data; the fingerprint is a hash of all clients' fingerprints, in order."""
     names = sorted({report.source for report in reports.values()})
-    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    shown_names = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     digest = hashlib.sha256("\n".join(report.fingerprint for report in reports.values()).encode()).hexdigest()
     synthetic = any(report.synthetic for report in reports.values())
-    return DataSource(f"{quantity(len(reports), 'owner')} ({some})", digest, synthetic)
+    return DataSource(f"{quantity(len(reports), 'owner')} ({shown_names})", digest, synthetic)
 
 
 def _refuse_without_windows(reports: Mapping[int, WindowsReport]) -> None:
@@ -273,31 +277,31 @@ def _refuse_without_windows(reports: Mapping[int, WindowsReport]) -> None:
 
 
 def _refuse_leaf_without_clients(
-    told: Mapping[int, WindowsReport], sizes: Sequence[int], unseen: Collection[int]
+    reports: Mapping[int, WindowsReport], sizes: Sequence[int], unseen: Collection[int]
 ) -> None:
     """Raise ConfigError for the first leaf without any training client present."""
     for leaf in range(len(sizes)):
         members = range(sum(sizes[:leaf]), sum(sizes[: leaf + 1]))
-        if not any(client in told and client not in unseen for client in members):
+        if not any(client in reports and client not in unseen for client in members):
             raise ConfigError(
                 f"guard.start-clients needs a training client at every leaf, but leaf {leaf} has none "
                 f"(partition {members.start} to {members.stop - 1}); start one of them"
             )
 
 
-def _counted(
-    told: Mapping[int, WindowsReport], clients: int
+def _placeholder_windows(
+    reports: Mapping[int, WindowsReport], clients: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Per client and split, an array of the right number of windows that takes no memory."""
-    at, found = 0, []
+    offset, placeholders = 0, []
     for client in range(clients):
         parts = []
         for split in SPLITS:
-            windows = told[client].windows(split) if client in told else 0
-            parts.append(np.broadcast_to(np.int64(at), windows))  # any number, without memory
-            at += windows
-        found.append((parts[0], parts[1], parts[2]))
-    return found
+            windows = reports[client].windows(split) if client in reports else 0
+            parts.append(np.broadcast_to(np.int64(offset), windows))  # any number, without memory
+            offset += windows
+        placeholders.append((parts[0], parts[1], parts[2]))
+    return placeholders
 
 
 def _holdings(

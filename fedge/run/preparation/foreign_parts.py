@@ -37,20 +37,22 @@ def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) 
         refuse_no_network(name, code)
 
 
-def refuse_code_of_others(named: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool) -> None:
+def refuse_code_of_others(
+    stored_config: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool
+) -> None:
     """Raise ConfigError for code named in a run to resume that this user has not trusted.
 
     Untrusted code is not imported. Code named on the command line counts as the user's own.
 
     Args:
-        named: options in the run folder, with the folder as `resume`.
+        stored_config: options in the run folder, with the folder as `resume`.
         run_config: options with which the run is resumed.
         trust: whether to trust all of this code, now and later.
     """
-    folder = Path(str(named["resume"]))
-    before = {option: name for option, (_, name) in own_parts(from_run_config(named)).items()}
+    folder = Path(str(stored_config["resume"]))
+    stored_parts = {option: name for option, (_, name) in own_parts(from_run_config(stored_config)).items()}
     for option, (register, name) in own_parts(from_run_config(run_config)).items():
-        if before.get(option) != name:
+        if stored_parts.get(option) != name:
             continue
         code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
         _refuse_no_network(register, name, code, has_run)

@@ -44,8 +44,8 @@ def tries_grouping(config: Config) -> bool:
 def _needs(config: Config) -> frozenset[Need]:
     """Evidence that the user's grouping or signal requests."""
     cluster = config.cluster
-    own = GROUPINGS.is_own(cluster.method)
-    return method_named(cluster).needs(cluster) if own else needs_of(cluster.signal)
+    is_own = GROUPINGS.is_own(cluster.method)
+    return method_named(cluster).needs(cluster) if is_own else needs_of(cluster.signal)
 
 
 def refuse_grouping_that_fails(
@@ -63,13 +63,15 @@ def refuse_grouping_that_fails(
         classes: number of classes in the data.
     """
     cluster = config.cluster
-    for weights in _children(config, clients):
-        made = _Generated(config, state, tuple(names), weights, classes)
+    for weights in _clients_per_child(config, clients):
+        generated = _Generated(config, state, tuple(names), weights, classes)
         with suppress(NotComparable):
             if GROUPINGS.is_own(cluster.method):
-                _try_part(config, made)
+                _try_grouping(config, generated)
             else:
-                similarity_of(cluster.signal, made.answered(made.evidence(1)), cluster.arguments("signal"))
+                similarity_of(
+                    cluster.signal, generated.answered(generated.evidence(1)), cluster.arguments("signal")
+                )
 
 
 def unaffected_signal_note(
@@ -88,35 +90,39 @@ def unaffected_signal_note(
         clients: training clients per leaf.
         sent: entries of the model that clients send.
     """
-    cluster, kept = config.cluster, [name for name in names if name not in sent]
+    cluster, unsent = config.cluster, [name for name in names if name not in sent]
     compares = cluster.enabled and GROUPINGS.has(cluster.method, BY_SIGNAL)
-    if not kept or not compares or not needs_of(cluster.signal) <= {"starts"}:
+    if not unsent or not compares or not needs_of(cluster.signal) <= {"starts"}:
         return ""
-    own = SIGNALS.is_own(cluster.signal)
+    is_own = SIGNALS.is_own(cluster.signal)
     with suppress(NotComparable):
-        for children in _children(config, clients):
+        for children in _clients_per_child(config, clients):
             if len(children) < 2:
                 continue
-            compared = children if own else children[:2]  # Fedge's signals compare each pair separately
-            made = _Generated(config, state, tuple(names), compared, _CLASSES, {*state} - {*kept})
-            if _is_unmoved(config, made) and not _is_unmoved(config, replace(made, moving=None)):
-                named = ", ".join(kept[:2]) + ", …" * (len(kept) > 2)
+            compared = children if is_own else children[:2]  # Fedge's signals compare each pair separately
+            generated = _Generated(config, state, tuple(names), compared, _CLASSES, {*state} - {*unsent})
+            if _is_signal_constant(config, generated) and not _is_signal_constant(
+                config, replace(generated, moving=None)
+            ):
+                entries = ", ".join(unsent[:2]) + ", …" * (len(unsent) > 2)
                 return (
                     f"cluster.signal {cluster.signal} compares only entries of the model that clients under "
-                    f"train.algorithm {config.train.algorithm} do not send ({named}), so what clients learn "
-                    f"does not affect groups; use another signal, or cluster.enabled=false"
+                    f"train.algorithm {config.train.algorithm} do not send ({entries}), so what clients "
+                    f"learn does not affect groups; use another signal, or cluster.enabled=false"
                 )
     return ""
 
 
-def _is_unmoved(config: Config, made: "_Generated") -> bool:
+def _is_signal_constant(config: Config, generated: "_Generated") -> bool:
     """Whether the signal has the same result for two rounds' models."""
     arguments = config.cluster.arguments("signal")
-    first, second = (similarity_of(config.cluster.signal, made.evidence(turn), arguments) for turn in (1, 2))
+    first, second = (
+        similarity_of(config.cluster.signal, generated.evidence(turn), arguments) for turn in (1, 2)
+    )
     return np.array_equal(first, second)
 
 
-def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
+def _clients_per_child(config: Config, clients: Sequence[int]) -> list[list[int]]:
     """Clients below each child, for servers with groups with different numbers of children."""
     hierarchy = config.hierarchy
     if hierarchy.tiers == 2:
@@ -126,7 +132,7 @@ def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
     return [[max(1, sum(clients) // count)] * count for count in sorted(counts) if count]
 
 
-def _try_part(config: Config, made: "_Generated") -> None:
+def _try_grouping(config: Config, generated: "_Generated") -> None:
     """Group in two steps; a class is tried again with a new object in between, as after a restart.
 
     Raises:
@@ -134,17 +140,19 @@ def _try_part(config: Config, made: "_Generated") -> None:
     """
     name = config.cluster.method
     if not inspect.isclass(GROUPINGS.load(name)):  # a function is called twice in every step
-        _two_steps(config, made)
+        _run_two_steps(config, generated)
         return
-    found = asked_twice(GROUPINGS, name, lambda: _two_steps(config, made))
-    if not alike(found, _two_steps(config, made, with_new_object=True)):
+    steps = asked_twice(GROUPINGS, name, lambda: _run_two_steps(config, generated))
+    if not alike(steps, _run_two_steps(config, generated, with_new_object=True)):
         raise ConfigError(
             f"cluster.method {name} must keep its state in cloud.memory, but keeps some in its object, which "
             f"is lost when a run is resumed, so that groups then differ; move it there"
         )
 
 
-def _two_steps(config: Config, made: "_Generated", with_new_object: bool = False) -> list[tuple[Any, Memory]]:
+def _run_two_steps(
+    config: Config, generated: "_Generated", with_new_object: bool = False
+) -> list[tuple[Any, Memory]]:
     """Groupings and memories of two rounds, the second with the labels and the memory of the first."""
     cluster = config.cluster
     method, labels = method_named(cluster), None
@@ -153,38 +161,40 @@ def _two_steps(config: Config, made: "_Generated", with_new_object: bool = False
     steps = []
     for global_round in (1, 2):
         method = method_named(cluster) if with_new_object else method
-        seen = replace(made.evidence(global_round), before=labels, kept=kept, memory=memory)
+        evidence = replace(generated.evidence(global_round), before=labels, kept=kept, memory=memory)
         if method.ask is not None:
-            seen = made.answered(seen, _asked(cluster.method, method.ask(seen), len(made.clients)))
+            evidence = generated.answered(
+                evidence, _roles_asked(cluster.method, method.ask(evidence), len(generated.clients))
+            )
         else:
-            seen = made.answered(seen)
-        found = method.group(seen, cluster, labels)
-        labels, kept = found.labels, kept if found.kept is None else found.kept
+            evidence = generated.answered(evidence)
+        grouping = method.group(evidence, cluster, labels)
+        labels, kept = grouping.labels, kept if grouping.kept is None else grouping.kept
         try:
-            memory = unpacked(packed(seen.memory, "memory of the cloud"))
+            memory = unpacked(packed(evidence.memory, "memory of the cloud"))
         except (TypeError, FloatingPointError) as error:
             raise ConfigError(f"cluster.method {cluster.method}: {error}; fix it") from error
-        steps.append((found, copy.deepcopy(memory)))
+        steps.append((grouping, copy.deepcopy(memory)))
     return steps
 
 
-def _asked(name: str, asked: Any, children: int) -> set[str]:
+def _roles_asked(name: str, questions: Any, children: int) -> set[str]:
     """Roles named in a method's questions.
 
     Raises:
         ConfigError: the questions are not models by role, for each child.
     """
-    if asked is None:
+    if questions is None:
         return set()
     try:
-        if len(asked) != children or not all(isinstance(each, Mapping) for each in asked):
+        if len(questions) != children or not all(isinstance(question, Mapping) for question in questions):
             raise TypeError
     except TypeError:
         raise ConfigError(
             f"cluster.method {name} must ask with a mapping role → model for each of {children} leaves, but "
-            f"ask returned {shown(asked)}; fix it"
+            f"ask returned {shown(questions)}; fix it"
         ) from None
-    return {str(role) for each in asked for role in each}
+    return {str(role) for question in questions for role in question}
 
 
 @dataclass(frozen=True)
@@ -212,7 +222,7 @@ class _Generated:
         rng, needs, count = np.random.default_rng(global_round), _needs(self.config), len(self.clients)
         moving = self.state if self.moving is None else self.moving
         models = [
-            {name: _moved(array, rng) if name in moving else array for name, array in self.state.items()}
+            {name: _perturbed(array, rng) if name in moving else array for name, array in self.state.items()}
             for _ in self.clients
         ]
         on_clock = self.config.asynchrony.is_on
@@ -250,7 +260,7 @@ class _Generated:
         return replace(evidence, answers=answers)
 
 
-def _moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _perturbed(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """An entry of a model after some training; integers are unchanged."""
     if array.dtype.kind != "f":
         return array

@@ -41,8 +41,8 @@ class Opened:
 
     def take_resumption(self) -> Resumption | None:
         """Hand over the resumption; its files stay mapped while a reference to it exists."""
-        found, self.resumption = self.resumption, None
-        return found
+        resumption, self.resumption = self.resumption, None
+        return resumption
 
 
 def open_folder(prepared: Prepared) -> Opened:
@@ -61,14 +61,14 @@ def open_folder(prepared: Prepared) -> Opened:
     folder = find_run(config.resume, config.runs_dir, "resume")
     lock = RunLock(folder)
     try:
-        found = prepared.resumption.take() if prepared.resumption else None
-        if found is None or not is_unchanged(found):  # the run may have continued before the lock
-            found = find_resumption(config, prepared.seed)
+        resumption = prepared.resumption.take() if prepared.resumption else None
+        if resumption is None or not is_unchanged(resumption):  # the run may have continued before the lock
+            resumption = find_resumption(config, prepared.seed)
     except BaseException:
         lock.close()
         raise
     point_latest(folder)
-    return Opened(folder, lock, found)
+    return Opened(folder, lock, resumption)
 
 
 def first_manifest(

@@ -70,7 +70,7 @@ _MOST_TRIED = 2**28  # bytes of generated replies in a trial of a leaf rule
 
 def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
     """Option → register and name of every part in use that does not come with Fedge."""
-    named = {
+    parts = {
         "train.model": (MODELS, config.train.model),
         "train.task": (TASKS, config.train.task),
         "train.loss": (LOSSES, config.train.loss),
@@ -98,35 +98,35 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "devices.selection": (SELECTIONS, config.devices.selection),
     }
     if PARTICIPATIONS.is_code(config.hierarchy.participation):  # rather than numbers
-        named["hierarchy.participation"] = (PARTICIPATIONS, config.hierarchy.participation)
+        parts["hierarchy.participation"] = (PARTICIPATIONS, config.hierarchy.participation)
     if DATASETS.is_code(config.data.path):  # rather than a file
-        named["data.path"] = (DATASETS, config.data.path)
+        parts["data.path"] = (DATASETS, config.data.path)
     for number, name in enumerate(names_in(config.train.metrics)):
-        named[f"train.metrics[{number}]"] = (METRICS, name)
+        parts[f"train.metrics[{number}]"] = (METRICS, name)
     for number, name in enumerate(names_in(config.train.augment)):
-        named[f"train.augment[{number}]"] = (AUGMENTATIONS, name)
+        parts[f"train.augment[{number}]"] = (AUGMENTATIONS, name)
     for number, name in enumerate(names_in(config.callbacks)):
-        named[f"callbacks[{number}]"] = (CALLBACKS, name)
-    return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
+        parts[f"callbacks[{number}]"] = (CALLBACKS, name)
+    return {option: (register, name) for option, (register, name) in parts.items() if register.is_own(name)}
 
 
 def refuse_parts_that_do_not_fit(config: Config) -> None:
     """Raise ConfigError for a part that cannot be imported, or does not take its arguments."""
-    _refuse_grouping_that_cannot_be(config.cluster)
-    _refuse_gate_that_cannot_be(config)
-    kind, given = config.partition.kind, config.partition.arguments("kind")
+    _refuse_invalid_grouping(config.cluster)
+    _refuse_invalid_gate(config)
+    kind, arguments = config.partition.kind, config.partition.arguments("kind")
     if PARTITIONS.is_own(kind):
-        PARTITIONS.refuse_wrong_arguments(kind, given, "windows", "clients_per_leaf", "rng")
+        PARTITIONS.refuse_wrong_arguments(kind, arguments, "windows", "clients_per_leaf", "rng")
     SCENARIOS.refuse_wrong_arguments(
         config.scenario, config.arguments("scenario"), "groups", "channels", "classes", "rng"
     )
     TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
     _refuse_data_arguments(config)
     _refuse_score_without_shares(config)
-    _refuse_callbacks_that_cannot_be(config)
+    _refuse_invalid_callbacks(config)
     _refuse_missing_kernel(config)
-    _refuse_clients_that_cannot_be_chosen(config)
-    _refuse_steps_that_cannot_be(config)
+    _refuse_invalid_client_selection(config)
+    _refuse_invalid_steps(config)
     if config.uplink.is_on:
         from fedge.compression.chosen import refuse_compressors
 
@@ -135,12 +135,12 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     if config.asynchrony.is_on:
         refuse_clock_parts_that_do_not_fit(config)
     elif config.devices.time_rounds:
-        _refuse_timing_that_cannot_be(config)
-    _refuse_cloud_rule_that_cannot_be(config)
-    _refuse_leaf_strategy_that_cannot_be(config)
+        _refuse_invalid_timing(config)
+    _refuse_invalid_cloud_rule(config)
+    _refuse_invalid_leaf_strategy(config)
 
 
-def _refuse_grouping_that_cannot_be(cluster: ClusterConfig) -> None:
+def _refuse_invalid_grouping(cluster: ClusterConfig) -> None:
     """Raise ConfigError for a signal or a grouping method with wrong arguments."""
     SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
     if inspect.isclass(GROUPINGS.load(cluster.method)):
@@ -148,11 +148,11 @@ def _refuse_grouping_that_cannot_be(cluster: ClusterConfig) -> None:
 
         method_named(cluster)
     else:
-        given = cluster.arguments("method") if cluster.method_args else {}
-        GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
+        arguments = cluster.arguments("method") if cluster.method_args else {}
+        GROUPINGS.refuse_wrong_arguments(cluster.method, arguments, "evidence", "config", "before")
 
 
-def _refuse_gate_that_cannot_be(config: Config) -> None:
+def _refuse_invalid_gate(config: Config) -> None:
     """Raise ConfigError for a gate with wrong arguments, or for a user's gate that fails in a trial."""
     gate = config.gate
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
@@ -162,7 +162,7 @@ def _refuse_gate_that_cannot_be(config: Config) -> None:
         refuse_gate_that_fails(gate, task_of(config.train), 2)
 
 
-def _refuse_timing_that_cannot_be(config: Config) -> None:
+def _refuse_invalid_timing(config: Config) -> None:
     """Raise ConfigError for a preset, or for tiers, by which rounds cannot be timed."""
     from fedge.devices.trying import try_preset
 
@@ -172,7 +172,7 @@ def _refuse_timing_that_cannot_be(config: Config) -> None:
     clock_of_tiers(config)
 
 
-def _refuse_leaf_strategy_that_cannot_be(config: Config) -> None:
+def _refuse_invalid_leaf_strategy(config: Config) -> None:
     """Raise ConfigError for a leaf strategy that cannot be made, or that sends keys clients do not read."""
     is_own = RULES.is_own(config.leaf.strategy)
     if is_own or config.leaf.strategy_args:
@@ -184,7 +184,7 @@ def _refuse_leaf_strategy_that_cannot_be(config: Config) -> None:
         refuse_unread(config)
 
 
-def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
+def _refuse_invalid_client_selection(config: Config) -> None:
     """Raise ConfigError for a selection, participation or mobility with wrong arguments or results."""
     hierarchy = config.hierarchy
     arguments = hierarchy.arguments("selection")
@@ -223,7 +223,7 @@ def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
         )
 
 
-def _refuse_steps_that_cannot_be(config: Config) -> None:
+def _refuse_invalid_steps(config: Config) -> None:
     """Raise ConfigError for an optimiser whose step fails, or a schedule without valid step sizes."""
     train = config.train
     SCHEDULES.refuse_wrong_arguments(train.schedule, train.arguments("schedule"), "global_round")
@@ -237,7 +237,7 @@ def _refuse_steps_that_cannot_be(config: Config) -> None:
         refuse_optimizer(train)
 
 
-def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
+def _refuse_invalid_cloud_rule(config: Config) -> None:
     """Raise ConfigError for a cloud rule that cannot be constructed, or has too few models to combine."""
     if config.cloud.is_mean and not config.cloud.rule_args:
         return
@@ -245,11 +245,11 @@ def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
     from fedge.leaf.strategies.rules import make_cloud_rule
 
     make_cloud_rule(config.cloud)
-    needed, (there, tier) = needed_leaves(config.cloud), _models_to_combine(config)
-    if needed > there:
+    needed, (available, tier) = needed_leaves(config.cloud), _models_to_combine(config)
+    if needed > available:
         hierarchy = config.hierarchy
         raise ConfigError(
-            f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but has {there} "
+            f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but has {available} "
             f"under a {hierarchy.tier_names[tier]}; raise {hierarchy.children_said(tier)}, or use another "
             f"rule"
         )
@@ -343,7 +343,7 @@ def _refuse_score_without_shares(config: Config) -> None:
         )
 
 
-def _refuse_callbacks_that_cannot_be(config: Config) -> None:
+def _refuse_invalid_callbacks(config: Config) -> None:
     """Raise ConfigError for a callback with wrong arguments; custom callbacks are not constructed yet."""
     names = names_in(config.callbacks)
     if len(set(names)) < len(names):
@@ -356,9 +356,9 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
             refuse_uncalled(getattr(code, "part", code), name)
         if not CALLBACKS.is_own(name):
             refuse_other_columns(code(**arguments), config)
-    given = arguments_of(config.callbacks_args, "callbacks-args")
+    all_arguments = arguments_of(config.callbacks_args, "callbacks-args")
     heads = set(names) | {name.split(".")[0] for name in names}
-    unknown = next((key for key in given if key not in heads), None)
+    unknown = next((key for key in all_arguments if key not in heads), None)
     if unknown is not None:
         raise ConfigError(
             f"callbacks-args must belong to the callbacks named, but {shown(unknown)} is not in callbacks"
@@ -483,8 +483,8 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
         trained: client → number of its training windows.
     """
     name, size = config.train.model, config.train.batch_size
-    left = [client for client, count in trained.items() if count % size == 1 % size]
-    if not left or not (MODELS.is_own(name) or MODELS.has(name, BATCH_NORM)):
+    affected = [client for client, count in trained.items() if count % size == 1 % size]
+    if not affected or not (MODELS.is_own(name) or MODELS.has(name, BATCH_NORM)):
         return
     from torch import Generator, int64, no_grad, zeros
 
@@ -501,7 +501,7 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
         raise ConfigError(
             f"train.batch-size must leave no last batch of one window, on which train.model {name} "
             f"cannot be trained, "
-            f"but is {size} and client {left[0]} has {trained[left[0]]} ({type(error).__name__}: "
+            f"but is {size} and client {affected[0]} has {trained[affected[0]]} ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:120]}); set another, or use LayerNorm"
         ) from error
 
@@ -535,8 +535,8 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
         rule = make_strategy(config, min(trained))
         refuse_strategy_that_fails(RULES, config.leaf.strategy, rule, state, names, min(trained))
     if at_cloud and size * branches <= _MOST_TRIED:
-        made = make_cloud_rule(config.cloud)
-        refuse_strategy_that_fails(CLOUD, config.cloud.rule, made, state, names, branches)
+        cloud_rule = make_cloud_rule(config.cloud)
+        refuse_strategy_that_fails(CLOUD, config.cloud.rule, cloud_rule, state, names, branches)
     if groups and size * len(trained) <= _MOST_TRIED:
         refuse_grouping_that_fails(config, state, names, trained, shape.classes)
 
@@ -546,19 +546,19 @@ def described_parts(config: Config) -> dict[str, Any]:
 
     Code of a script or notebook also has the sha256 of the object, which its file does not identify.
     """
-    return {option: _described(*part) for option, part in own_parts(config).items()}
+    return {option: _describe_part(*part) for option, part in own_parts(config).items()}
 
 
 def code_of_parts(config: Config) -> dict[str, str]:
     """Facts of the code of every custom part that has a file, compared on other machines (`code_facts`)."""
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for option, (register, name) in own_parts(config).items():
         code = register.load(name)
-        found |= code_facts(option, getattr(code, "part", code))
-    return found
+        facts |= code_facts(option, getattr(code, "part", code))
+    return facts
 
 
-def _described(register: Register, name: str) -> dict[str, Any]:
+def _describe_part(register: Register, name: str) -> dict[str, Any]:
     """Name, package, version and sha256 of a part's current code."""
     code, origin = register.load(name), register.entry(name).origin
     code = getattr(code, "part", code)  # the user's object

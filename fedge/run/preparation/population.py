@@ -17,7 +17,7 @@ AUTO = "auto"
 _ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'options.num-supernodes={users}'"
 
 
-def clients_for(config: Config, windows: Windows, given: int) -> int:
+def clients_for(config: Config, windows: Windows, default: int) -> int:
     """Number of clients of a run whose options leave it open.
 
     One per user, if `partition.kind` deals users and the data name several; else the federation's number.
@@ -28,27 +28,27 @@ def clients_for(config: Config, windows: Windows, given: int) -> int:
     Args:
         config: the run's configuration.
         windows: all windows of the run.
-        given: number of clients of the federation, if only a default.
+        default: number of clients of the federation, if only a default.
     """
     users = np.unique(windows.user).size
     sizes = config.hierarchy.clients_per_server
-    is_said = sizes == AUTO or _sum(sizes) == users
-    if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users < 2 or not is_said:
-        return given
-    return max(users, given) if config.partition.cuts_owners else users
+    fits_sizes = sizes == AUTO or _sum_of_sizes(sizes) == users
+    if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users < 2 or not fits_sizes:
+        return default
+    return max(users, default) if config.partition.cuts_owners else users
 
 
-def _sum(sizes: str) -> int:
+def _sum_of_sizes(sizes: str) -> int:
     """Sum of "3,3,4"; 0 for text that is refused later."""
     parts = sizes.split(",")
     return sum(map(int, parts)) if all(p.strip().isdecimal() and len(p) < 10 for p in parts) else 0
 
 
-def refuse_other_number(config: Config, given: int) -> None:
+def refuse_other_number(config: Config, num_clients: int) -> None:
     """Raise ConfigError if the federation's number of clients differs from the option `clients`."""
-    if config.clients not in (AUTO, given):
+    if config.clients not in (AUTO, num_clients):
         raise ConfigError(
-            f"clients must be the number of SuperNodes, {given}, but is {config.clients}; use "
+            f"clients must be the number of SuperNodes, {num_clients}, but is {config.clients}; use "
             f"fedge run, which sets it, or flwr run . --federation-config "
             f"'options.num-supernodes={config.clients}'"
         )
@@ -64,11 +64,12 @@ def user_count_remark(
     users = np.unique(windows.user).size
     if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users == clients:
         return None
-    there, people = quantity(clients, "client"), quantity(users, "user")
+    client_count, user_count = quantity(clients, "client"), quantity(users, "user")
     if users < clients:
-        return f"{there} for {people}: users are cut, and several clients share a person"
+        return f"{client_count} for {user_count}: users are cut, and several clients share a person"
     return (
-        f"{people} for {there}: {'the client holds' if clients == 1 else 'some clients hold'} several users; "
+        f"{user_count} for {client_count}: "
+        f"{'the client holds' if clients == 1 else 'some clients hold'} several users; "
         f"for one each, {one_each.format(users=users)}"
     )
 
@@ -81,11 +82,11 @@ def alike_remarks(windows: Windows) -> list[str]:
     """
     users, classes = np.unique(windows.user).tolist(), windows.classes
     return [
-        f"{len(alike)} of {quantity(len(names), what)} have names that differ only in case, spaces or "
-        f"encoding, and count as different{shown}; if they are the same, correct the data"
-        for what, names in (("user", users), ("class", classes))
+        f"{len(alike)} of {quantity(len(names), noun)} have names that differ only in case, spaces or "
+        f"encoding, and count as different{examples}; if they are the same, correct the data"
+        for noun, names in (("user", users), ("class", classes))
         if (alike := _alike(names))
-        for shown in [f" ({', '.join(map(repr, alike[:_SHOWN]))})" if what == "class" else ""]
+        for examples in [f" ({', '.join(map(repr, alike[:_SHOWN]))})" if noun == "class" else ""]
     ]
 
 

@@ -130,17 +130,17 @@ def deal_data(
     cut = in_pieces(config)
     loaded = load(config, num_clients) if follow_users and not cut else None
     if loaded is not None:
-        num_clients = _clients_of(config, loaded, num_clients)
+        num_clients = _implied_clients(config, loaded, num_clients)
     refuse_other_number(config, num_clients)
     sizes = clients_per_leaf(config.hierarchy, num_clients)
-    known = known_per_leaf(sizes, config.partition.unseen_clients)
-    refuse_missing_quorum(config, known)
+    known_clients = known_per_leaf(sizes, config.partition.unseen_clients)
+    refuse_missing_quorum(config, known_clients)
     if config.hierarchy.moves:
         from fedge.rounds.mobility import refuse_moves_that_cannot_be  # slow import, rarely needed
 
         refuse_moves_that_cannot_be(config, sizes, seed)
     if config.asynchrony.is_on:
-        refuse_more_places_than_devices(config.asynchrony.concurrency, known)
+        refuse_more_places_than_devices(config.asynchrony.concurrency, known_clients)
     windows, source = loaded or load(config, 1 if cut else num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
@@ -152,17 +152,17 @@ def deal_data(
     dealt = deal(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
     refuse_last_batch_of_one(config, shape, trained)
-    refuse_rule_that_fails(config, shape, known)
+    refuse_rule_that_fails(config, shape, known_clients)
     return Deal(windows, source, dealt, sizes, form_of_algorithm(config, shape, windows))
 
 
-def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:
-    """Number of clients that the data imply if none was chosen; `there` if they imply none.
+def clients_of_data(config: Config, default: int, load: Load = load_source) -> int:
+    """Number of clients that the data imply if none was chosen; `default` if they imply none.
 
     Raises:
         ConfigError: the data cannot be loaded.
     """
-    return there if in_pieces(config) else _clients_of(config, load(config, there), there)
+    return default if in_pieces(config) else _implied_clients(config, load(config, default), default)
 
 
 def in_pieces(config: Config) -> bool:
@@ -170,9 +170,9 @@ def in_pieces(config: Config) -> bool:
     return config.asynchrony.is_on and config.devices.pieces > 0
 
 
-def _clients_of(config: Config, loaded: tuple[Windows, DataSource], there: int) -> int:
-    """Number of clients implied by the data; `there` for the synthetic set, whose users adapt to it."""
+def _implied_clients(config: Config, loaded: tuple[Windows, DataSource], default: int) -> int:
+    """Number of clients implied by the data; `default` for the synthetic set, whose users adapt to it."""
     windows, source = loaded
     if source.synthetic and not config.data.synthetic_users:
-        return there
-    return clients_for(config, windows, there)
+        return default
+    return clients_for(config, windows, default)

@@ -73,7 +73,11 @@ class Resumption:
     @property
     def kept(self) -> dict[str, str]:
         """File of kept models → its sha256, for those unchanged since the checkpoint."""
-        return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
+        return {
+            name: sha256
+            for name, sha256 in _kept_model_checksums(self.checkpoint).items()
+            if name not in self.lost
+        }
 
     @property
     def told(self) -> dict[int, WindowsReport] | None:
@@ -112,7 +116,7 @@ class Resumption:
         self, config: Config, engine: str, versions: Mapping[str, str], now: str
     ) -> dict[str, Any]:
         """Manifest of the resumed run: the checkpoint's, with one more entry in `resumed`."""
-        given = {key: value for key, value in to_run_config(config).items() if key in _TUNING | ENDING}
+        overrides = {key: value for key, value in to_run_config(config).items() if key in _TUNING | ENDING}
         entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
         changed = {
             name: [before, versions.get(name)]
@@ -124,7 +128,7 @@ class Resumption:
         return {
             **self.run,
             "status": "running",
-            "config": {**self.run["config"], **given},
+            "config": {**self.run["config"], **overrides},
             "resumed": [*self.manifest.get("resumed", []), entry],
         }
 
@@ -135,20 +139,20 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     Raises:
         ConfigError: there is no such run, it has no intact checkpoint, or configuration or seed differ.
     """
-    found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
-    _refuse_other_config(found, config, seed)
-    _refuse_other_start(found, config)
-    _refuse_other_traces(found, config)
-    _refuse_other_noise(found, config)
-    _refuse_noise_of_the_system(found, config)
-    _refuse_models_of_rounds_that_are_done(found, config)
-    done = found.checkpoint.global_round
-    if done > config.num_server_rounds:
+    resumption = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
+    _refuse_other_config(resumption, config, seed)
+    _refuse_other_start(resumption, config)
+    _refuse_other_traces(resumption, config)
+    _refuse_other_noise(resumption, config)
+    _refuse_system_noise(resumption, config)
+    _refuse_models_of_past_rounds(resumption, config)
+    completed = resumption.checkpoint.global_round
+    if completed > config.num_server_rounds:
         raise ConfigError(
-            f"num-server-rounds must be at least {done}, the rounds that {short(found.folder)} has done, "
-            f"but is {config.num_server_rounds}; raise it"
+            f"num-server-rounds must be at least {completed}, the rounds that {short(resumption.folder)} has "
+            f"done, but is {config.num_server_rounds}; raise it"
         )
-    return found
+    return resumption
 
 
 def open_resumption(folder: Path) -> Resumption:
@@ -160,9 +164,9 @@ def open_resumption(folder: Path) -> Resumption:
     refuse_links(folder)
     refuse_odd_files(folder)
     refuse_no_rights(folder)
-    checkpoint, damaged = _newest_that_fits(folder, _confusion_is_due)
+    checkpoint, damaged = _newest_fitting_checkpoint(folder, _confusion_is_due)
     if checkpoint is None and damaged:
-        checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)
+        checkpoint, damaged = _newest_fitting_checkpoint(folder, lambda *_: False)
     if checkpoint is None:
         reasons = "; ".join(map(str, damaged)) or (
             "it was stopped before the first, checkpoint.every is 0, or it is not a run"
@@ -171,19 +175,21 @@ def open_resumption(folder: Path) -> Resumption:
             f"resume needs an intact checkpoint, but {short(folder)} has none: {reasons}; start a new run"
         )
     manifest = _manifest(folder) or dict(checkpoint.facts["run"])
-    gone = frozenset(_misfits(folder, checkpoint, _kept_at(checkpoint)))
-    lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
+    dropped = frozenset(_table_faults(folder, checkpoint, _kept_model_checksums(checkpoint)))
+    restarted = frozenset(
+        _table_faults(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional])
+    )
     notes = [f"{error}; resuming from round {checkpoint.global_round}" for error in damaged]
-    notes += [f"{name} is not what was written; it is restarted" for name in sorted(lost)]
+    notes += [f"{name} is not what was written; it is restarted" for name in sorted(restarted)]
     notes += [
         f"{name} is not from round {checkpoint.global_round} or before; it is dropped"
-        for name in sorted(gone)
+        for name in sorted(dropped)
     ]
     notes += _changed_options(manifest, checkpoint)
     if manifest.get("status") in ("completed", "partial"):
         damage = damaged_outputs(folder, manifest)
         notes += [f"{problem}; it is written again" for problem in damage if not is_kept(problem.split()[0])]
-    return Resumption(folder, checkpoint, notes, manifest, lost | gone)
+    return Resumption(folder, checkpoint, notes, manifest, restarted | dropped)
 
 
 def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
@@ -209,17 +215,17 @@ def hindrance_to_resume(folder: Path) -> str:
     return ""
 
 
-def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
+def _kept_model_checksums(checkpoint: Checkpoint) -> dict[str, str]:
     """File of kept models → its sha256 at a checkpoint."""
     return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}
 
 
-def is_unchanged(found: Resumption) -> bool:
+def is_unchanged(resumption: Resumption) -> bool:
     """Whether a run is unchanged since it was found; resuming changes the manifest."""
-    return _manifest(found.folder) == found.manifest
+    return _manifest(resumption.folder) == resumption.manifest
 
 
-def _newest_that_fits(
+def _newest_fitting_checkpoint(
     folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
     """The newest intact checkpoint that the tables still fit, and the faults of newer checkpoints.
@@ -231,51 +237,51 @@ def _newest_that_fits(
     """
     checkpoint, damaged = newest_good(folder / FOLDER)
     while checkpoint is not None:
-        further = (*GROWING, CLIENT_MODELS, MEMBERSHIPS, COMMON_TEST)
-        needed = [table.path for table in (*ROUND_TABLES, *further) if not table.optional] + [CLUSTERS]
-        if not _odd_facts(checkpoint) and confusion_is_due(folder, checkpoint):
+        other_tables = (*GROWING, CLIENT_MODELS, MEMBERSHIPS, COMMON_TEST)
+        needed = [table.path for table in (*ROUND_TABLES, *other_tables) if not table.optional] + [CLUSTERS]
+        if not _invalid_facts(checkpoint) and confusion_is_due(folder, checkpoint):
             needed.append(CONFUSION)
-        misfits = _odd_facts(checkpoint) or _misfits(folder, checkpoint, needed)
+        misfits = _invalid_facts(checkpoint) or _table_faults(folder, checkpoint, needed)
         if not misfits:
             return checkpoint, damaged
         damaged.append(
             CheckpointError(f"checkpoint {checkpoint.folder} does not fit: {'; '.join(misfits.values())}")
         )
-        checkpoint, more = newest_good(folder / FOLDER, before=checkpoint.global_round)
-        damaged += more
+        checkpoint, newly_damaged = newest_good(folder / FOLDER, before=checkpoint.global_round)
+        damaged += newly_damaged
     return None, damaged
 
 
-def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
+def _invalid_facts(checkpoint: Checkpoint) -> dict[str, str]:
     """Fact → its fault, for facts of a checkpoint that Fedge cannot have written."""
-    facts, found = checkpoint.facts, {}
+    facts, faults = checkpoint.facts, {}
     run = facts.get("run")
     odd = odd_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
     if odd:
-        found["run"] = f"its copy of the manifest is invalid in {', '.join(map(shown, odd[:3]))}"
+        faults["run"] = f"its copy of the manifest is invalid in {', '.join(map(shown, odd[:3]))}"
     kinds = {"offsets": int, "sha256": str}
     for name, kind in kinds.items():
         table = facts.get(name, {})
         if not isinstance(table, dict) or not all(type(value) is kind for value in table.values()):
-            found[name] = f"{name} are not as they were written"
+            faults[name] = f"{name} are not as they were written"
     for name in ("strategy", "remarks", "callbacks", "told"):
         if not isinstance(facts.get(name, {}), dict):
-            found[name] = f"{name} is not what was written"
-    return found
+            faults[name] = f"{name} is not what was written"
+    return faults
 
 
-def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
+def _table_faults(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
     """Table → its fault, for tables that differ from the checkpoint's."""
     sizes, sums = checkpoint.facts["offsets"], checkpoint.facts.get("sha256", {})
-    found = {}
+    faults = {}
     for name in names:
         path, size = folder / name, sizes.get(name, 0)
         size_now = path.stat().st_size if path.is_file() else 0
         if size_now < size:
-            found[name] = f"{name} has {size_now} bytes, but had {size}"
+            faults[name] = f"{name} has {size_now} bytes, but had {size}"
         elif name in sums and not has_checksum(path, sums[name], sizes.get(name)):
-            found[name] = f"{name} is not what was written"
-    return found
+            faults[name] = f"{name} is not what was written"
+    return faults
 
 
 def _confusion_is_due(folder: Path, checkpoint: Checkpoint) -> bool:
@@ -292,68 +298,68 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
+def _refuse_other_config(resumption: Resumption, config: Config, seed: int) -> None:
     """Raise ConfigError that names every differing option, and the seed if it differs."""
-    differing = config_differences(found.run["config"], config)
-    if seed != found.run["seed"]:
-        differing.append(f"seed is {seed}, was {found.run['seed']}")
+    differing = config_differences(resumption.run["config"], config)
+    if seed != resumption.run["seed"]:
+        differing.append(f"seed is {seed}, was {resumption.run['seed']}")
     if differing:
         raise ConfigError(
-            f"resume needs the options of {short(found.folder)}, but {'; '.join(differing)}; "
-            f"give the same values, as fedge resume {short(found.folder)} does"
+            f"resume needs the options of {short(resumption.folder)}, but {'; '.join(differing)}; "
+            f"give the same values, as fedge resume {short(resumption.folder)} does"
         )
 
 
-def _refuse_other_noise(found: Resumption, config: Config) -> None:
+def _refuse_other_noise(resumption: Resumption, config: Config) -> None:
     """Raise ConfigError for a private run whose checkpoint lacks `releases`, of an older noise mechanism."""
-    rounds = found.checkpoint.facts.get("strategy", {"releases": 0})  # the virtual clock counts buffers
+    rounds = resumption.checkpoint.facts.get("strategy", {"releases": 0})  # the virtual clock counts buffers
     if config.privacy.kind != "off" and "releases" not in rounds:
         raise ConfigError(
-            f"resume needs the noise mechanism that the run began with, but {short(found.folder)} is of an "
-            f"earlier Fedge with another one; start a new run"
+            f"resume needs the noise mechanism that the run began with, but {short(resumption.folder)} is of "
+            f"an earlier Fedge with another one; start a new run"
         )
 
 
-def _refuse_other_start(found: Resumption, config: Config) -> None:
+def _refuse_other_start(resumption: Resumption, config: Config) -> None:
     """Raise ConfigError if the file of initial weights has changed since the run began."""
-    if described_start(config.train) != found.run.get("start", ""):
+    if described_start(config.train) != resumption.run.get("start", ""):
         raise ConfigError(
-            f"train.start must be the file that {short(found.folder)} began with, but it is "
+            f"train.start must be the file that {short(resumption.folder)} began with, but it is "
             f"{shown(config.train.start)} with other content; restore that file, or start a new run"
         )
 
 
-def _refuse_other_traces(found: Resumption, config: Config) -> None:
+def _refuse_other_traces(resumption: Resumption, config: Config) -> None:
     """Raise ConfigError if a file of the fleet has changed since the run began."""
-    before, now = found.run.get("traces", {}), described_traces(config)
+    before, now = resumption.run.get("traces", {}), described_traces(config)
     for option in sorted(before):
         if now.get(option) != before[option]:
             raise ConfigError(
-                f"{option} must be the file that {short(found.folder)} began with, but "
+                f"{option} must be the file that {short(resumption.folder)} began with, but "
                 f"{'it is missing' if option not in now else 'it has changed'}; restore that file, or "
                 f"start a new run"
             )
 
 
-def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) -> None:
+def _refuse_models_of_past_rounds(resumption: Resumption, config: Config) -> None:
     """Raise ConfigError for newly requested models of rounds already done."""
-    before = CheckpointConfig(models=found.run["config"].get("checkpoint.models", ""))
-    asked, done = config.checkpoint, found.checkpoint.global_round
-    late = [str(number) for number in sorted(asked.rounds - before.rounds) if number <= done]
-    late += [BEST] * (asked.keeps_best and not before.keeps_best and done > 0)
-    if late:
+    before = CheckpointConfig(models=resumption.run["config"].get("checkpoint.models", ""))
+    requested, completed = config.checkpoint, resumption.checkpoint.global_round
+    too_late = [str(number) for number in sorted(requested.rounds - before.rounds) if number <= completed]
+    too_late += [BEST] * (requested.keeps_best and not before.keeps_best and completed > 0)
+    if too_late:
         raise ConfigError(
-            f"checkpoint.models cannot name {late[0]} now, since {short(found.folder)} has done {done} "
-            f"rounds without keeping it; remove it, or start a new run"
+            f"checkpoint.models cannot name {too_late[0]} now, since {short(resumption.folder)} has done "
+            f"{completed} rounds without keeping it; remove it, or start a new run"
         )
 
 
-def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
+def _refuse_system_noise(resumption: Resumption, config: Config) -> None:
     """Raise ConfigError if repeated rounds would spend privacy again without being counted."""
     if config.privacy.kind != "off" and config.privacy.noise_source == SYSTEM:
         raise ConfigError(
-            f"resume needs privacy.noise-source seed, because a round of {short(found.folder)} that is done "
-            f"again draws new noise and spends privacy again, but it is {SYSTEM}; start a new run"
+            f"resume needs privacy.noise-source seed, because a round of {short(resumption.folder)} that is "
+            f"done again draws new noise and spends privacy again, but it is {SYSTEM}; start a new run"
         )
 
 
@@ -364,56 +370,61 @@ def config_differences(
     defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [
-        f"{key} is {_show(now.get(key))}, was {_show(before.get(key, defaults.get(key)))}"
+        f"{key} is {_format_value(now.get(key))}, was {_format_value(before.get(key, defaults.get(key)))}"
         for key in sorted(now.keys() | before.keys())
         if key not in changeable and now.get(key) != before.get(key, defaults.get(key))
     ]
 
 
 def refuse_other_data(
-    found: Resumption, fingerprint: str, clients_per_leaf: list[int], of_owners: bool = False
+    resumption: Resumption, fingerprint: str, clients_per_leaf: list[int], of_owners: bool = False
 ) -> None:
     """Raise ConfigError if windows or clients differ from the run's.
 
     Args:
-        found: the run to resume.
+        resumption: the run to resume.
         fingerprint: fingerprint of the windows.
         clients_per_leaf: number of clients of each leaf.
         of_owners: whether clients have described their own windows.
     """
-    if clients_per_leaf != found.run["clients_per_leaf"]:
+    if clients_per_leaf != resumption.run["clients_per_leaf"]:
         raise ConfigError(
-            f"resume needs the clients of {short(found.folder)}, but clients per leaf are "
-            f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
-            f"{sum(found.run['clients_per_leaf'])} SuperNodes"
+            f"resume needs the clients of {short(resumption.folder)}, but clients per leaf are "
+            f"{clients_per_leaf}, were {resumption.run['clients_per_leaf']}; use a federation of "
+            f"{sum(resumption.run['clients_per_leaf'])} SuperNodes"
         )
-    before, had_owners = found.run["data"], bool(found.checkpoint.facts.get("told"))
-    if fingerprint != before["fingerprint"]:
+    previous, had_owners = resumption.run["data"], bool(resumption.checkpoint.facts.get("told"))
+    if fingerprint != previous["fingerprint"]:
         fix = "set data.path to that file"
         if had_owners and not of_owners:
             fix = "clients had windows of their own: add --federation NAME, or --leaves HOST:PORT --owners"
         elif of_owners:
             fix = "start every client with the windows that it had" if had_owners else "add its data.path"
         raise ConfigError(
-            f"resume needs the data of {short(found.folder)}, but their sha256 is "
-            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); {fix}"
+            f"resume needs the data of {short(resumption.folder)}, but their sha256 is "
+            f"{fingerprint[:12]}…, was {previous['fingerprint'][:12]}… ({previous['name']}); {fix}"
         )
 
 
-def run_config_of(found: Resumption) -> dict[str, Scalar]:
+def run_config_of(resumption: Resumption) -> dict[str, Scalar]:
     """Run config that resumes a run unchanged, seed included.
 
     Options derived from a tree are omitted: Flower's engine takes only keys of pyproject.toml, which lacks
     them.
     """
-    known = options()
-    config = {key: value for key, value in found.run["config"].items() if key in known}
+    known_options = options()
+    config = {key: value for key, value in resumption.run["config"].items() if key in known_options}
     if config.get("hierarchy.tree"):
         config = {key: value for key, value in config.items() if key not in OF_TREE}
-    return {**config, **places_of(found.folder), "seed": found.run["seed"], "resume": str(found.folder)}
+    return {
+        **config,
+        **places_of(resumption.folder),
+        "seed": resumption.run["seed"],
+        "resume": str(resumption.folder),
+    }
 
 
-def _show(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value as in TOML, shortened if it is long; "nothing" for an option unknown to this version."""
     text = "nothing" if value is None else json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -55,16 +55,16 @@ def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bo
         tokens: whether x are int64 tokens.
     """
     rule = config.asynchrony.rule
-    named = (
+    requirements = (
         ("partition.kind", config.partition.kind, PARTITIONS.has(config.partition.kind, BY_CLASS), "iid"),
         ("scenario", config.scenario, SCENARIOS.has(config.scenario, BY_CLASS), "none"),
         ("asynchrony.rule", rule, SERVER_RULES.has(rule, TELLS_CLASSES), "fedbuff"),
     )
-    for option, name, needs, other in named:
+    for option, name, needs, alternative in requirements:
         if needs and not has_labels:
             raise ConfigError(
                 f"{option} {name} needs data with a class per example, but y of these data (train.task "
-                f"{config.train.task}) has none; set {option}={other}"
+                f"{config.train.task}) has none; set {option}={alternative}"
             )
     by_channel = config.scenario != "none" and not SCENARIOS.has(config.scenario, BY_CLASS)
     if tokens and by_channel and not SCENARIOS.is_own(config.scenario):

@@ -172,7 +172,7 @@ HOLES = {
     "Parquet in the same process": (
         "parquet",
         "from fedge.data import table_files as m; from hhar import parquet as p\n"
-        "m.parquet_lines = lambda path: p._lines(10**6, 65536, str(path))",
+        "m.parquet_lines = lambda path: p._read_lines(10**6, 65536, str(path))",
     ),
 }  # fmt: skip
 

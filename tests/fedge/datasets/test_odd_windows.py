@@ -97,6 +97,6 @@ def test_thousands_of_odd_windows(tmp_path):
 @pytest.mark.extended
 def test_a_planted_hole_is_found(tmp_path, monkeypatch):
     """Orders of bytes and classes of arrays are no longer looked at."""
-    monkeypatch.setattr(window_file, "_plain", lambda windows: windows)
+    monkeypatch.setattr(window_file, "_with_plain_arrays", lambda windows: windows)
     with pytest.raises((AssertionError, AttributeError, TypeError, ValueError)):
         counts(tmp_path, range(MANY))

@@ -97,4 +97,4 @@ def test_processes_that_are_replaced_start_anew_and_are_forgotten():
     for n in range(1, 300):
         assert not watching.observe(n, [ProcessMemory("worker", n // 30, 300.0 + n, 16 + n)])
     assert len(watching._rounds) <= 1
-    assert len(watching._seen) == 1
+    assert len(watching._rounds_seen) == 1

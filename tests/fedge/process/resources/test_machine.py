@@ -100,7 +100,7 @@ def test_what_fits_into_free_memory(monkeypatch):
     """
     found = replace(machine.this_machine(), available_mib=100.0)
     monkeypatch.setattr(machine, "this_machine", lambda: found)
-    monkeypatch.setattr(machine._Beside, "runs", 1)
+    monkeypatch.setattr(machine._ConcurrentRuns, "runs", 1)
     assert [machine.fits_in_memory(mib * 2**20) for mib in (40, 40.1)] == [True, False]
     monkeypatch.setattr(machine, "limit_mib", lambda: 50.0)
     assert [machine.fits_in_memory(mib * 2**20) for mib in (20, 20.1)] == [True, False]
