@@ -79,7 +79,7 @@ from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
 from fedge.states.challenge import answer_to
-from fedge.states.due import DueState, kinds_of
+from fedge.states.due import LazyState, kinds_of
 from fedge.states.named import unpacked
 from fedge.tasks.chosen import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
@@ -469,7 +469,7 @@ def _correction(message: Message) -> State | None:
     if control is None or own is None:
         return control
 
-    return DueState(
+    return LazyState(
         kinds_of(control), lambda name: correction({name: control[name]}, {name: own[name]})[name]
     )
 

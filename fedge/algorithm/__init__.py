@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from fedge.algorithm.algorithm import Sent as Sent
     from fedge.algorithm.client import Client as Client
     from fedge.algorithm.descent import Fit as Fit
-    from fedge.algorithm.leaf_part import Brought as Brought
     from fedge.algorithm.leaf_part import LeafContributions as LeafContributions
     from fedge.algorithm.leaf_part import LeafPart as LeafPart
     from fedge.algorithm.leaf_part import LeafTurn as LeafTurn
+    from fedge.algorithm.leaf_part import ReplyToLeaf as ReplyToLeaf
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "algorithm": ["Algorithm", "Sent"],
         "client": ["Client"],
-        "leaf_part": ["Brought", "LeafContributions", "LeafPart", "LeafTurn"],
+        "leaf_part": ["ReplyToLeaf", "LeafContributions", "LeafPart", "LeafTurn"],
         "descent": ["Fit"],
     },
 )

@@ -17,7 +17,7 @@ from fedge.states.named import Memory, Value
 
 
 @dataclass(frozen=True)
-class Brought:
+class ReplyToLeaf:
     """Message of one client to the leaf part.
 
     Attributes:
@@ -72,7 +72,7 @@ class LeafContributions:
     model: State
     mean: State
     means: State
-    brought: Sequence[Brought]
+    brought: Sequence[ReplyToLeaf]
     memory: Memory
     parameters: Sequence[str]
     clients: int

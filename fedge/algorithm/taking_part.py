@@ -22,7 +22,7 @@ from fedge.training.settings import LocalTraining
 
 
 @dataclass(frozen=True)
-class TakenPart:
+class ClientTurnResult:
     """Result of a client's leaf round.
 
     Attributes:
@@ -56,7 +56,7 @@ def plain_training(network: nn.Module, x: Tensor, y: Tensor, draws: torch.Genera
     return run
 
 
-def take_part(algorithm: Algorithm, client: Client, stored: Memory | None) -> TakenPart:
+def take_part(algorithm: Algorithm, client: Client, stored: Memory | None) -> ClientTurnResult:
     """Run a client's algorithm for one leaf round.
 
     Args:
@@ -93,7 +93,7 @@ def take_part(algorithm: Algorithm, client: Client, stored: Memory | None) -> Ta
     kept_entries = [
         n for n in unsent if not np.array_equal(sent.fit.state[n], client.received[n], equal_nan=True)
     ]
-    return TakenPart(
+    return ClientTurnResult(
         entries,
         _as_number(sent.fit.loss),
         max(client.steps, 1),

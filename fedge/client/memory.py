@@ -17,7 +17,7 @@ from fedge.config.registers.own_places import own_place
 from fedge.exchange.algorithm import MemoryPlace
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError
-from fedge.states.memory import Kept, forget_memories, read_memory, write_memory
+from fedge.states.memory import KeptVersion, forget_memories, read_memory, write_memory
 from fedge.states.named import Memory, packed, unpacked
 
 KEY = "memory-folder"  # in a node's configuration
@@ -66,7 +66,7 @@ def memory_or_lost(
 
 def keep_memory(
     place: MemoryPlace, client: int, leaf_round: int, memory: State, feedback: State, node: Mapping[str, Any]
-) -> tuple[Kept | None, State | None]:
+) -> tuple[KeptVersion | None, State | None]:
     """Store a client's new memory, if one is wanted.
 
     Returns:

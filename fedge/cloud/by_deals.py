@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.dealt import DealtGroups
-from fedge.cloud.groups import GroupStep, Settled, Tried
+from fedge.cloud.groups import ComparisonResult, GroupStep, TrialModels
 from fedge.clustering.deal_test import reach
 from fedge.clustering.deal_test.deals import leaf_similarity
 from fedge.clustering.likeness.evidence import Answers, CrossLosses, Questions
@@ -68,12 +68,12 @@ class GroupsByDeals:
         self.dealt.hear_updates(likeness, seed)
         return self.dealt.likeness
 
-    def ask(self, step: GroupStep, tried: Tried) -> Questions:
+    def ask(self, step: GroupStep, tried: TrialModels) -> Questions:
         """Questions of the changes on trial."""
         draw_key, taught = (step.setting.seed, step.global_round), step.setting.taught
         return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, draw_key, taught)
 
-    def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
+    def settle(self, step: GroupStep, answers: Answers | None) -> ComparisonResult:
         """The current groups after the trials of the step."""
         dealt, memory, probe, children = self.dealt, step.memory, step.probe, len(step.brought)
         memory.since_probe = 0 if step.common_start or probe is not None else memory.since_probe + 1
@@ -100,7 +100,9 @@ class GroupsByDeals:
         contributions = [
             replace(contribution, state=state, weight=weight) for contribution, state, weight in updated
         ]
-        return Settled(Grouping(labels, similarity, facts), labels, facts, contributions, step.common_start)
+        return ComparisonResult(
+            Grouping(labels, similarity, facts), labels, facts, contributions, step.common_start
+        )
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Starting model of each child's fork until the next step; None for no fork."""

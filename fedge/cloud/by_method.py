@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.cloud.groups import GroupStep, Settled, Tried
+from fedge.cloud.groups import ComparisonResult, GroupStep, TrialModels
 from fedge.cloud.method_memory import RECENT_STEPS, MethodMemory
 from fedge.clustering.likeness.evidence import (
     Answers,
@@ -70,13 +70,13 @@ class GroupsByMethod:
         """The newest updates, unchanged."""
         return likeness
 
-    def ask(self, step: GroupStep, tried: Tried) -> Questions:
+    def ask(self, step: GroupStep, tried: TrialModels) -> Questions:
         """Questions to clients: every model to every client, if the method needs it."""
         compared = step.models if step.probe is None else step.probe.models
         asks = step.memory.needs("cross-losses")
         return all_to_all(compared) if asks else [{} for _ in compared]
 
-    def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
+    def settle(self, step: GroupStep, answers: Answers | None) -> ComparisonResult:
         """The current groups after the method's result.
 
         Raises:
@@ -89,7 +89,7 @@ class GroupsByMethod:
         method_memory = packed(evidence.memory, "memory of the cloud")
         memory.own = step.setting.keep(method_memory) if method_memory else {}
         labels, facts = self._settle_labels(memory, grouping, evidence, step.probe is not None)
-        return Settled(grouping, labels, facts, step.brought, evidence.common_start)
+        return ComparisonResult(grouping, labels, facts, step.brought, evidence.common_start)
 
     def _group(self, memory: MethodMemory, evidence: Evidence) -> Grouping:
         """The method's grouping; the current one and the reason if comparison is impossible."""

@@ -28,7 +28,7 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships import strangers
 from fedge.clustering.memberships.proposals import ClusterChange, Proposals, applied, changes_between, towards
-from fedge.clustering.memberships.strangers import Asking, Folds, StrangerLosses, is_simple_move
+from fedge.clustering.memberships.strangers import Folds, StrangerLosses, StrangerQuestions, is_simple_move
 from fedge.clustering.memberships.trials import (
     TrialResult,
     change_gain,
@@ -70,7 +70,7 @@ class DealtGroups:
         self._since_change = 0
         self._changed_data: list[int] = []  # leaves whose data changed after the last change of groups
         self._jumped_leaves: list[int] = []
-        self._asking: Asking | None = None
+        self._asking: StrangerQuestions | None = None
         self._new_members: list[int] = []
         self._fork_models: dict[int, State | None] = {}
         self._forks = Forks()
@@ -154,7 +154,7 @@ class DealtGroups:
         self._seed = draw_key[0]
         labels = self.proposals.present(len(models))
         self._forks.back(forks, folds)
-        self._asking = Asking(
+        self._asking = StrangerQuestions(
             labels,
             models,
             weights,

@@ -23,7 +23,7 @@ from fedge.states.averaging import State
 
 
 @dataclass(frozen=True)
-class BroughtModels:
+class ChildModels:
     """Models of a server's children at the end of a global round.
 
     Attributes:
@@ -46,7 +46,7 @@ class BroughtModels:
 
 
 @dataclass(frozen=True)
-class GroupStep(BroughtModels):
+class GroupStep(ChildModels):
     """Input of a server's step for finding groups.
 
     Attributes:
@@ -67,7 +67,7 @@ class GroupStep(BroughtModels):
 
 
 @dataclass(frozen=True)
-class Settled:
+class ComparisonResult:
     """Result of a step with a comparison.
 
     Attributes:
@@ -86,7 +86,7 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialModels:
     """Models trained for a trial, beside those of the children.
 
     Attributes:
@@ -138,10 +138,10 @@ class Groups(Protocol):
     def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
         """Record updates from one start; returns those that the server has to store."""
 
-    def ask(self, step: GroupStep, tried: Tried) -> Questions:
+    def ask(self, step: GroupStep, tried: TrialModels) -> Questions:
         """Questions to clients: per child, role → model."""
 
-    def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
+    def settle(self, step: GroupStep, answers: Answers | None) -> ComparisonResult:
         """The groups from now on."""
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:

@@ -18,7 +18,7 @@ from functools import partial
 
 from fedge.exchange.evaluate import OFFERED
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.distinct import Once
+from fedge.states.distinct import StateCache
 
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ tried for cluster.blend = "auto"
 
@@ -69,7 +69,7 @@ def make_offers(
     if len(leaf_models) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
         blends = (1.0,)
     global_model = weighted_mean(leaf_models, weights) if min(blends) < 1 else None
-    mixed = {blend: Once(partial(mix, global_model=global_model, blend=blend)) for blend in blends}
+    mixed = {blend: StateCache(partial(mix, global_model=global_model, blend=blend)) for blend in blends}
     offers: list[Offers] = []
     for model, cluster in zip(leaf_models, clusters, strict=True):
         leaf_offers: Offers = {}

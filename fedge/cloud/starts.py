@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fedge.clustering.likeness.evidence import Withheld
+from fedge.clustering.likeness.evidence import IncomparableModels
 from fedge.clustering.registry import Need
 from fedge.states.averaging import State
 
@@ -50,9 +50,9 @@ def usable(
     if starts is None:
         return None
     if "one-start" in needs and start_numbers.any():
-        return Withheld(f"leaves {_WORDS}")
+        return IncomparableModels(f"leaves {_WORDS}")
     together = np.zeros_like(start_numbers) if labels is None else labels
     pairs = set(zip(together.tolist(), start_numbers.tolist(), strict=True))
     if "cluster-start" in needs and len(pairs) > len(set(together.tolist())):
-        return Withheld(f"leaves of a cluster {_WORDS}")
+        return IncomparableModels(f"leaves of a cluster {_WORDS}")
     return starts

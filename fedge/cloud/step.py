@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.families import offers_of_family
-from fedge.cloud.groups import BroughtModels, GroupStep, Settled, Tried
+from fedge.cloud.groups import ChildModels, ComparisonResult, GroupStep, TrialModels
 from fedge.cloud.memory import CloudMemory
 from fedge.cloud.probe import Probe
 from fedge.cloud.setting import CloudSetting
@@ -122,7 +122,7 @@ class CloudRound:
 
 
 @dataclass(frozen=True)
-class Meeting(BroughtModels):
+class Meeting(ChildModels):
     """A cloud step after the leaves' models have arrived; arguments as for `CloudRound.meet`."""
 
     begun: CloudRound
@@ -186,9 +186,9 @@ class Meeting(BroughtModels):
         if pool is not None:
             pool.average(self.models, self.weights)
             pool.keep_states(self.begun.setting.keep)
-        return OpenStep(self, probe, self._questions(probe, Tried(forks, folds)))
+        return OpenStep(self, probe, self._questions(probe, TrialModels(forks, folds)))
 
-    def _questions(self, probe: Probe | None, tried: Tried) -> Questions:
+    def _questions(self, probe: Probe | None, tried: TrialModels) -> Questions:
         """Questions to clients: per leaf, role → model; empty for no question."""
         memory, models = self.begun.memory, self.models
         if memory.pool is not None:
@@ -259,7 +259,7 @@ class OpenStep:
             memberships=grouping.memberships,
         )
 
-    def _skip_comparison(self) -> Settled:
+    def _skip_comparison(self) -> ComparisonResult:
         """The current clusters; a single one if clustering is disabled."""
         cloud_round, contributions = self.met.begun, self.met.brought
         memory, common_start = cloud_round.memory, cloud_round.common_start
@@ -270,10 +270,10 @@ class OpenStep:
             assert present is not None  # a step can skip the comparison only after one has compared
             memory.pace.note_rest()
             labels, facts = present, {"compared": False}
-        return Settled(Grouping(labels, None), labels, facts, contributions, common_start)
+        return ComparisonResult(Grouping(labels, None), labels, facts, contributions, common_start)
 
 
-def _make_offers(meeting: Meeting, settled: Settled) -> tuple[list[State | None], dict[str, Any]]:
+def _make_offers(meeting: Meeting, settled: ComparisonResult) -> tuple[list[State | None], dict[str, Any]]:
     """Each leaf's group model or mixture (None for no offer), and facts of the offers."""
     rule, keep, grouping = meeting.begun.memory.rule, meeting.begun.setting.keep, settled.found
     if grouping.memberships is not None:

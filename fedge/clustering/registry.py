@@ -36,7 +36,7 @@ Need = Literal[
 
 
 @dataclass(frozen=True)
-class Meaning:
+class NeedDescription:
     """One possible need of a method.
 
     Attributes:
@@ -48,25 +48,25 @@ class Meaning:
     sent: Mapping[str, Quantity] = field(default_factory=dict)
 
 
-NEEDS: Mapping[Need, Meaning] = {
-    "starts": Meaning("the models with which the leaves began the round"),
-    "one-start": Meaning("one model with which all leaves began the round"),
-    "cluster-start": Meaning("one model with which all leaves of a cluster began the round"),
-    "cross-losses": Meaning(
+NEEDS: Mapping[Need, NeedDescription] = {
+    "starts": NeedDescription("the models with which the leaves began the round"),
+    "one-start": NeedDescription("one model with which all leaves began the round"),
+    "cluster-start": NeedDescription("one model with which all leaves of a cluster began the round"),
+    "cross-losses": NeedDescription(
         "losses at each other's clients", {"losses and scores of the leaves' models": LOSSES}
     ),
-    "pool": Meaning("models of the cloud's own", {"losses and scores of the cloud's models": LOSSES}),
-    "updates": Meaning(
+    "pool": NeedDescription("models of the cloud's own", {"losses and scores of the cloud's models": LOSSES}),
+    "updates": NeedDescription(
         "clients' updates of one model",
         {
             "updates of single clients, without the leaf's noise": SINGLE_MODELS,
             "losses and scores of models on trial": LOSSES,
         },
     ),
-    "description": Meaning(
+    "description": NeedDescription(
         "what windows look like to a model", {"class-wise means and deviations of features": DESCRIPTIONS}
     ),
-    "dispersion": Meaning(
+    "dispersion": NeedDescription(
         "how far the models of a leaf's clients lie apart, one number per leaf", {SPREADS.words: SPREADS}
     ),
 }

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from fedge.console.lines import minutes
 from fedge.console.palette import colour
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
@@ -93,7 +93,7 @@ class Board:
     leaves: Sequence[Sequence[int]] = ()
     leaf_rounds: int = 1
     leaf_round: int = 0
-    standing: Standing | None = None
+    standing: ExchangeProgress | None = None
     result: RoundResult | None = None
     trends: list[deque[float]] = field(default_factory=list)
 

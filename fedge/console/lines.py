@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 from fedge.metrics.scores import Spread
 from fedge.process.escape import printable
 from fedge.rounds.measurements.moment import VersionRow
@@ -65,7 +65,7 @@ class Console:
     def tick(self) -> None:
         """Redraw if it is time; called regularly."""
 
-    def follow(self, standing: Callable[[], Standing]) -> None:
+    def follow(self, standing: Callable[[], ExchangeProgress]) -> None:
         """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
 
     def watch(self, words: Callable[[], str]) -> None:

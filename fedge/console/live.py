@@ -18,7 +18,7 @@ from rich.console import Console as Painter
 from fedge.console.frame import Board, frame, marks_for
 from fedge.console.lines import Console, harmless_lines, round_line
 from fedge.console.size import terminal_size
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
 from fedge.rounds.measurements.results import RoundResult
@@ -41,7 +41,7 @@ class LiveConsole(Console):
         self._began = self._round_began = clock()
         self._round_s: float | None = None  # expected seconds per round
         self._board = Board(num_rounds)
-        self._standing: Callable[[], Standing] | None = None
+        self._standing: Callable[[], ExchangeProgress] | None = None
         self._clock_text: Callable[[], str] | None = None  # state of the virtual clock
         self._marks = marks_for(stream.encoding or "ascii")
         self._pending_lines: list[str] = []  # lines to write above the frame
@@ -71,7 +71,7 @@ class LiveConsole(Console):
         self._board.begin(leaves, leaf_rounds, done)
         self._round_began = self._clock()
 
-    def follow(self, standing: Callable[[], Standing]) -> None:
+    def follow(self, standing: Callable[[], ExchangeProgress]) -> None:
         """Show the clients in training."""
         if standing is not self._standing:  # another exchange
             self._standing = standing

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from fedge.console.lines import Console, round_line
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 from fedge.rounds.measurements.results import RoundResult
 from hhar.quantity import quantity
 
@@ -53,14 +53,14 @@ class NotebookConsole(Console):
         self._next_draw = 0.0
         self._done = 0
         self._caption = ""
-        self._standing: Callable[[], Standing] | None = None
+        self._standing: Callable[[], ExchangeProgress] | None = None
 
     def phase(self, text: str) -> None:
         """Show a phase of the run's preparation, until its first round."""
         self._caption = text
         self._draw()
 
-    def follow(self, standing: Callable[[], Standing]) -> None:
+    def follow(self, standing: Callable[[], ExchangeProgress]) -> None:
         """Show the number of clients that have replied."""
         self._standing = standing
         self.tick()
@@ -99,7 +99,7 @@ class NotebookConsole(Console):
         self._next_draw = self._clock() + _LEAST_S
 
 
-def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
+def bar(done: int, rounds: int, words: str, standing: ExchangeProgress | None) -> str:
     """The bar as HTML: rounds done, the newest round in words, and clients that have replied."""
     exchange_text = ""
     if standing is not None and done < rounds:

@@ -2,8 +2,8 @@
 
     associate(clients, places, rng, further arguments by keyword) → (n,) leaf of each client
 
-The function gets the dealt clients (`Dealt`) and the number of places of each leaf, (S,) int64, all to be
-filled. Clients' windows are then exchanged accordingly: everywhere else, clients 0..k0-1 belong to leaf 0,
+The function gets the dealt clients (`DealtClients`) and the number of places of each leaf, (S,) int64, all to
+be filled. Clients' windows are then exchanged accordingly: everywhere else, clients 0..k0-1 belong to leaf 0,
 the next k1 to leaf 1, and so on, whatever data they hold (`partition.csv` has their users). Unseen clients
 stay where they were. Shape letters: n training clients, S leaves, C classes.
 """
@@ -33,7 +33,7 @@ _MOST_SWEEPS = 20
 
 
 @dataclass(frozen=True)
-class Dealt:
+class DealtClients:
     """Training clients, as dealt.
 
     Attributes:
@@ -54,7 +54,7 @@ Association = Callable[..., Sequence[int]]
 
 
 def label_balance(
-    clients: Dealt, places: np.ndarray, rng: np.random.Generator, delays: str = ""
+    clients: DealtClients, places: np.ndarray, rng: np.random.Generator, delays: str = ""
 ) -> np.ndarray:
     """Leaves whose class shares are close to those of all clients: the least Σ_l Σ_c |N_lc / N_l − N_c / N|.
 
@@ -83,7 +83,7 @@ def label_balance(
 
 
 def share(
-    clients: Dealt, places: np.ndarray, rng: np.random.Generator, gamma: float = 1.0, delays: str = ""
+    clients: DealtClients, places: np.ndarray, rng: np.random.Generator, gamma: float = 1.0, delays: str = ""
 ) -> np.ndarray:
     """Mean delay of clients plus γ × the mean divergence of leaves: Σ_l N_l / N · KL(P_l ‖ P).
 
@@ -127,7 +127,7 @@ def _shares(counts: np.ndarray) -> np.ndarray:
     return shares
 
 
-def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
+def delays_of(path: str, clients: DealtClients, leaves: int) -> np.ndarray:
     """(n, S) float64: seconds between client and leaf of a file; infinite for missing pairs, 0 without a
     file.
 
@@ -162,7 +162,7 @@ def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
     return found
 
 
-def _refuse_without_classes(clients: Dealt, name: str) -> None:
+def _refuse_without_classes(clients: DealtClients, name: str) -> None:
     """Raise ConfigError where windows have no class by which leaves could be alike."""
     if not clients.counts.shape[1]:
         raise ConfigError(
@@ -172,7 +172,10 @@ def _refuse_without_classes(clients: Dealt, name: str) -> None:
 
 
 def _swapped(
-    clients: Dealt, places: np.ndarray, costs: np.ndarray, of_leaves: Callable[[np.ndarray], np.ndarray]
+    clients: DealtClients,
+    places: np.ndarray,
+    costs: np.ndarray,
+    of_leaves: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """(n,) leaves by which Σ costs + Σ of_leaves is no larger after any swap of two clients.
 
@@ -254,7 +257,9 @@ def associated(
     unseen = set(unseen_ids(clients_per_leaf, config.partition.unseen_clients))
     known = [client for client in range(len(parts)) if client not in unseen]
     places = np.array(clients_per_leaf, np.int64) - config.partition.unseen_clients
-    dealt = Dealt(np.array(known, np.int64), *_counted([parts[client][0] for client in known], windows))
+    dealt = DealtClients(
+        np.array(known, np.int64), *_counted([parts[client][0] for client in known], windows)
+    )
     name, arguments = config.hierarchy.association, config.hierarchy.arguments("association")
     associate = ASSOCIATIONS.load(name)
 

@@ -4,7 +4,7 @@ from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.state import ClockState
 
 
-class Ends:
+class RunLimits:
     """The limits of a run.
 
     Attributes:

@@ -23,7 +23,7 @@ from functools import cached_property, partial
 
 from fedge.config.registers import parts, traits
 from fedge.devices import transit
-from fedge.devices.ends import Ends
+from fedge.devices.ends import RunLimits
 from fedge.devices.periods import end_period
 from fedge.devices.planning import JobStart
 from fedge.devices.servers.arrivals import Arrival
@@ -40,8 +40,8 @@ class Procedure(ClockState):
     """A run on the virtual clock that processes one event after another."""
 
     @cached_property
-    def _ends(self) -> Ends:
-        return Ends(self.world.config.asynchrony)
+    def _ends(self) -> RunLimits:
+        return RunLimits(self.world.config.asynchrony)
 
     @cached_property
     def _in_rounds(self) -> bool:

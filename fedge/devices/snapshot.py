@@ -23,7 +23,7 @@ from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.tiers.parent import Parent, ParentLink
 from fedge.devices.timeline.clock import Clock
-from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.line import ServerQueue
 from fedge.devices.timeline.real import RealClock
 from fedge.devices.work.jobs import Job, restored
 from fedge.devices.work.routes import OpenRound, Route
@@ -208,7 +208,7 @@ def restore(
     for job in jobs:
         procedure.at_work[job.server] += 1
     procedure.lines = [
-        Line(deque(restored(job, loaded.version(start)) for job, start in waiting), busy_us, until_us)
+        ServerQueue(deque(restored(job, loaded.version(start)) for job, start in waiting), busy_us, until_us)
         for waiting, busy_us, until_us in facts["lines"]
     ]
     procedure.choosing.restore(facts["choosing"], groups[_CHOOSING])
@@ -329,7 +329,9 @@ def _restore_parent(parent: Parent, facts: Mapping[str, Any], loaded: _LoadedArr
     ]  # fmt: skip
     parent.due = list(facts["due"])
     parent.waiting = [list(waiting) for waiting in facts["waiting"]]
-    parent.lines = [Line(deque(waiting), busy_us, until_us) for waiting, busy_us, until_us in facts["lines"]]
+    parent.lines = [
+        ServerQueue(deque(waiting), busy_us, until_us) for waiting, busy_us, until_us in facts["lines"]
+    ]
     parent.dissolved_us = facts["dissolved_us"]
 
 

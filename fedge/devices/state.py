@@ -8,11 +8,11 @@ from fedge.devices.planning import Planning
 from fedge.devices.population.choosing import Choosing
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
-from fedge.devices.tiers.above import Above
+from fedge.devices.tiers.above import ServersAbove
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import Parent
 from fedge.devices.timeline.clock import Clock
-from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.line import ServerQueue
 from fedge.devices.timeline.network import SharedLinks
 from fedge.devices.work.jobs import Job
 from fedge.devices.work.ledger import Ledger
@@ -54,7 +54,7 @@ class ClockState:
         self,
         world: World,
         servers: Sequence[DeviceServer],
-        above: Above | None = None,
+        above: ServersAbove | None = None,
         groups: ClockGroups | None = None,
         algorithms: ClockAlgorithms | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class ClockState:
         self.groups = groups
         self.algorithms = algorithms
         self.jobs: dict[int, Job] = {}
-        self.lines: list[Line[Job]] = [Line() for _ in self.servers]
+        self.lines: list[ServerQueue[Job]] = [ServerQueue() for _ in self.servers]
         self.places = places_per_leaf(config.asynchrony.concurrency, len(self.servers))
         self.at_work = [0] * len(self.servers)
         self.wakes = [-1] * len(self.servers)

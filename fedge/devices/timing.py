@@ -43,7 +43,7 @@ _LOSS = 1.0  # of all jobs
 
 
 @dataclass(frozen=True)
-class Crowd:
+class TimedFleet:
     """Fleet to time.
 
     Attributes:
@@ -100,7 +100,7 @@ class _NoEvaluation:
     validate = evaluate
 
 
-def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow], None]) -> Procedure:
+def timed(config: Config, seed: int, crowd: TimedFleet, on_row: Callable[[VersionRow], None]) -> Procedure:
     """A run on the virtual clock without training, before its first event.
 
     Args:

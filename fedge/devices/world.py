@@ -7,7 +7,7 @@ from typing import Any
 from fedge.config.config import Config
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
-from fedge.devices.clients.probing import Probing
+from fedge.devices.clients.probing import DeviceProbe
 from fedge.devices.clients.results import Population
 from fedge.devices.population.availability import Presence
 from fedge.devices.population.duration import Duration
@@ -83,4 +83,4 @@ class World:
     selection_arguments: Mapping[str, Any] = field(default_factory=dict)
     duration: Duration | None = None
     give_back: Callable[[], None] = lambda: None
-    probing: Probing | None = None
+    probing: DeviceProbe | None = None

@@ -14,7 +14,7 @@ from fedge.clustering.likeness.updates import Updates
 from fedge.edge.asked import check_order
 from fedge.edge.packets import orders
 from fedge.edge.store import KeptStates
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.controls import Controls
@@ -25,10 +25,10 @@ from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
-from fedge.rounds.port import Around
-from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.port import PortContext
+from fedge.rounds.routed import EnginePort
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.averaging import State
 
 _NOTE_S = 0.5  # seconds between progress notes
@@ -52,7 +52,7 @@ class Site:
     make_leaf: Callable[[State], Leaf]
     model: State
     parameter_names: tuple[str, ...]
-    facilities: Facilities
+    facilities: RoundServices
     kept: KeptStates
     close: Callable[[], None]
 
@@ -68,7 +68,7 @@ class LeafExecutor:
         self.clients = [*leaf.clients, *leaf.unseen_clients]
         self._transport = Transport(site.facilities, leaf.train_samples, config.guard.retries)
         self._transport.timeout_s = config.guard.client_timeout
-        self._port = RoutedLeaves(Around(site.task, [leaf], self._transport))
+        self._port = EnginePort(PortContext(site.task, [leaf], self._transport))
         self._index, self._leaf = leaf.index, leaf
         self._controls: tuple[int, Controls] = (0, {})
 
@@ -184,11 +184,11 @@ class LeafExecutor:
         }
 
 
-def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
+def _noting(note: Note) -> Callable[[Callable[[], ExchangeProgress]], None]:
     """Observer of exchanges that sends progress notes to the cloud from time to time."""
     last = time.monotonic()
 
-    def observe(standing: Callable[[], Standing]) -> None:
+    def observe(standing: Callable[[], ExchangeProgress]) -> None:
         nonlocal last
         if time.monotonic() - last > _NOTE_S:
             last, now = time.monotonic(), standing()

@@ -27,7 +27,7 @@ from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER, LeafGate, LeafGone, LeafRefused, OnNote
 from fedge.process.endings.watchdog import refuse_stalled, stall_limit_s
-from fedge.rounds.port import Around, RunFacts
+from fedge.rounds.port import PortContext, RunFacts
 from fedge.states.files import state_bytes
 from fedge.timing.timeline import ExchangeTimes
 
@@ -65,7 +65,7 @@ class Order:
 class Dispatch:
     """Orders given through a gate."""
 
-    def __init__(self, gate: LeafGate, facts: RunFacts, around: Around, schema: Schema) -> None:
+    def __init__(self, gate: LeafGate, facts: RunFacts, around: PortContext, schema: Schema) -> None:
         """Store the arguments; a leaf server learns of the run with its first order.
 
         Args:

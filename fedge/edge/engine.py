@@ -25,14 +25,14 @@ from fedge.edge.packets import orders
 from fedge.edge.packets.facts import mapping, text
 from fedge.edge.packets.hellos import differences, reported_kernels
 from fedge.edge.port import EdgeLeaves
-from fedge.exchange.engine import Elsewhere
+from fedge.exchange.engine import RemoteProcesses
 from fedge.exchange.failure import Failure, raised, reason_of, words_of
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.flower import identify_task
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate, LeafGone, LeafRefused
 from fedge.process.escape import printable
-from fedge.rounds.port import Around, RunFacts
+from fedge.rounds.port import PortContext, RunFacts
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class EdgeEngine:
         self._kernel = ""  # of the run's steps, where leaf servers' hellos say what their clients can use
         self._noted: set[tuple[int, str]] = set()  # leaf, and its difference from the cloud
 
-    def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
+    def make_port(self, facts: RunFacts, around: PortContext) -> EdgeLeaves:
         """Make the port for sending orders to leaf servers."""
         self._kernel = "" if self._owners is not None else str(facts.begin.get("kernel", ""))
         self._port = EdgeLeaves(self._gate, facts, around)
@@ -249,9 +249,9 @@ class EdgeEngine:
     def refuse_stopped(self) -> None:
         """Do nothing: an absent leaf server is noticed when it gets an order."""
 
-    def look_elsewhere(self) -> Elsewhere:
+    def look_elsewhere(self) -> RemoteProcesses:
         """Empty: leaf servers do not report on their processes."""
-        return Elsewhere()
+        return RemoteProcesses()
 
     def spans_machines(self) -> bool:
         """True: leaf servers may be on any machine."""

@@ -14,7 +14,7 @@ from fedge.edge.asked import CARRIED_OUT, OrderRefused, check_run, failed_order,
 from fedge.edge.at_work import LeafExecutor, Site
 from fedge.edge.packets import orders
 from fedge.edge.packets.hellos import VERSIONS
-from fedge.edge.together import Together
+from fedge.edge.together import LeafServerGroup
 from fedge.link.dial import Note
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
@@ -39,10 +39,10 @@ the native step that all these clients can use, best first."""
 
 
 class LeafHost:
-    """Handler of the cloud's orders, a `fedge.link.dial.Answering`."""
+    """Handler of the cloud's orders, a `fedge.link.dial.QuestionHandler`."""
 
     def __init__(
-        self, opening: Opening, telling: Telling | None = None, together: Together | None = None
+        self, opening: Opening, telling: Telling | None = None, together: LeafServerGroup | None = None
     ) -> None:
         """Start without a run.
 

@@ -26,7 +26,7 @@ from fedge.link.gate import LeafGate
 from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
-from fedge.rounds.port import Around, RunFacts
+from fedge.rounds.port import PortContext, RunFacts
 from fedge.states.averaging import State
 from fedge.states.restored import known_facts, whole
 
@@ -34,7 +34,7 @@ from fedge.states.restored import known_facts, whole
 class EdgeLeaves:
     """Leaf servers behind a gate."""
 
-    def __init__(self, gate: LeafGate, facts: RunFacts, around: Around) -> None:
+    def __init__(self, gate: LeafGate, facts: RunFacts, around: PortContext) -> None:
         """Store the arguments; a leaf server learns of the run with its first order."""
         self._facts = facts
         self._leaves = list(around.leaves)
@@ -143,7 +143,7 @@ class EdgeLeaves:
         if facts.get("dispersion") is not None:
             book.dispersion[index] = float(facts["dispersion"])
         if facts["folds"]:
-            there = {name: orders.KeptThere(name, leaf.model) for _, name in facts["folds"]}
+            there = {name: orders.RemoteModel(name, leaf.model) for _, name in facts["folds"]}
             book.folds[index] = {int(client): there[name] for client, name in facts["folds"]}
         return int(facts["counted"])
 
@@ -204,7 +204,7 @@ class EdgeLeaves:
         def named(models: Mapping[str, State], who: str) -> dict[str, list[str]]:
             said = {}
             for role, model in models.items():
-                if isinstance(model, orders.KeptThere):
+                if isinstance(model, orders.RemoteModel):
                     said[role] = [orders.HERE, model.name]
                 else:
                     states[f"{who}/{role}"] = model

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedge.edge.answers import check_note
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 from fedge.link.dial import Note
 from fedge.link.frames import Packet
 from fedge.link.gate import OnNote
@@ -67,13 +67,13 @@ class Progress:
             self._back[leaf] = frozenset(self._clients[leaf])
             note_progress()
 
-    def standing(self) -> Standing:
+    def standing(self) -> ExchangeProgress:
         """Current progress."""
         asked, back, failed = (
             frozenset(client for members in of.values() for client in members)
             for of in (self._clients, self._back, self._failed)
         )
-        return Standing(self._kind, asked, back, failed - back)
+        return ExchangeProgress(self._kind, asked, back, failed - back)
 
 
 class MergedNotes:

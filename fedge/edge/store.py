@@ -15,7 +15,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.leaf.controls import Controls
 from fedge.process.durable import write_bytes
 from fedge.states.averaging import State
-from fedge.states.files import Joined, StateFileError, Ticket, map_state, open_state, write_state
+from fedge.states.files import JoinedStates, StateFileError, Ticket, map_state, open_state, write_state
 
 _CONTROLS, _FOLDS = "controls", "folds"
 _END, _CHECKSUM = ".safetensors", ".sha256"
@@ -33,7 +33,7 @@ class KeptStates:
     def write_controls(self, version: int, controls: Controls) -> None:
         """Store control variates after leaf round `version` on disk."""
         path = self._controls / f"{version}{_END}"
-        joined = Joined({str(client): own for client, own in sorted(controls.items())})
+        joined = JoinedStates({str(client): own for client, own in sorted(controls.items())})
         ticket = write_state(path, joined, durably=True)
         write_bytes(path.with_suffix(_CHECKSUM), ticket.checksum.encode())
 

@@ -34,7 +34,7 @@ class Host(Protocol):
         """The leaf server for a run, started if necessary, and again if the cloud describes it otherwise."""
 
 
-class Together:
+class LeafServerGroup:
     """Leaf servers of one process, which can also run the regions above them.
 
     Attributes:

@@ -25,7 +25,7 @@ from fedge.engine.stalled_replies import give_up_stalled_replies
 from fedge.engine.urgency import Urgency
 from fedge.engine.worker_pool import OverTimeError, limit_s, num_workers
 from fedge.exchange.content import total_payload_bytes
-from fedge.exchange.engine import Elsewhere, RunError
+from fedge.exchange.engine import RemoteProcesses, RunError
 from fedge.exchange.failure import (
     LOST,
     Failure,
@@ -279,11 +279,11 @@ class FlowerEngine:
                     continue
             raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
 
-    def look_elsewhere(self) -> Elsewhere:
+    def look_elsewhere(self) -> RemoteProcesses:
         """Measurements of a cluster's workers; empty for the run's own Ray, below this process."""
         ray = sys.modules.get("ray")
         is_cluster = ray is not None and ray.is_initialized() and not self._core
-        return look_elsewhere() if is_cluster else Elsewhere()
+        return look_elsewhere() if is_cluster else RemoteProcesses()
 
     def spans_machines(self) -> bool:
         """Whether Ray has workers on several machines, any of which may run any client."""

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from fedge.client.guarded_app import ClientError, GuardedApp, answered
 from fedge.engine.workers import Workers
 from fedge.exchange.content import handed_out, received
-from fedge.exchange.engine import Elsewhere
+from fedge.exchange.engine import RemoteProcesses
 from fedge.exchange.failure import Failure, limit_in, no_reply_within, raised, reason_of, words_of
 from fedge.flower import RUN_ID, identify_task
 
@@ -151,9 +151,9 @@ class InProcessGrid(Grid):
         """Do nothing: this engine lasts as long as its process."""
 
     @staticmethod
-    def look_elsewhere() -> Elsewhere:
+    def look_elsewhere() -> RemoteProcesses:
         """Empty: there are no other machines."""
-        return Elsewhere()
+        return RemoteProcesses()
 
     @staticmethod
     def spans_machines() -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from fedge.engine.worker_pool import free_workers
-from fedge.exchange.engine import Elsewhere
+from fedge.exchange.engine import RemoteProcesses
 from fedge.native.library import usable_kernels
 from fedge.process.identity import machine_number, process_number
 from fedge.process.resources.memory import ProcessMemory, measure_worker
@@ -22,7 +22,7 @@ _READINGS = 3
 _T = TypeVar("_T")
 
 
-def look_elsewhere() -> Elsewhere:
+def look_elsewhere() -> RemoteProcesses:
     """Query all idle workers; workers that do not answer within two seconds are left out."""
     workers = free_workers()
     answers = _answers(workers, _measured)
@@ -38,7 +38,7 @@ def look_elsewhere() -> Elsewhere:
             found[number] = process if is_here else replace(process, machine=name, number=number)
         if processes and (machine := machine_number(processes[0][0])) not in (here, *clocks):
             clocks[machine] = _clock(worker, name)
-    return Elsewhere(tuple(found.values()), clocks, kernels)
+    return RemoteProcesses(tuple(found.values()), clocks, kernels)
 
 
 def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from flwr.app import Message
 _AHEAD = 2  # messages sent per worker: one being processed, one waiting
 
 
-class Polled(Protocol):
+class PolledEngine(Protocol):
     """Engine polled for replies."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -34,7 +34,7 @@ class Polled(Protocol):
 class Urgency:
     """Queue that sends messages by urgency, and keeps replies until they are requested."""
 
-    def __init__(self, engine: Polled, workers: Callable[[], int]) -> None:
+    def __init__(self, engine: PolledEngine, workers: Callable[[], int]) -> None:
         """Empty queue.
 
         Args:

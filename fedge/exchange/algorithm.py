@@ -17,7 +17,7 @@ from fedge.exchange.content import MEMORY, arrays_of
 from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
 from fedge.states.files import can_hold
-from fedge.states.memory import MOST_BYTES, Kept
+from fedge.states.memory import MOST_BYTES, KeptVersion
 from fedge.states.named import form_of, words_of_form
 from fedge.states.records import entries, from_record, to_record
 
@@ -93,7 +93,7 @@ class MemoryPlace:
     folder: str = ""
     run: str = ""
     needed: tuple[int, ...] = ()
-    kept: Kept | None = None
+    kept: KeptVersion | None = None
     keep: bool = False
     unseen: bool = False
     carried: bool = False
@@ -103,7 +103,7 @@ class MemoryPlace:
 def tell_algorithm(
     messages: Iterable[Message],
     folder: str,
-    kept: Mapping[int, Kept],
+    kept: Mapping[int, KeptVersion],
     leaf_arrays: State | None = None,
     keep: bool = False,
     unseen: bool = False,
@@ -152,7 +152,7 @@ def memory_place(message: Message) -> MemoryPlace:
     if not isinstance(record, ConfigRecord):
         return _NO_PLACE
     values = entries(record)
-    kept = Kept(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
+    kept = KeptVersion(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
     run, needed = str(values.get("run", "")), tuple(values.get("needed", ()))
     carried, memory = bool(values.get("carried", False)), arrays_of(message, MEMORY)
     keep, unseen = values["keep"], values["unseen"]
@@ -167,7 +167,7 @@ def beside_of(message: Message) -> State:
     return arrays_of(message, BESIDE) or {}
 
 
-def kept_record(kept: Kept, lost: str = "") -> ConfigRecord:
+def kept_record(kept: KeptVersion, lost: str = "") -> ConfigRecord:
     """Record of the client's stored memory, in a reply; `lost` is the reason why it started over."""
     reason = {"lost": lost} if lost else {}
     return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes, **reason})
@@ -192,7 +192,7 @@ def read_extra(reply: Message) -> State:
     return {str(name): np.asarray(array) for name, array in from_record(record).items()}
 
 
-def read_kept(reply: Message, leaf_round: int) -> Kept | None:
+def read_kept(reply: Message, leaf_round: int) -> KeptVersion | None:
     """The version of its memory that a client stored in a leaf round, or None."""
     record = entries(reply.content).get(KEPT)
     if record is None:
@@ -204,7 +204,7 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
         raise ValueError(f"the checksum of a memory must be 64 digits, but is {shown(checksum)}")
     if type(size) is not int or not 0 <= size <= MOST_BYTES:  # limit of a leaf server's cloud
         raise ValueError(f"the size of a memory must be a whole number of bytes, but is {shown(size)}")
-    return Kept(leaf_round, checksum, size)
+    return KeptVersion(leaf_round, checksum, size)
 
 
 def read_memory_of(reply: Message) -> State | None:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedge.data.own import WindowsReport
 from fedge.exchange.content import put_aside, send_tickets
-from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
+from fedge.exchange.delivery import RESTART_S, Answer, MessageStamps, collect
 from fedge.exchange.engine import Engine
 from fedge.exchange.failure import (
     NO_REPLY,
@@ -27,8 +27,8 @@ from fedge.exchange.failure import (
 from fedge.exchange.hello import PLAIN, expect_windows
 from fedge.exchange.joint import JOINT, is_joint
 from fedge.exchange.ordering import largest_first, waves
-from fedge.exchange.returning import Returning
-from fedge.exchange.roll import Roll, said_of
+from fedge.exchange.returning import NodeMonitor
+from fedge.exchange.roll import NodeRegistry, said_of
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock
@@ -53,7 +53,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ExchangeProgress:
     """Progress of an exchange, in partition ids.
 
     Attributes:
@@ -71,7 +71,7 @@ class Standing:
 
 # Called repeatedly during an exchange, by the waiting thread, with a function giving its
 # progress: the same function throughout an exchange.
-Observer = Callable[[Callable[[], Standing]], None]
+Observer = Callable[[Callable[[], ExchangeProgress]], None]
 
 # Partition id of a client with a dead worker → its position, see `Clients.exchange`.
 LastWords = Callable[[int], str | None]
@@ -91,7 +91,7 @@ class Clients:
         node_of: Mapping[int, int],
         sharing: Collection[int] = (),
         told: Mapping[int, WindowsReport] | None = None,
-        roll: Roll | None = None,
+        roll: NodeRegistry | None = None,
         devices: Mapping[str, int] | None = None,
         kernels: Mapping[tuple[str, ...], int] | None = None,
     ) -> None:
@@ -110,12 +110,12 @@ class Clients:
         self.devices = dict(devices or {})
         self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine
-        self._roll = roll or Roll(engine, PLAIN)
+        self._roll = roll or NodeRegistry(engine, PLAIN)
         self._sharing = frozenset(sharing)
         for partition, node in node_of.items():
             self._roll.bind(partition, node)
         self.away = self._roll.away()
-        self._returning = Returning(engine, self._roll) if engine and engine.nodes_come_back else None
+        self._returning = NodeMonitor(engine, self._roll) if engine and engine.nodes_come_back else None
         if self._returning is not None:
             self._returning.wait_for_none_of(self.away)
         self._observer: Observer = lambda _: None
@@ -144,7 +144,7 @@ class Clients:
         """Let `observer` follow all later exchanges."""
         self._observer = observer
 
-    def observe(self, standing: Callable[[], Standing]) -> None:
+    def observe(self, standing: Callable[[], ExchangeProgress]) -> None:
         """Pass the progress of an exchange to the observer."""
         self._observer(standing)
 
@@ -223,7 +223,7 @@ class Clients:
         )  # fmt: skip
         costs = {partition: (costs_s or {}).get(partition, 0.0) for partition in ongoing.sent}
         batches = [largest_first(costs)] if self._engine.in_order else waves(costs)
-        stamps, returning = Stamps(clock or LapClock()), self._returning
+        stamps, returning = MessageStamps(clock or LapClock()), self._returning
         collect(
             self._engine, [[ongoing.sent[client] for client in wave] for wave in batches], timeout_s, stamps,
             lambda answer: self._take(ongoing, answer),
@@ -325,9 +325,11 @@ class _Ongoing:
         logger.info("client %d failed and is tried again: %s", partition, failure)
         return True
 
-    def standing(self) -> Standing:
+    def standing(self) -> ExchangeProgress:
         """Progress of the exchange."""
-        return Standing(self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
+        return ExchangeProgress(
+            self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures)
+        )
 
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:
         """Partition id → reply, and partition id → failure, in order; clients without a reply have failed."""

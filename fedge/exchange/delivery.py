@@ -25,7 +25,7 @@ Beside = Callable[[Mapping[str, Message]], tuple[list[Answer], list[Message], bo
 whether there may be more to send, so that the exchange is not over)."""
 
 
-class Stamps:
+class MessageStamps:
     """Times at which messages of an exchange were pushed and replies received, and the server's waits."""
 
     def __init__(self, clock: LapClock) -> None:
@@ -71,7 +71,7 @@ def collect(
     engine: Engine,
     waves: Sequence[Sequence[Message]],
     timeout_s: float,
-    stamps: Stamps | None = None,
+    stamps: MessageStamps | None = None,
     retry: Callable[[Answer], Message | None] | None = None,
     tick: Callable[[], None] = lambda: None,
     check: Beside | None = None,
@@ -83,7 +83,7 @@ def collect(
     restart. `tick` is called after every poll, at least twice a second, as is `check`, which may give up
     pending messages, add messages, and extend the wait.
     """
-    stamps = stamps or Stamps(LapClock())
+    stamps = stamps or MessageStamps(LapClock())
     pending: dict[str, Message] = {}
     for wave in waves:
         if pending:
@@ -98,7 +98,7 @@ def _pull(
     engine: Engine,
     pending: dict[str, Message],
     timeout_s: float,
-    stamps: Stamps,
+    stamps: MessageStamps,
     retry: Callable[[Answer], Message | None] | None,
     tick: Callable[[], None],
     check: Beside | None,

@@ -22,7 +22,7 @@ class RunError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteProcesses:
     """Processes and clocks outside the server's process, between two rounds.
 
     Attributes:
@@ -109,7 +109,7 @@ class Engine(Protocol):
     def refuse_stopped(self) -> None:
         """Raise RunError if the engine has stopped, so that no more replies will arrive."""
 
-    def look_elsewhere(self) -> Elsewhere:
+    def look_elsewhere(self) -> RemoteProcesses:
         """Memory of workers outside this process, and clocks of other machines."""
 
     def spans_machines(self) -> bool:

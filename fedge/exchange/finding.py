@@ -14,7 +14,7 @@ from fedge.data.own import WindowsReport
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.hello import PLAIN, Question
-from fedge.exchange.roll import ALL, Among, Quorum, Roll
+from fedge.exchange.roll import ALL, Among, NodeRegistry, Quorum
 from fedge.states.challenge import answer_to
 from hhar.quantity import quantity
 
@@ -47,7 +47,7 @@ def find_clients(
         RunError: clients are missing, or their replies are inconsistent.
     """
     deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among, expected, quorum)
+    roll = NodeRegistry(engine, question, among, expected, quorum)
     while time.monotonic() < deadline:
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():
@@ -71,7 +71,7 @@ def find_clients(
     )
 
 
-def _exclude_outliers(roll: Roll, quorum: Quorum) -> None:
+def _exclude_outliers(roll: NodeRegistry, quorum: Quorum) -> None:
     """Refuse owners whose windows do not fit those of the others, if enough clients remain."""
     reports = {partition: hello.told for partition, hello in roll.hellos.items()}
     outliers = unlike_owners(reports, quorum.told) if quorum.spares else {}
@@ -95,7 +95,7 @@ def find_again(
         reports: partition id → the client's description of its windows.
     """
     deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among)
+    roll = NodeRegistry(engine, question, among)
     roll.expect(reports)
     roll.go_without()
     while reports.keys() & set(roll.away()) and time.monotonic() < deadline:
@@ -109,7 +109,7 @@ def find_again(
     return _clients(engine, roll)
 
 
-def _clients(engine: Engine, roll: Roll) -> Clients:
+def _clients(engine: Engine, roll: NodeRegistry) -> Clients:
     """All clients; RunError if some own their data and others do not."""
     hellos = dict(sorted(roll.hellos.items()))
     reports = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}

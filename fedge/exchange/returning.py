@@ -16,7 +16,7 @@ from flwr.app import Error, Message
 from fedge.exchange.delivery import Answer
 from fedge.exchange.engine import Engine
 from fedge.exchange.failure import LOST
-from fedge.exchange.roll import Roll
+from fedge.exchange.roll import NodeRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ _FIRST_PATIENCE_S = 60.0  # the same if its duration is unknown
 _FACTOR = 3.0
 
 
-class Returning:
+class NodeMonitor:
     """Follows the nodes of a deployment during exchanges.
 
     Attributes:
         wait_s: seconds for which an exchange waits for a node lost in it.
     """
 
-    def __init__(self, engine: Engine, roll: Roll) -> None:
+    def __init__(self, engine: Engine, roll: NodeRegistry) -> None:
         """Start with the nodes of a roll."""
         self.wait_s = 0.0
         self._absent_since: dict[int, float] = {}  # partition id → when its node was found gone

@@ -115,7 +115,7 @@ class _Count:
         return Counter(self._reported.values()).most_common(2)
 
 
-class Roll:
+class NodeRegistry:
     """Nodes and their partitions.
 
     Attributes:
@@ -415,7 +415,7 @@ def said_of(out: Mapping[int, str]) -> str:
     return f"; a node stays out: {'; another: '.join(reasons)}" if reasons else ""
 
 
-def _foreign_claim(roll: Roll, node: int, partition: int) -> str:
+def _foreign_claim(roll: NodeRegistry, node: int, partition: int) -> str:
     """Reason why a node may not claim a partition; empty if it may."""
     key_partition = roll._engine.partition_of_key(node)
     if key_partition is not None and key_partition != partition:
@@ -424,7 +424,7 @@ def _foreign_claim(roll: Roll, node: int, partition: int) -> str:
     return "" if previous == partition else f"it held partition {previous} before"
 
 
-def _reported_number(roll: Roll, node: int, reply: Message) -> int:
+def _reported_number(roll: NodeRegistry, node: int, reply: Message) -> int:
     """Number of partitions that a node reports; 0 if its reply is invalid, or claims another's partition."""
     try:
         hello = read_hello(reply)
@@ -433,7 +433,7 @@ def _reported_number(roll: Roll, node: int, reply: Message) -> int:
     return 0 if _foreign_claim(roll, node, hello.partition_id) else hello.num_partitions
 
 
-def _is_needed(roll: Roll, node: int) -> bool:
+def _is_needed(roll: NodeRegistry, node: int) -> bool:
     """Whether a node has the key of an expected partition, without which the run cannot start."""
     return roll._count.is_sure and not roll._spares and roll._engine.partition_of_key(node) in roll.wanted
 

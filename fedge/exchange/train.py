@@ -50,7 +50,7 @@ from fedge.privacy.marks import (
 )
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError, state_bytes, write_state
-from fedge.states.memory import Kept
+from fedge.states.memory import KeptVersion
 from fedge.states.records import entries, record_of, to_record
 from fedge.training.local import TrainResult
 
@@ -97,7 +97,7 @@ class TrainReply:
     version: int = 0
     weight: float | None = None
     extra: State = field(default_factory=dict, repr=False)
-    kept: Kept | None = None
+    kept: KeptVersion | None = None
     lost: str = ""
     memory: State | None = field(default=None, repr=False)
 
@@ -122,7 +122,7 @@ def train_reply(
     work: Callable[[], list[float]] = list,
     weight: float | None = None,
     extra: State | None = None,
-    kept: Kept | None = None,
+    kept: KeptVersion | None = None,
     lost: str = "",
     memory: State | None = None,
 ) -> Message:

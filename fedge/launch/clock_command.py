@@ -16,7 +16,7 @@ from fedge.process.durable import output_file
 from hhar.quantity import quantity
 
 if TYPE_CHECKING:
-    from fedge.devices.timing import Crowd
+    from fedge.devices.timing import TimedFleet
     from fedge.rounds.measurements.moment import VersionRow
 
 _WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
@@ -51,10 +51,10 @@ def add_clock(commands: Any) -> None:
 
 def _clock(options: argparse.Namespace) -> int:
     """Carry out ``fedge clock``."""
-    from fedge.devices.timing import Crowd  # imported late: shells run completion at every keystroke
+    from fedge.devices.timing import TimedFleet  # imported late: shells run completion at every keystroke
 
     run_config = Project(Path(options.app)).run_config(options.run_config)
-    crowd = Crowd(_devices(options.devices, run_config), options.windows, round(options.megabytes * 1e6))
+    crowd = TimedFleet(_devices(options.devices, run_config), options.windows, round(options.megabytes * 1e6))
     for name, value in (("--windows", crowd.windows), ("--megabytes", crowd.model_bytes)):
         if value < 1:
             raise ConfigError(f"{name} must be above 0, but is {value}; omit it for the default")
@@ -80,7 +80,7 @@ def _devices(given: int | None, run_config: Mapping[str, Any]) -> int:
     return found
 
 
-def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[VersionRow], str]":
+def clocked(run_config: Mapping[str, Any], crowd: "TimedFleet") -> "tuple[list[VersionRow], str]":
     """Run a study's clock without training, printing a line per evaluation; returns rows and a summary.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
-from fedge.devices.population.convert import KINDS, SPEEDS, Converted, converted
+from fedge.devices.population.convert import KINDS, SPEEDS, ConvertedFile, converted
 from fedge.launch.command_line import Parser
 from fedge.process.durable import output_file
 from hhar.quantity import quantity
@@ -55,7 +55,7 @@ def _convert(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_csv(found: Converted, out: Path) -> int:
+def _write_csv(found: ConvertedFile, out: Path) -> int:
     """Write a CSV file row by row; returns the number of rows."""
     count = 0
     with out.open("w", newline="", encoding="utf-8") as file:
@@ -67,7 +67,7 @@ def _write_csv(found: Converted, out: Path) -> int:
     return count
 
 
-def _write_parquet(found: Converted, out: Path) -> int:
+def _write_parquet(found: ConvertedFile, out: Path) -> int:
     """Write a Parquet file; returns the number of rows."""
     import polars as pl
 

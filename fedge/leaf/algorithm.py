@@ -10,15 +10,15 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart, LeafTurn
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart, LeafTurn, ReplyToLeaf
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.exchange.algorithm import ReplyForm, tell_algorithm
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.memory import (
-    Kept,
-    MemoriesBehind,
-    MemoriesElsewhere,
+    KeptVersion,
+    LeafServerMemories,
+    RemoteMemories,
     forget_memories,
     kept_of,
     read_memory,
@@ -57,7 +57,7 @@ class LeafAlgorithm:
         folder: str,
         model: State,
         parameters: Sequence[str],
-        elsewhere: MemoriesElsewhere | MemoriesBehind | None = None,
+        elsewhere: RemoteMemories | LeafServerMemories | None = None,
         carries: bool = False,
         name: str = "",
     ) -> None:
@@ -75,7 +75,7 @@ class LeafAlgorithm:
         self._elsewhere = elsewhere if form.keeps else None
         self.form = form
         self.folder = folder if form.keeps else ""
-        self.kept: dict[int, Kept] = {}
+        self.kept: dict[int, KeptVersion] = {}
         self._part = part
         self._parameters = tuple(parameters)
         self.memory: State = packed(part.start(read_only(model)), "memory of the leaf")
@@ -97,7 +97,7 @@ class LeafAlgorithm:
         keep: bool = False,
         evaluate: bool = False,
         unseen: bool = False,
-        counted: Mapping[int, Kept] | None = None,
+        counted: Mapping[int, KeptVersion] | None = None,
     ) -> None:
         """Add the leaf part's arrays and versions to messages.
 
@@ -150,7 +150,7 @@ class LeafAlgorithm:
         self,
         model: State,
         strategy_model: State,
-        messages: Sequence[Brought],
+        messages: Sequence[ReplyToLeaf],
         clients: int,
         lr: float,
         turn: LeafTurn,
@@ -194,7 +194,7 @@ class LeafAlgorithm:
         return {name: of_its_own(arrays[name]) for name in strategy_model}
 
     def _carried_memories(
-        self, nodes: Mapping[int, int], counted: Mapping[int, Kept]
+        self, nodes: Mapping[int, int], counted: Mapping[int, KeptVersion]
     ) -> dict[int, State] | None:
         """Node → memory of its client, read from its file; None if messages carry no memories."""
         if not self.carries:
@@ -228,7 +228,7 @@ class LeafAlgorithm:
 
         Clients that keep memories on their own machines learn of it with the next messages.
         """
-        if isinstance(self._elsewhere, MemoriesBehind):
+        if isinstance(self._elsewhere, LeafServerMemories):
             self._elsewhere.take(needed)
         for client in clients if self.folder else ():
             current = [self.kept[client].leaf_round] if client in self.kept else []
@@ -254,6 +254,6 @@ class LeafAlgorithm:
         self.kept = {int(client): kept_of(values) for client, values in facts.items()}
 
 
-def brought_by(replies: Mapping[int, TrainReply]) -> list[Brought]:
+def brought_by(replies: Mapping[int, TrainReply]) -> list[ReplyToLeaf]:
     """Messages to the leaf part from accepted replies (client → reply), in the given order."""
-    return [Brought(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]
+    return [ReplyToLeaf(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]

@@ -18,9 +18,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from fedge.exchange.content import CONTROL, OWN_CONTROL
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, batches, part_of
-from fedge.states.due import DueState, kinds_of
+from fedge.states.due import LazyState, kinds_of
 from fedge.states.files import FileState
-from fedge.states.records import DueArray, record_of
+from fedge.states.records import LazyArray, record_of
 from fedge.training.scaffold import control_delta, updated_client_control, zero_control
 from fedge.training.settings import LocalTraining
 
@@ -61,7 +61,7 @@ def difference(control: State, client_control: State) -> ArrayRecord:
     return record_of(
         ArrayRecord,
         {
-            name: DueArray(array, partial(_difference_entry, control, client_control, name))
+            name: LazyArray(array, partial(_difference_entry, control, client_control, name))
             for name, array in control.items()
         },
     )
@@ -74,7 +74,7 @@ def _difference_entry(control: State, client_control: State, name: str) -> np.nd
 
 def moved_control(
     client_control: State | None, control: State, start: State, reply: TrainReply, settings: LocalTraining
-) -> DueState:
+) -> LazyState:
     """c_i⁺ = c_i + Δc_i, each entry computed on access.
 
     Args:
@@ -84,7 +84,9 @@ def moved_control(
         reply: the client's reply.
         settings: settings of its training.
     """
-    return DueState(kinds_of(control), partial(_moved_entry, client_control, control, start, reply, settings))
+    return LazyState(
+        kinds_of(control), partial(_moved_entry, client_control, control, start, reply, settings)
+    )
 
 
 def _moved_entry(

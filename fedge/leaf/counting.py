@@ -33,7 +33,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedReplies:
     """Outcome for the replies of one leaf in a leaf round.
 
     Attributes:
@@ -46,11 +46,11 @@ class Counted:
     mean: State | None
     refused: dict[int, ReplyRejected]
 
-    def without(self, refused: Mapping[int, ReplyRejected]) -> "Counted":
+    def without(self, refused: Mapping[int, ReplyRejected]) -> "CountedReplies":
         """The outcome if the replies of some more clients are refused."""
         replies = {client: reply for client, reply in self.replies.items() if client not in refused}
         mean, _ = finite_mean(contributions(replies))
-        return Counted(replies, mean, {**self.refused, **refused})
+        return CountedReplies(replies, mean, {**self.refused, **refused})
 
 
 def contributions(replies: Mapping[int, TrainReply]) -> list[Contribution]:
@@ -113,7 +113,7 @@ def checked_reply(
     return Checked(reply, update_norm(reply.state, model) if config.guard.max_norm_factor else None)
 
 
-def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: float) -> Counted:
+def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: float) -> CountedReplies:
     """Compare the replies of a leaf's clients, and average the accepted ones.
 
     Records the norms of their updates in the leaf's history.
@@ -131,4 +131,4 @@ def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: f
     counting = {client: reply for client, reply in replies.items() if client not in refused}
     if too_large:
         mean, _ = finite_mean(contributions(counting))
-    return Counted(counting, mean, refused)
+    return CountedReplies(counting, mean, refused)

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
 from fedge.leaf.folds import MOST_LINES
 from fedge.states.averaging import State
-from fedge.states.distinct import Once
+from fedge.states.distinct import StateCache
 from fedge.states.restored import state
 
 Slot = Literal[
@@ -30,7 +30,12 @@ _FOLDS: tuple[Slot, ...] = tuple(slot for slot in SLOTS if slot.startswith("fold
 assert len(_FOLDS) == MOST_LINES
 _REQUIRED: tuple[Slot, ...] = ("model", "served")  # the others are optional
 
-_TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "trial", PERSONAL: "served"}
+_TRAINS: Mapping[Line, Slot] = {
+    LEAF: "model",
+    OWN_LINE: "own_line",
+    TRIAL: "trial",
+    PERSONAL: "served",
+}
 
 
 class LeafModels:
@@ -146,7 +151,7 @@ class LeafModels:
 
     def keep(self, keep: Callable[[State], State]) -> None:
         """Pass each model through `keep`, which stores it in a file or in memory; sharing is preserved."""
-        store = Once(keep)
+        store = StateCache(keep)
         self._models = {slot: store(model) for slot, model in self._models.items()}
 
     def states(self) -> dict[str, State]:
@@ -170,5 +175,5 @@ class LeafModels:
         missing = [slot for slot in _REQUIRED if models[slot] is None]
         if missing:
             raise ValueError(f"the models {', '.join(missing)} of a server must be there, but are not")
-        like, check = self.model, Once(lambda model: state(model, like, "a server's model"))
+        like, check = self.model, StateCache(lambda model: state(model, like, "a server's model"))
         self._models = {slot: check(model) for slot, model in models.items() if model is not None}

@@ -17,7 +17,7 @@ from torch import nn
 from fedge.algorithm.client import Client, Place
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.algorithm.making import algorithm_of, leaf_part_of
-from fedge.algorithm.taking_part import TakenPart, further_models, plain_training, take_part
+from fedge.algorithm.taking_part import ClientTurnResult, further_models, plain_training, take_part
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
@@ -213,7 +213,7 @@ class _Trial:
         )
         return self._with_models(replace(form, leaf_sends=form_of(sends), own=own_entries), self.memories)
 
-    def _form(self, part: TakenPart) -> ReplyForm:
+    def _form(self, part: ClientTurnResult) -> ReplyForm:
         """Form of a client's messages, from its result."""
         within, models = self._algorithm.within, self._algorithm.beside_models
         form = form_of(part.arrays)
@@ -247,7 +247,7 @@ class _Trial:
             if getattr(participant, name).numpy().tobytes() != original.tobytes():
                 raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
-    def _refuse_unanswerable(self, form: ReplyForm, client: int, part: TakenPart) -> None:
+    def _refuse_unanswerable(self, form: ReplyForm, client: int, part: ClientTurnResult) -> None:
         """Raise ValueError for a message that a leaf would refuse."""
         count = len(self._windows[client][1])
         task = TrainTask(
@@ -265,7 +265,7 @@ class _Trial:
         """The whole model, as clients train it."""
         return dict(full_state(self.model, self._frozen, self._network))
 
-    def _without_frozen(self, part: TakenPart) -> TakenPart:
+    def _without_frozen(self, part: ClientTurnResult) -> ClientTurnResult:
         """A client's result without frozen entries; raises ValueError if one of them changed."""
         for name in self._frozen.keys() & part.sent.keys():
             if not np.array_equal(part.sent[name], self._frozen[name]):
@@ -275,7 +275,7 @@ class _Trial:
                 )
         return replace(part, sent={n: a for n, a in part.sent.items() if n not in self._frozen})
 
-    def _combine(self, leaf: LeafAlgorithm, parts: list[TakenPart], leaf_round: int) -> State:
+    def _combine(self, leaf: LeafAlgorithm, parts: list[ClientTurnResult], leaf_round: int) -> State:
         """Combine both messages as a leaf does."""
         replies: dict[int, TrainReply] = {}
         for client, part in enumerate(parts):

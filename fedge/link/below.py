@@ -36,7 +36,7 @@ class _Asking:
         raise Refused("the cloud sent a question to a link without a leaf")
 
 
-class Below:
+class SubtreeQuery:
     """Query for the leaves that a process is to run; `stop` ends it from another thread."""
 
     def __init__(self, address: str, certificates: Path, path: str, say: Say = lambda _: None) -> None:

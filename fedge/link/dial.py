@@ -56,7 +56,7 @@ Note = Callable[[dict[str, Any]], None]
 """Facts that tell how far the answer is."""
 
 
-class Answering(Protocol):
+class QuestionHandler(Protocol):
     """Handler of the cloud's questions."""
 
     def hello(self) -> Packet:
@@ -175,7 +175,7 @@ class Link:
 
     def serve(
         self,
-        answering: Answering,
+        answering: QuestionHandler,
         lost_s: float,
         most: Callable[[], tuple[int, int]] = lambda: _MOST,
         keep: Keep = lambda state: state,
@@ -198,7 +198,7 @@ class Link:
             with grpc.secure_channel(self.address, self._files.credentials(), options=_OPTIONS) as channel:
                 self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering)
 
-    def _keep_attached(self, attach: Any, answering: Answering) -> None:
+    def _keep_attached(self, attach: Any, answering: QuestionHandler) -> None:
         """Open one stream after another until the run is over, a stream is silent, or the files have changed.
 
         The pause between streams grows while the cloud is out of contact.
@@ -216,7 +216,7 @@ class Link:
                 if self._files.have_changed():
                     return
 
-    def _attached(self, attach: Any, answering: Answering) -> bool:
+    def _attached(self, attach: Any, answering: QuestionHandler) -> bool:
         """Serve one stream until it ends; returns whether the cloud welcomed it."""
         outgoing = _Outgoing()
         self._call = attach(iter(outgoing))
@@ -250,7 +250,7 @@ class Link:
         return welcomed.is_set()
 
     def _exchange(
-        self, answering: Answering, put: Callable[[Packet], None], on_welcome: Callable[[], None]
+        self, answering: QuestionHandler, put: Callable[[Packet], None], on_welcome: Callable[[], None]
     ) -> None:
         """Say hello over a stream, and answer its questions until it ends or the run is over."""
         hello = answering.hello()
@@ -312,7 +312,7 @@ class Link:
         finally:
             left.set()
 
-    def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:
+    def _answered(self, answering: QuestionHandler, packet: Packet, put: Callable[[Packet], None]) -> Packet:
         """Answer to a question; a repeated question gets its earlier answer."""
         number = packet.facts.get(NUMBER)
         if not isinstance(number, str) or len(number) > _LONGEST:

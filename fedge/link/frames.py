@@ -16,7 +16,7 @@ import numpy as np
 
 from fedge.process.escape import printable
 from fedge.states.averaging import State
-from fedge.states.distinct import Distinct
+from fedge.states.distinct import DistinctStates
 from fedge.states.files import can_hold
 
 CHUNK_BYTES = 2**20
@@ -40,7 +40,7 @@ class LinkError(RuntimeError):
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
 
 
-class HalfwayError(LinkError):
+class TruncatedMessageError(LinkError):
     """Message cut off by the end of its stream."""
 
 
@@ -61,7 +61,7 @@ class Packet:
 
 def chunks_of(packet: Packet) -> Iterator[bytes]:
     """Chunks of a packet, in order."""
-    held = Distinct(packet.states.values())
+    held = DistinctStates(packet.states.values())
     number = {id(state): str(at) for at, state in enumerate(held)}
     head = {
         "kind": packet.kind,
@@ -99,7 +99,7 @@ def packet_of(
 
     Raises:
         LinkError: the chunks are not a valid packet.
-        HalfwayError: the packet is cut off.
+        TruncatedMessageError: the packet is cut off.
     """
     first = next(chunks, None)
     if first is None:
@@ -107,7 +107,7 @@ def packet_of(
     try:
         return _packet_of(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES), keep)
     except StopIteration:
-        raise HalfwayError("a message is cut off") from None
+        raise TruncatedMessageError("a message is cut off") from None
 
 
 def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, keep: Keep) -> Packet:

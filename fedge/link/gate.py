@@ -30,7 +30,7 @@ from pathlib import Path
 import grpc  # type: ignore[import-untyped]
 
 from fedge.link.entrance import PROCESS, CheckHello, Entrance
-from fedge.link.frames import HalfwayError, Keep, LinkError, Packet, chunks_of, packet_of
+from fedge.link.frames import Keep, LinkError, Packet, TruncatedMessageError, chunks_of, packet_of
 from fedge.link.reach import fault_of_listening
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class _Stream:
                         continue
                     if found.kind == NOTE:
                         question.on_note(found)
-                except HalfwayError:
+                except TruncatedMessageError:
                     raise
                 except (LinkError, ValueError) as error:
                     question.refuse(str(error))

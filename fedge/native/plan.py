@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedge.native.library import Library, Session, UnavailableError, best_kernel, open_library
 from fedge.native.operations import HANDLERS
-from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
+from fedge.native.program import DropoutLayer, Entries, drops_of, encoded, entries_of
 from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, answer_with, trace_operations
 
 _CHECK_WINDOWS = 5
@@ -50,7 +50,7 @@ class Plan:
     counters: tuple[str, ...]
     training: np.ndarray
     evaluation: np.ndarray
-    drops: tuple[Drop, ...]
+    drops: tuple[DropoutLayer, ...]
     inputs: tuple[int, ...]
     classes: int
     smallest_batch: int

@@ -34,7 +34,7 @@ _TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # fused with a preceding ReLU
 
 
 @dataclass(frozen=True)
-class Drop:
+class DropoutLayer:
     """One dropout of a program, in the order in which PyTorch draws.
 
     Attributes:
@@ -107,10 +107,12 @@ def fuse_relus(network: Network) -> list[Node]:
     return [node for node in nodes if node.kind != "joined"]
 
 
-def drops_of(network: Network) -> list[Drop]:
+def drops_of(network: Network) -> list[DropoutLayer]:
     """Dropouts of a network."""
     return [
-        Drop(*network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]), node.order)
+        DropoutLayer(
+            *network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]), node.order
+        )
         for node in network.nodes
         if node.kind == "drop"
     ]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedge.native.library import Session
 from fedge.native.plan import Plan, flat_array
-from fedge.native.program import Drop, Entries
+from fedge.native.program import DropoutLayer, Entries
 
 _MASK_BYTES = 16 * 2**20  # bytes of masks drawn at a time
 _EVALUATION_BATCH = 64  # windows per batch without gradients; results do not depend on this
@@ -89,7 +89,7 @@ class Epochs:
         return np.ascontiguousarray(np.concatenate(rows))
 
 
-def _draw_mask(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
+def _draw_mask(drop: DropoutLayer, windows: int, draws: torch.Generator | None) -> np.ndarray:
     """One dropout's mask, drawn as in PyTorch, with channels side by side."""
     steps = 1 if drop.whole_channels else drop.steps
     sizes = {"N": windows, "C": drop.channels, "T": steps}

@@ -8,7 +8,7 @@ from types import TracebackType
 logger = logging.getLogger(__name__)
 
 
-class Behind:
+class BackgroundJob:
     """Runner of one background job at a time.
 
     The owner must not change data that a job reads before `finish`. As a context manager, it waits for the
@@ -46,7 +46,7 @@ class Behind:
         except BaseException as error:  # raised later, in the owner's thread
             self._error = error
 
-    def __enter__(self) -> "Behind":
+    def __enter__(self) -> "BackgroundJob":
         return self
 
     def __exit__(

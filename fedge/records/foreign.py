@@ -12,7 +12,7 @@ _LARGEST_JSON = 256 * 2**20  # bytes; JSON is read as a whole
 _OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within their own folders
 
 
-class OddFileError(ConfigError):
+class UnusableFileError(ConfigError):
     """Unusable entry of a run folder: neither file nor folder, or oversized JSON. One line."""
 
 
@@ -27,7 +27,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_odd_files(folder: Path) -> None:
-    """Raise OddFileError for entries that a run folder cannot have, before any of it is read.
+    """Raise UnusableFileError for entries that a run folder cannot have, before any of it is read.
 
     These are pipes, sockets and devices, whose opening may block forever, and JSON of more than 256 MiB,
     which would be read as a whole.
@@ -38,19 +38,19 @@ def refuse_odd_files(folder: Path) -> None:
         except OSError:  # a dangling link, or a file that was just removed
             continue
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            raise OddFileError(
+            raise UnusableFileError(
                 f"a run folder must have only files and folders, but {short(Path(entry.path))} is neither; "
                 f"remove it"
             )
         if entry.name.endswith(".json") and found.st_size > _LARGEST_JSON:
-            raise OddFileError(
+            raise UnusableFileError(
                 f"JSON in a run folder must have at most {_LARGEST_JSON} bytes, but "
                 f"{short(Path(entry.path))} has {found.st_size}; remove it"
             )
 
 
 def refuse_no_rights(folder: Path) -> None:
-    """Raise OddFileError for a file or folder of a run that this user cannot read or change.
+    """Raise UnusableFileError for a file or folder of a run that this user cannot read or change.
 
     Such a file is not damaged, but without it a run would repeat rounds or lose the file's contents.
     """
@@ -58,7 +58,7 @@ def refuse_no_rights(folder: Path) -> None:
         wanted = os.R_OK | os.W_OK | os.X_OK if place.is_dir() else os.R_OK
         if os.path.exists(place) and not os.access(place, wanted):
             rights = "readable and writable" if place.is_dir() else "readable"
-            raise OddFileError(
+            raise UnusableFileError(
                 f"a run must be {rights} for this user to continue, but {short(place)} is not; change its "
                 f"permissions (chmod, chown), or continue as its owner"
             )

@@ -17,7 +17,7 @@ from fedge.process.escape import read_json
 from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST
 from fedge.records.folder import write_whole
-from fedge.records.foreign import OddFileError, refuse_odd_files
+from fedge.records.foreign import UnusableFileError, refuse_odd_files
 from fedge.records.lock import is_locked
 from fedge.records.private import process_of
 
@@ -67,7 +67,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         refuse_odd_files(path.parent)
         manifest = read_json(path.read_text(encoding="utf-8"))
-    except OddFileError as error:
+    except UnusableFileError as error:
         raise RunFolderError(str(error)) from None
     except FileNotFoundError as error:
         raise RunFolderError(

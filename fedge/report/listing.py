@@ -17,7 +17,7 @@ _SWEEP = "sweep.toml"  # a sweep's copy of its file in its folder
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRun:
     """One run in the list; all fields are text.
 
     Attributes:
@@ -39,7 +39,7 @@ class Listed:
     started: str
 
 
-def list_runs(runs_dir: Path) -> list[Listed]:
+def list_runs(runs_dir: Path) -> list[ListedRun]:
     """Every run of a folder, newest first; a folder with an unreadable manifest is listed as unreadable.
 
     Raises:
@@ -77,27 +77,27 @@ def _started_runs(folder: Path) -> list[Path]:
     return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
 
 
-def _line_of_sweep(folder: Path) -> Listed:
+def _line_of_sweep(folder: Path) -> ListedRun:
     """Line of a sweep: number of its runs by status, and the newest start."""
     runs = [line_of_run(run) for run in _started_runs(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)
     blanks = dict.fromkeys(("said", "score", "worst", "unseen", "rounds", "seed"), _NOTHING)
-    return Listed(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **blanks)
+    return ListedRun(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **blanks)
 
 
-def line_of_run(folder: Path) -> Listed:
+def line_of_run(folder: Path) -> ListedRun:
     """Line of one run."""
     try:
         manifest = read_manifest(folder)
     except RunFolderError:
-        return Listed(folder.name, "unreadable", *[_NOTHING] * 7)
+        return ListedRun(folder.name, "unreadable", *[_NOTHING] * 7)
     final = _last_row(folder / "metrics" / "global_rounds.csv")
     config: dict[str, Any] = manifest.get("config", {})
     first = scores_of(manifest.get("task"))[0][0]
     score = first.name
-    return Listed(
+    return ListedRun(
         name=folder.name,
         status=manifest["status"],
         said=first.said,
@@ -126,7 +126,7 @@ def _score_text(cell: str | None) -> str:
         return _NOTHING
 
 
-def lines(runs: Sequence[Listed]) -> Iterator[str]:
+def lines(runs: Sequence[ListedRun]) -> Iterator[str]:
     """The list as aligned text, with a header; scores are named if they differ."""
     names = {run.said for run in runs if run.said != _NOTHING}
     score_header = "score" if len(names) > 1 else next(iter(names), "score")

@@ -17,6 +17,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "measurements.results": ["ClientResult", "LeafResult", "RoundResult"],
         "strategy": ["HierarchicalStrategy"],
         "task": ["RunTask"],
-        "transport": ["Facilities", "Transport"],
+        "transport": ["RoundServices", "Transport"],
     },
 )

@@ -20,7 +20,7 @@ from fedge.leaf.server import Server
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
-from fedge.states.distinct import Once
+from fedge.states.distinct import StateCache
 from fedge.states.records import to_record
 from fedge.tasks.chosen import task_of
 
@@ -99,7 +99,7 @@ class Evaluating:
             request: clients, and models to evaluate.
         """
         context, clients = self._transport.context(self._transport.book.global_round), self._transport.clients
-        record = Once(to_record)  # messages share equal content
+        record = StateCache(to_record)  # messages share equal content
         messages: list[Message] = []
         for leaf in self._leaves:
             for members, by_leaf in (

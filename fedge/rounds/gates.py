@@ -11,7 +11,7 @@ from fedge.config.sections.serving import GateConfig, PersonalConfig
 from fedge.exchange.evaluate import OWN, EvaluateReply
 from fedge.leaf.server import Server
 from fedge.rounds.evaluation import EvaluationRequest
-from fedge.rounds.measurements.minutes import Minutes
+from fedge.rounds.measurements.minutes import ServerRoundRecord
 from fedge.serving import decision as choosing
 from fedge.serving import roles as serving
 from fedge.serving.gate import GateResult
@@ -34,7 +34,7 @@ class Gates:
     gate: GateConfig
     personal: PersonalConfig
 
-    def asked(self, minutes: Minutes) -> EvaluationRequest:
+    def asked(self, minutes: ServerRoundRecord) -> EvaluationRequest:
         """The gates' candidate models and the models of unseen clients, by child."""
         models: dict[int, dict[str, State]] = {}
         unseen_clients: dict[int, dict[str, State]] = {}
@@ -45,14 +45,14 @@ class Gates:
             )
         return EvaluationRequest(models, ("val", "test"), unseen_clients)
 
-    def is_foreseen(self, minutes: Minutes) -> bool:
+    def is_foreseen(self, minutes: ServerRoundRecord) -> bool:
         """Whether no evaluation can change the model with which any child continues."""
         return all(
             choosing.is_foreseen(self.gate, minutes.offers_to(child), child.models.own_line is not None)
             for child in self.children
         )
 
-    def decide(self, minutes: Minutes, asked: EvaluationRequest, evaluated: Evaluated) -> None:
+    def decide(self, minutes: ServerRoundRecord, asked: EvaluationRequest, evaluated: Evaluated) -> None:
         """Let every gate decide by its clients' evaluations, and apply the decision to its child.
 
         If all decisions are foreseen, this may come before the evaluations (see `decide_again`).
@@ -71,7 +71,7 @@ class Gates:
                 child.models.serve_unseen(asked.unseen_clients[child.number][role] if role else None)
             minutes.gates.append(replace(decision, unseen_role=role))
 
-    def decide_again(self, minutes: Minutes, evaluated: Evaluated) -> None:
+    def decide_again(self, minutes: ServerRoundRecord, evaluated: Evaluated) -> None:
         """Add clients' evaluations to decisions that were foreseen; the children have already continued."""
         for number, child in enumerate(self.children):
             previous, (_, decision) = minutes.gates[number], self._decide_child(child, minutes, evaluated)
@@ -79,7 +79,7 @@ class Gates:
             minutes.gates[number] = replace(decision, unseen_role=previous.unseen_role)
 
     def _decide_child(
-        self, child: Server, minutes: Minutes, evaluated: Evaluated
+        self, child: Server, minutes: ServerRoundRecord, evaluated: Evaluated
     ) -> tuple[tuple[str, Offer] | None, GateResult]:
         """The offer that a child considered, if any, and its gate's decision."""
         replies = [evaluated[client] for client in child.clients if client in evaluated]

@@ -28,20 +28,20 @@ from fedge.leaf.server import Server
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.gates import Gates
-from fedge.rounds.measurements.minutes import Minutes
+from fedge.rounds.measurements.minutes import ServerRoundRecord
 from fedge.rounds.measurements.wanted import ProbeRequest, Receiver
 from fedge.rounds.port import LeafPort
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
-from fedge.states.distinct import Once
+from fedge.states.distinct import StateCache
 from fedge.states.restored import group_labels
 
 _CLOUD = "cloud/"  # prefix of the name of a server's state
 
 
 @dataclass(frozen=True)
-class Seat:
+class ServerSeat:
     """A server with its children and its state.
 
     Attributes:
@@ -69,7 +69,7 @@ class Seat:
         return self.task.config.gate_at(len(self.path))
 
 
-class Meetings:
+class ServerRounds:
     """Runs the rounds of a server with its children.
 
     Attributes:
@@ -79,7 +79,7 @@ class Meetings:
         minutes: record of the current round.
     """
 
-    def __init__(self, seat: Seat, transport: Transport, port: LeafPort) -> None:
+    def __init__(self, seat: ServerSeat, transport: Transport, port: LeafPort) -> None:
         """Store the constants of the run.
 
         Args:
@@ -90,7 +90,7 @@ class Meetings:
         self.path = seat.path
         self.prefix = "/".join(filter(None, (dotted(seat.path), _CLOUD)))
         self.labels = np.arange(len(seat.children))
-        self.minutes = Minutes(seat.path)
+        self.minutes = ServerRoundRecord(seat.path)
         self._seat, self._children = seat, seat.children
         self._cloud = seat.cloud
         self._transport = transport
@@ -117,7 +117,7 @@ class Meetings:
             return
         book, root = self._transport.book, not self.path
         has_gates, received = root or self._seat.gate.enabled, {} if number else self.minutes.received
-        self.minutes = Minutes(
+        self.minutes = ServerRoundRecord(
             self.path, number + 1, self.labels, self._cloud.config.enabled, has_gates, received=received
         )
         self._cloud_round = self._cloud.begin([child.model for child in self._children], number + 1)
@@ -271,7 +271,7 @@ class Meetings:
     def _ask(self, questions: Questions) -> Answers:
         """Let clients evaluate the models of the server's questions, on the requested windows."""
         split: SplitName = "train" if self._cloud.config.asks_training_losses else "val"
-        book, store = self._transport.book, Once(self._transport.shared.keep)
+        book, store = self._transport.book, StateCache(self._transport.shared.keep)
         models = {
             child: {role: store(model) for role, model in roles.items()}
             for child, roles in enumerate(questions)
@@ -289,7 +289,7 @@ class Meetings:
 
     def _store_models(self, step: CloudStep) -> CloudStep:
         """A step with its models stored in files or in memory, as configured."""
-        store = Once(self._transport.shared.keep)
+        store = StateCache(self._transport.shared.keep)
         offers, trials = (
             [None if model is None else store(model) for model in models]
             for models in (step.offers, step.trials)
@@ -304,7 +304,7 @@ class Meetings:
         # a region's leaves insert their personal entries themselves
         personal_entries = () if self._children[0].below else self._seat.task.own_layers
         offers = make_offers(models, clusters, weights, blends_of(self._cloud.config.blend), personal_entries)
-        store = Once(self._transport.shared.keep)
+        store = StateCache(self._transport.shared.keep)
         return [
             {role: replace(offer, model=store(offer.model)) for role, offer in child_offers.items()}
             if child.clients

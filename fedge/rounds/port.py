@@ -87,7 +87,7 @@ class TrainsAhead(Protocol):
 
 
 @dataclass(frozen=True)
-class Around:
+class PortContext:
     """Input for making a port.
 
     Attributes:
@@ -103,7 +103,7 @@ class Around:
     regions: Sequence[Region] = ()
 
 
-PortMaker = Callable[[Around], LeafPort]
+PortMaker = Callable[[PortContext], LeafPort]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class LeafEngine(Protocol):
 
     resume_words: str
 
-    def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
+    def make_port(self, facts: RunFacts, around: PortContext) -> LeafPort:
         """Make the port for sending orders to leaf servers."""
 
     def do_without(self, clients: Collection[int]) -> None:

@@ -20,7 +20,7 @@ from fedge.exchange.round_context import is_of_version
 from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import ProbeRequest
-from fedge.rounds.port import Around
+from fedge.rounds.port import PortContext
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
 from fedge.states.restored import known_facts
@@ -41,10 +41,10 @@ class _Ahead:
     replies: Mapping[int, Message]
 
 
-class RoutedLeaves:
+class EnginePort:
     """A `fedge.rounds.port.LeafPort` over the clients of this run's engine."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: PortContext) -> None:
         """Stand ready."""
         task, leaves, transport = around.task, around.leaves, around.transport
         self._transport = transport

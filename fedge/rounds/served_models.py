@@ -12,7 +12,7 @@ from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds import lines
 from fedge.rounds.evaluation import EvaluationRequest
-from fedge.rounds.meeting import Meetings
+from fedge.rounds.meeting import ServerRounds
 from fedge.rounds.port import LeafPort
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
@@ -68,7 +68,7 @@ class LastSteps:
         # models may be large, so they are kept only if a callback may end the run
         self._skipped_request = skipped_request if self.may_follow else None
 
-    def carry_out_late(self, root: Meetings) -> None:
+    def carry_out_late(self, root: ServerRounds) -> None:
         """Run the steps that the current round skipped, because it is the last one.
 
         Args:

@@ -32,16 +32,16 @@ from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.measurements.server_rows import server_rows
 from fedge.rounds.measurements.virtual_time import VirtualTime, bytes_between_servers
-from fedge.rounds.meeting import Meetings, Seat
+from fedge.rounds.meeting import ServerRounds, ServerSeat
 from fedge.rounds.mobility import mover_of
-from fedge.rounds.port import Around, PortMaker, TrainsAhead
-from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.port import PortContext, PortMaker, TrainsAhead
+from fedge.rounds.routed import EnginePort
 from fedge.rounds.served_models import LastSteps
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
-from fedge.states.memory import Kept
+from fedge.states.memory import KeptVersion
 from fedge.states.named import under
 from fedge.states.restored import refuse_other_states, refuse_unlike, state, whole
 from fedge.tasks.chosen import task_of
@@ -65,9 +65,9 @@ class HierarchicalStrategy:
         task: RunTask,
         branches: Sequence[Server],
         cloud: CloudAggregator,
-        facilities: Facilities,
+        facilities: RoundServices,
         on_round: RoundHook,
-        make_port: PortMaker = RoutedLeaves,
+        make_port: PortMaker = EnginePort,
         inner: Mapping[Path, CloudAggregator] | None = None,
     ) -> None:
         """Set up the servers.
@@ -90,14 +90,14 @@ class HierarchicalStrategy:
         self._on_round = on_round
         samples = {c: count for leaf in self.leaves for c, count in leaf.train_samples.items()}
         self._transport = Transport(facilities, samples, config.guard.retries)
-        self._port = make_port(Around(task, self.leaves, self._transport, self._regions))
+        self._port = make_port(PortContext(task, self.leaves, self._transport, self._regions))
         self._clouds = {(): cloud, **(inner or {})}
         region_at = {region.path: region for region in self._regions}
-        self._meetings: dict[Path, Meetings] = {}
+        self._meetings: dict[Path, ServerRounds] = {}
         for path, aggregator in self._clouds.items():
             region = region_at.get(path)
-            seat = Seat(path, region.below if region else self.branches, aggregator, task, region)
-            self._meetings[path] = Meetings(seat, self._transport, self._port)
+            seat = ServerSeat(path, region.below if region else self.branches, aggregator, task, region)
+            self._meetings[path] = ServerRounds(seat, self._transport, self._port)
         self._root = self._meetings[()]
         parts = self.leaves, self._transport, self._port, self._leaf_round
         self._last_steps = LastSteps(task, *parts)
@@ -339,7 +339,7 @@ class HierarchicalStrategy:
         """Partition id → SCAFFOLD's c_i if not zero, in order."""
         return {c: leaf.client_controls[c] for leaf in self.leaves for c in sorted(leaf.client_controls)}
 
-    def kept_memories(self) -> dict[int, Kept]:
+    def kept_memories(self) -> dict[int, KeptVersion]:
         """Partition id → the valid version of its memory, for clients with one."""
         return {c: kept for leaf in self.leaves if leaf.algorithm for c, kept in leaf.algorithm.kept.items()}
 

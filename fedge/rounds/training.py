@@ -19,7 +19,7 @@ from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, train_messages
 from fedge.leaf.controls import tell_controls
-from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, count_replies
+from fedge.leaf.counting import Checked, CountedReplies, checked_reply, contributions, count_replies
 from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.selection import selected
@@ -169,7 +169,7 @@ class LeafRounds:
         return per_leaf
 
     def _record_replies(
-        self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked], counted: Counted
+        self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked], counted: CountedReplies
     ) -> None:
         """Record all replies to a leaf."""
         book = self._transport.book

@@ -14,7 +14,7 @@ from fedge.exchange.clients import Clients, Exchange
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.measurements.virtual_time import Speeds
@@ -32,7 +32,7 @@ _NO_TIME = 1e-9  # seconds per window before any measurement: orders clients, bu
 
 
 @dataclass(frozen=True)
-class Facilities:
+class RoundServices:
     """Services shared by the rounds of a run.
 
     Attributes:
@@ -51,7 +51,7 @@ class Facilities:
     clock: LapClock
     shared: SharedStates
     hooks: Hooks = field(default_factory=Hooks)
-    behind: Behind = field(default_factory=Behind)
+    behind: BackgroundJob = field(default_factory=BackgroundJob)
     once_bytes: int = 0
     pace: Speeds | None = None
 
@@ -60,14 +60,14 @@ class Transport:
     """Carries the messages of a run.
 
     Attributes:
-        clients, shared, hooks: see `Facilities`.
+        clients, shared, hooks: see `RoundServices`.
         book: record of the current global round; of round 0 before the first.
         seconds_per_window: training time per window, by the last measurement.
         train_s: seconds of the latest exchange in which clients trained.
         timeout_s: seconds allowed to a client for one message.
     """
 
-    def __init__(self, facilities: Facilities, train_samples: Mapping[int, int], retries: int) -> None:
+    def __init__(self, facilities: RoundServices, train_samples: Mapping[int, int], retries: int) -> None:
         """Stand ready.
 
         Args:

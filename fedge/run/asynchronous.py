@@ -19,10 +19,10 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.algorithms import ClockAlgorithms, versions_in_use
-from fedge.devices.clients.aside import Aside
+from fedge.devices.clients.aside import ArraySpill
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
-from fedge.devices.clients.probing import Probing
+from fedge.devices.clients.probing import DeviceProbe
 from fedge.devices.clients.results import Population
 from fedge.devices.limits import Limits
 from fedge.devices.outlook import (
@@ -42,7 +42,7 @@ from fedge.devices.servers.private import private_sum
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version, version_of
 from fedge.devices.snapshot import restore, snapshot
-from fedge.devices.tiers.above import Above, ServerPlace, servers_above
+from fedge.devices.tiers.above import ServerPlace, ServersAbove, servers_above
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import cloud_arguments
 from fedge.devices.timeline.real import RealClock
@@ -67,7 +67,7 @@ from fedge.run.preparation.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune, write_checkpoint
-from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
+from fedge.states.memory import MemoryKeeper, RemoteMemories
 from fedge.training.networks.models import parameter_names, variance_names
 from fedge.training.schedule import local_training
 from hhar.quantity import quantity
@@ -93,7 +93,7 @@ class AsynchronousSteps(Steps):
     _owners: np.ndarray
     _shares: np.ndarray
     _expected: int | None = None  # number of jobs, if known
-    _memories: MemoryKeeper | MemoriesElsewhere | None = None
+    _memories: MemoryKeeper | RemoteMemories | None = None
 
     def _use_descriptions(
         self, reports: Mapping[int, WindowsReport], num_clients: int
@@ -201,7 +201,7 @@ class AsynchronousSteps(Steps):
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             duration_of(config.devices.duration, config.devices.arguments("duration")), model_store.give_back,
-            Probing(access, initial, trainable),
+            DeviceProbe(access, initial, trainable),
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
@@ -239,10 +239,10 @@ class AsynchronousSteps(Steps):
             for leaf in range(devices.leaves)
         ]  # fmt: skip
 
-    def _model_store(self, engine: LookAheadEngine, initial: Version) -> Aside:
+    def _model_store(self, engine: LookAheadEngine, initial: Version) -> ArraySpill:
         """Store of large models in files; used only if server and clients are one process."""
         plan, config = self._plan, self._plan.config
-        model_store = Aside(plan.shared)
+        model_store = ArraySpill(plan.shared)
         if plan.shared.in_one_process:
             at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and rules' state
             above = config.transfer.spill_above_bytes
@@ -268,7 +268,7 @@ class AsynchronousSteps(Steps):
         leaves: Sequence[DeviceServer],
         facts: ModelFacts,
         groups: ClockGroups | None,
-    ) -> Above | None:
+    ) -> ServersAbove | None:
         """The servers above the leaves; None for a single leaf."""
         windows = np.zeros((devices.leaves, len(devices.leaf_of)))
         for device, count in devices.windows.items():
@@ -437,7 +437,7 @@ def algorithms_of(
     return ClockAlgorithms(leaves, devices, lambda period: local_training(train, period).lr, plan.seed)
 
 
-def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure) -> list[Path]:
+def pin_memories(keeper: MemoryKeeper | RemoteMemories | None, procedure: Procedure) -> list[Path]:
     """Keep the versions of memories that a checkpoint needs; returns their files."""
     if keeper is None or procedure.algorithms is None:
         return []
@@ -446,7 +446,7 @@ def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Pro
 
 
 def sweep_memories(
-    keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure, is_over: bool = False
+    keeper: MemoryKeeper | RemoteMemories | None, procedure: Procedure, is_over: bool = False
 ) -> None:
     """Remove versions of memories that neither a checkpoint nor a running job needs.
 

@@ -42,24 +42,24 @@ from fedge.leaf.strategies.quorum import needed_leaves, num_training
 from fedge.leaf.strategies.rules import make_cloud_rule, make_strategy
 from fedge.leaf.turns import Turns
 from fedge.privacy.marks import Mark
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 from fedge.process.identity import process_name
 from fedge.process.resources.machine import fits_in_memory
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.common_test import CommonTest
 from fedge.rounds.measurements.virtual_time import Speeds
 from fedge.rounds.port import PortMaker
-from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.routed import EnginePort
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities
+from fedge.rounds.transport import RoundServices
 from fedge.run.preparation.common_test import parts_of_clients, parts_of_file
 from fedge.run.preparation.groupings import unaffected_signal_note
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
-from fedge.states.memory import MemoriesBehind, MemoriesElsewhere
+from fedge.states.memory import LeafServerMemories, RemoteMemories
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.networks.frozen import frozen_names, parted
@@ -105,9 +105,9 @@ class RunPlan:
     handed_out: str = ""
     owners_scale: Scale | None = None
     options: str = ""
-    behind: Behind = field(default_factory=Behind)
+    behind: BackgroundJob = field(default_factory=BackgroundJob)
     form: ReplyForm | None = None
-    memories: MemoriesElsewhere | MemoriesBehind | None = None
+    memories: RemoteMemories | LeafServerMemories | None = None
     local_steps: int = 0
     kernel: str = ""
     taught: np.ndarray | None = None
@@ -121,7 +121,7 @@ def build_strategy(
     shape: DataShape,
     on_round: RoundHook,
     hooks: Hooks = _NOBODY,
-    make_port: PortMaker = RoutedLeaves,
+    make_port: PortMaker = EnginePort,
 ) -> tuple[HierarchicalStrategy, State]:
     """The strategy with its leaves and its cloud, and the initial model.
 
@@ -143,7 +143,7 @@ def build_strategy(
     state, frozen = start_of(plan, model)
     trainable, variances = parameter_names(model), variance_names(model, shape.input_shape, shape.tokens)
     leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variances, algorithm_maker(plan))
-    at_clients = len(clients) if make_port is RoutedLeaves else 0  # other models stay at their leaf servers
+    at_clients = len(clients) if make_port is EnginePort else 0  # other models stay at their leaf servers
     prepare_sharing(plan, clients, leaves, config.transfer.spills_by_memory, at_clients)
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
     branches = servers_over(config, leaves, own_layers)
@@ -159,7 +159,7 @@ def build_strategy(
     }
     common = common_test(plan, shape, dealt, frozen)
     task = RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes, truth, own_layers, common)
-    facilities = Facilities(
+    facilities = RoundServices(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
         _device_speeds(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip

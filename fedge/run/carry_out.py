@@ -36,7 +36,7 @@ from fedge.records.folder import data_folders, remove_client_data
 from fedge.records.recorder import Recorder
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
-from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.routed import EnginePort
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan, build_strategy, frozen_of, remarks_on_kept
@@ -46,7 +46,7 @@ from fedge.run.logits import logits_remark
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.common_test import refuse_other_common_test
 from fedge.run.preparation.facts import data_of_owners, facts_of_deal
-from fedge.run.preparation.opening import Opened
+from fedge.run.preparation.opening import OpenedRun
 from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Deal, Prepared, deal_data
 from fedge.run.preparation.resume import Resumption
@@ -56,7 +56,7 @@ from fedge.run.snapshot import Snapshots, restore_run
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES
-from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
+from fedge.states.memory import MemoryKeeper, RemoteMemories
 from fedge.tasks.chosen import task_of
 from fedge.training.kernels import TORCH
 from fedge.training.schedule import local_steps
@@ -73,7 +73,7 @@ class Steps:
         grid: Engine,
         plan: RunPlan,
         prepared: Prepared,
-        opened: Opened,
+        opened: OpenedRun,
         recorder: Recorder,
         console: Console,
         announcer: Announcer,
@@ -200,7 +200,7 @@ class Steps:
     def _port_maker(self, clients: Clients) -> PortMaker:
         """Factory of the port to the leaf servers: parts of this process, or separate processes."""
         if not isinstance(self._grid, LeafEngine):
-            return RoutedLeaves
+            return EnginePort
         manifest, config, scale = self._recorder.manifest, self._plan.config, self._plan.owners_scale
         reports = clients.told or {}
         facts = RunFacts(
@@ -352,13 +352,13 @@ class Steps:
         self._plan = replace(self._plan, taught=data.facts.taught)
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
-    def _remote_memories(self, form: ReplyForm | None) -> MemoriesElsewhere | None:
+    def _remote_memories(self, form: ReplyForm | None) -> RemoteMemories | None:
         """Memories of clients on other machines; None if clients keep none."""
         if form is None or not form.keeps:
             return None
         run = f"{self._plan.folder.name} {self._recorder.manifest['started']}"
         name = hashlib.sha256(run.encode()).hexdigest()[:16]
-        return MemoriesElsewhere(name, self._plan.config.checkpoint.keep)
+        return RemoteMemories(name, self._plan.config.checkpoint.keep)
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep facts about the windows that are needed after they are freed."""
@@ -452,9 +452,9 @@ def decided(
     return accounted(late_result), {phase: seconds + late_laps[phase] for phase, seconds in laps.items()}
 
 
-def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None:
+def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | RemoteMemories | None:
     """Keeper of the versions of clients' memories; None if clients keep none."""
-    if isinstance(plan.memories, MemoriesElsewhere):
+    if isinstance(plan.memories, RemoteMemories):
         return plan.memories
     if plan.form is None or not plan.form.keeps:
         return None

@@ -28,7 +28,7 @@ from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.facts import part_of_owners
 from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
 from fedge.run.site import RUN, clients_of_leaf, refuse_other_leaf, site_of, site_plan
-from fedge.states.memory import MemoriesBehind
+from fedge.states.memory import LeafServerMemories
 from fedge.states.shared import SharedStates
 from fedge.training.kernels import NATIVE
 
@@ -99,7 +99,9 @@ class NodeSites:
         dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), reports, scale)
         form = form_of_algorithm(plan.config, shape, None)
         behind = (
-            MemoriesBehind(plan.folder.name.removeprefix(RUN)) if form is not None and form.keeps else None
+            LeafServerMemories(plan.folder.name.removeprefix(RUN))
+            if form is not None and form.keeps
+            else None
         )
         shared = SharedStates(plan.folder, in_one_process=True)  # nodes see no file of this machine
         plan = replace(plan, form=form, memories=behind, shared=shared)

@@ -38,7 +38,7 @@ from fedge.run.build import RunPlan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
 from fedge.run.preparation.algorithms import is_default_algorithm
-from fedge.run.preparation.opening import Opened, first_manifest, open_folder
+from fedge.run.preparation.opening import OpenedRun, first_manifest, open_folder
 from fedge.run.preparation.prepare import Prepared, prepare_config
 from fedge.run.preparation.resume import Resumption
 from fedge.states.shared import SharedStates
@@ -122,7 +122,7 @@ def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
         )
 
 
-def _fail_without_log(opened: Opened, error: OSError) -> Outcome:
+def _fail_without_log(opened: OpenedRun, error: OSError) -> Outcome:
     """Report that run.log cannot be opened; the run ends as failed."""
     reason = (
         f"run.log must be writable, but {error.filename or opened.folder}: "
@@ -136,7 +136,7 @@ def _fail_without_log(opened: Opened, error: OSError) -> Outcome:
 class _Surroundings:
     """Console, log, tracker and files of large states, of one run."""
 
-    def __init__(self, prepared: Prepared, opened: Opened, engine: str, terminal: TextIO) -> None:
+    def __init__(self, prepared: Prepared, opened: OpenedRun, engine: str, terminal: TextIO) -> None:
         self.prepared = prepared
         self.opened = opened
         self.config = prepared.config

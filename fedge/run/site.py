@@ -25,7 +25,7 @@ from fedge.exchange.engine import Engine
 from fedge.leaf.leaf import Leaf
 from fedge.records.folder import remove_client_data
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities
+from fedge.rounds.transport import RoundServices
 from fedge.run.build import (
     RunPlan,
     algorithm_maker,
@@ -78,7 +78,7 @@ class SiteDeal:
     folder: Path
 
 
-class Dealing:
+class SharedDeal:
     """One partition of the data for all leaves of a process, removed when the last leaf releases it."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def open_site(
     *,
     trust_code: bool = False,
     data: str = "",
-    dealing: Dealing | None = None,
+    dealing: SharedDeal | None = None,
 ) -> Site:
     """Site of a leaf server for a run.
 
@@ -131,7 +131,7 @@ def open_site(
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code, facts.get("parts", {}))
     _refuse_data_elsewhere(config, facts)
-    plan, dealing = site_plan(folder, facts), dealing or Dealing()
+    plan, dealing = site_plan(folder, facts), dealing or SharedDeal()
     dealt = dealing.take(run, lambda: _deal_to_site(plan, config, facts, data))
     try:
         members = clients_of_leaf(dealt.clients_per_leaf, leaf)
@@ -238,7 +238,7 @@ def site_of(
 
     prepare_sharing(plan, clients, [make_leaf(model)])
     model = plan.shared.keep(model)
-    facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared)
+    facilities = RoundServices(clients, round_contexts(plan), plan.clock, plan.shared)
     return Site(
         RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes),
         make_leaf,

@@ -21,13 +21,13 @@ import numpy as np
 from fedge.callbacks.calls import Callbacks
 from fedge.config.sections.guard import CheckpointConfig
 from fedge.data.own import WindowsReport
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, Checkpoint, Groups, odd_content, prune, write_checkpoint
-from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
+from fedge.states.memory import MemoryKeeper, RemoteMemories
 
 _LEAVES, _CLIENTS = "leaves", "clients"  # groups of states
 
@@ -43,8 +43,8 @@ class Snapshots:
         strategy: HierarchicalStrategy,
         remarks: Remarks,
         callbacks: Callbacks,
-        behind: Behind,
-        memories: MemoryKeeper | MemoriesElsewhere | None = None,
+        behind: BackgroundJob,
+        memories: MemoryKeeper | RemoteMemories | None = None,
         reports: Mapping[int, WindowsReport] | None = None,
     ) -> None:
         """Writer for the parts of a run.

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "averaging": ["State", "weighted_mean"],
         "checkpoint": ["Checkpoint", "CheckpointError", "write_checkpoint"],
-        "due": ["DueState"],
+        "due": ["LazyState"],
         "files": ["StateFileError", "open_state", "write_state"],
         "norms": ["update_norm"],
         "records": ["from_record", "to_record"],

@@ -27,7 +27,7 @@ from fedge.process.escape import printable
 from fedge.process.resources.room import remedy
 from fedge.process.resources.threads import in_threads
 from fedge.states.averaging import State
-from fedge.states.files import FileState, Joined, StateFileError, map_state, write_state
+from fedge.states.files import FileState, JoinedStates, StateFileError, map_state, write_state
 
 FOLDER = "checkpoints"
 MANIFEST = "manifest.json"
@@ -110,7 +110,7 @@ def write_checkpoint(
 def _write_group(folder: Path, group: str, states: Mapping[str, State]) -> dict[str, Any]:
     """Write one file of states; returns its entry in the manifest."""
     path = folder / f"{group}.safetensors"
-    write_state(path, Joined(states))
+    write_state(path, JoinedStates(states))
     return {"sha256": _sha256(path), "states": [[name, len(state)] for name, state in states.items()]}
 
 

@@ -11,7 +11,7 @@ from fedge.states.averaging import State
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class StateCache(Generic[T]):
     """A function of states, computed once for each.
 
     It keeps states and results in memory; so use one object per purpose, and drop it afterwards.
@@ -29,7 +29,7 @@ class Once(Generic[T]):
         return self._cache[id(state)][1]
 
 
-class Distinct:
+class DistinctStates:
     """Several states, each listed once, in order of first appearance."""
 
     def __init__(self, states: Iterable[State] = ()) -> None:

@@ -9,7 +9,7 @@ from fedge.states.averaging import State
 Kinds = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
-class DueState(Mapping[str, np.ndarray]):
+class LazyState(Mapping[str, np.ndarray]):
     """A state whose entries are computed on every access and not kept.
 
     Attributes:
@@ -39,11 +39,11 @@ def kinds_of(state: State) -> Kinds:
     >>> kinds_of({"w": np.zeros((2, 3))})
     {'w': (dtype('float64'), (2, 3))}
     """
-    if isinstance(state, DueState):
+    if isinstance(state, LazyState):
         return state.kinds
     return {name: (array.dtype, array.shape) for name, array in state.items()}
 
 
 def computed_state(state: State) -> State:
     """A state with all entries computed; other states are unchanged."""
-    return dict(state) if isinstance(state, DueState) else state
+    return dict(state) if isinstance(state, LazyState) else state

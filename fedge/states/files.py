@@ -174,7 +174,7 @@ def _entries_of(content: mmap.mmap) -> tuple[_Entries, dict[str, str]]:
     return entries, metadata
 
 
-class Joined(Mapping[str, np.ndarray]):
+class JoinedStates(Mapping[str, np.ndarray]):
     """Several states as one, entries named ``<state>/<entry>``, in order; looked up only when asked for."""
 
     def __init__(self, states: Mapping[str, Mapping[str, np.ndarray]]) -> None:

@@ -25,7 +25,7 @@ MOST_BYTES = MOST - 1  # of a version, in every report of its size
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptVersion:
     """A version of a client's memory.
 
     Attributes:
@@ -39,14 +39,14 @@ class Kept:
     array_bytes: int
 
 
-def kept_of(facts: Sequence[Any]) -> Kept:
+def kept_of(facts: Sequence[Any]) -> KeptVersion:
     """The version of a client's memory with these attributes, in order.
 
     Raises:
         ValueError: they are not attributes of a version.
     """
     leaf_round, checksum, array_bytes = facts
-    return Kept(
+    return KeptVersion(
         whole(leaf_round, "the leaf round of a memory"), wording(checksum, "the checksum of a memory"),
         whole(array_bytes, "the bytes of a memory"),
     )  # fmt: skip
@@ -57,7 +57,7 @@ def path_of(folder: Path, client: int, leaf_round: int) -> Path:
     return folder / f"client-{client:06d}" / f"round-{leaf_round:06d}.safetensors"
 
 
-def read_memory(folder: Path, client: int, kept: Kept) -> FileState:
+def read_memory(folder: Path, client: int, kept: KeptVersion) -> FileState:
     """A version of a client's memory, mapped.
 
     Raises:
@@ -67,7 +67,9 @@ def read_memory(folder: Path, client: int, kept: Kept) -> FileState:
     return open_state(Ticket(str(path), kept.checksum, kept.array_bytes))
 
 
-def write_memory(folder: Path, client: int, leaf_round: int, memory: State, durably: bool = False) -> Kept:
+def write_memory(
+    folder: Path, client: int, leaf_round: int, memory: State, durably: bool = False
+) -> KeptVersion:
     """Write a version of a client's memory, packed; a version of the same round is replaced.
 
     Args:
@@ -86,10 +88,10 @@ def write_memory(folder: Path, client: int, leaf_round: int, memory: State, dura
     except OSError as error:
         raise StateFileError(f"cannot write memory {path}: {error.strerror or error}") from error
     ticket = write_state(path, memory, durably)
-    return Kept(leaf_round, ticket.checksum, ticket.array_bytes)
+    return KeptVersion(leaf_round, ticket.checksum, ticket.array_bytes)
 
 
-class MemoriesElsewhere:
+class RemoteMemories:
     """The server's control of memories that are stored with clients' data: the versions that clients keep.
 
     Attributes:
@@ -101,11 +103,11 @@ class MemoriesElsewhere:
         self.run = run
         self._pinned: deque[Mapping[int, Collection[int]]] = deque(maxlen=checkpoints + 1)
 
-    def begin(self, counted: Mapping[int, Kept]) -> None:
+    def begin(self, counted: Mapping[int, KeptVersion]) -> None:
         """Start or resume a run with these valid versions of clients."""
         self.pin(counted)
 
-    def pin(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
+    def pin(self, counted: Mapping[int, KeptVersion], further: Iterable[MemoryVersion] = ()) -> list[Path]:
         """Keep the versions needed by a checkpoint, and further ones; their files are not on this machine."""
         rounds = {client: {kept.leaf_round} for client, kept in counted.items()}
         for client, leaf_round in further:
@@ -113,7 +115,7 @@ class MemoriesElsewhere:
         self._pinned.append(rounds)
         return []
 
-    def sweep(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> None:
+    def sweep(self, counted: Mapping[int, KeptVersion], further: Iterable[MemoryVersion] = ()) -> None:
         """Do nothing: clients remove versions no longer needed when they store the next one."""
 
     def needed(self, client: int) -> list[int]:
@@ -121,7 +123,7 @@ class MemoriesElsewhere:
         return sorted({number for rounds in self._pinned for number in rounds.get(client, ())})
 
 
-class MemoriesBehind:
+class LeafServerMemories:
     """A leaf server's control of memories on its clients' machines; the cloud decides which versions to keep.
 
     Attributes:
@@ -163,7 +165,7 @@ class MemoryKeeper:
         self.folder = folder
         self._pinned: deque[frozenset[Path]] = deque(maxlen=checkpoints + 1)
 
-    def begin(self, counted: Mapping[int, Kept]) -> None:
+    def begin(self, counted: Mapping[int, KeptVersion]) -> None:
         """Begin or resume a run: later versions are removed, and valid ones must exist.
 
         Args:
@@ -184,7 +186,7 @@ class MemoryKeeper:
             path.unlink(missing_ok=True)
         self._pinned.append(frozenset(files) - undone)
 
-    def pin(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
+    def pin(self, counted: Mapping[int, KeptVersion], further: Iterable[MemoryVersion] = ()) -> list[Path]:
         """Keep the versions needed by a checkpoint, and further ones.
 
         Returns:
@@ -194,14 +196,14 @@ class MemoryKeeper:
         self._pinned.append(frozenset(paths))
         return paths
 
-    def sweep(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> None:
+    def sweep(self, counted: Mapping[int, KeptVersion], further: Iterable[MemoryVersion] = ()) -> None:
         """Remove versions neither valid now, nor part of a checkpoint, nor among further ones."""
         retained = set(self._paths(counted, further)).union(*self._pinned)
         for path in self._files():
             if path not in retained:
                 path.unlink(missing_ok=True)
 
-    def _paths(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
+    def _paths(self, counted: Mapping[int, KeptVersion], further: Iterable[MemoryVersion] = ()) -> list[Path]:
         versions = {*((client, kept.leaf_round) for client, kept in counted.items()), *further}
         return [path_of(self.folder, *version) for version in sorted(versions)]
 

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedge.states.averaging import State
-from fedge.states.due import DueState
+from fedge.states.due import LazyState
 from fedge.states.files import FileState, can_hold
 
 Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
@@ -96,7 +96,7 @@ class FileArray(HeldArray):
         return state[self.__dict__["_name"]]
 
 
-class DueArray(HeldArray):
+class LazyArray(HeldArray):
     """A HeldArray computed on every access and not kept."""
 
     def __init__(self, like: np.ndarray, make: Callable[[], np.ndarray]) -> None:
@@ -195,7 +195,7 @@ def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecor
         kinds = {str(name): (np.dtype(array.dtype), tuple(array.shape)) for name, array in arrays.items()}
         if not all(can_hold(name, np.empty(0, dtype)) for name, (dtype, _) in kinds.items()):
             return record
-        stored = keep(DueState(kinds, lambda name: _check_array(arrays[name].numpy(), *kinds[name])))
+        stored = keep(LazyState(kinds, lambda name: _check_array(arrays[name].numpy(), *kinds[name])))
     except Exception:  # decoding foreign bytes may raise anything; the record's reader says what is wrong
         return record
     return to_record(stored) if isinstance(stored, FileState) else record

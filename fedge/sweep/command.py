@@ -15,12 +15,12 @@ from fedge.process.resources.threads import available_cores
 from fedge.records.folder import short, writing_below
 from fedge.records.lock import RunLock
 from fedge.sweep.plan import Sweep, read_sweep
-from fedge.sweep.pool import END_S, Ended, RunPool
+from fedge.sweep.pool import END_S, RunOutcome, RunPool
 from fedge.sweep.progress import SweepPace, run_line, seconds_left
 from fedge.sweep.ray_pool import RayPool, runs_with_room
 from fedge.sweep.search import has_search, read_search, sweep_of
 from fedge.sweep.searching import kept_draws, next_batch, search_through, write_trials
-from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
+from fedge.sweep.slurm import JobSettings, submit, to_submit, write_script
 from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
 from hhar.quantity import quantity
@@ -197,7 +197,7 @@ def _write_scripts(
     options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], workers: int
 ) -> int:
     """Write a job array for every sweep with runs to do; compare the complete ones."""
-    wishes = Wishes(workers, options.jobs or 0, options.sbatch)
+    wishes = JobSettings(workers, options.jobs or 0, options.sbatch)
     for sweep, runs in zip(sweeps, found, strict=True):
         todo = [standing for standing in runs if standing.action != "skip"]
         if not todo:
@@ -273,7 +273,7 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
         return exits.COMPLETED
     counter = _Counter(0, search.trials * len(search.head["seeds"]), 0)
 
-    def carry(sweep: Sweep, found: Sequence[RunStanding]) -> Iterator[Ended]:
+    def carry(sweep: Sweep, found: Sequence[RunStanding]) -> Iterator[RunOutcome]:
         _keep_plan(sweep)
         todo = [standing for standing in found if standing.action != "skip"]
         counter.done += len(found) - len(todo)
@@ -328,12 +328,12 @@ class _Counter:
     def __init__(self, done: int, total: int, width: int) -> None:
         self.done = done
         self.total = total
-        self.partial: list[Ended] = []
-        self.failed: list[Ended] = []
+        self.partial: list[RunOutcome] = []
+        self.failed: list[RunOutcome] = []
         self._width = width
         self._pace = SweepPace()
 
-    def take(self, ended: Ended, pool: RunPool | RayPool) -> str:
+    def take(self, ended: RunOutcome, pool: RunPool | RayPool) -> str:
         """Record a run that has ended; returns its line."""
         from fedge.report.listing import line_of_run
 

@@ -40,7 +40,7 @@ END_S = exits.LEAVE_S + 2.0  # time for an interrupted run to end
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunOutcome:
     """Outcome of a run of the sweep.
 
     Attributes:
@@ -104,7 +104,7 @@ class RunPool:
     def __exit__(self, *_: object) -> None:
         self._end_all()
 
-    def results(self) -> Iterator[Ended]:
+    def results(self) -> Iterator[RunOutcome]:
         """Carry out the runs; yields each as it ends."""
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self.jobs:
@@ -128,7 +128,7 @@ class RunPool:
         """Waiting runs, in the form of `fedge.sweep.progress.seconds_left`."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
-    def _tidy(self, ended: Ended) -> None:
+    def _tidy(self, ended: RunOutcome) -> None:
         """Remove the checkpoints of a complete run, unless they are to be kept."""
         folder = ended.standing.run.folder
         if ended.status != "failed" and not self._keep_checkpoints[folder.parent]:
@@ -188,7 +188,7 @@ class _Job:
             if self.process.pid is not None:
                 os.kill(self.process.pid, signal.SIGINT)
 
-    def ended(self) -> Ended:
+    def ended(self) -> RunOutcome:
         """Outcome of the run, from its manifest if there is one."""
         self.process.join()
         seconds = time.monotonic() - self.began
@@ -202,7 +202,7 @@ class _Job:
         )
 
 
-def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = "") -> Ended:
+def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = "") -> RunOutcome:
     """Outcome of a run whose process has ended, from its manifest if there is one.
 
     Args:
@@ -216,9 +216,9 @@ def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = 
         manifest = read_manifest(folder)
         rounds = read_status(folder).last_round - standing.done_rounds
         status = "failed" if manifest["status"] == "running" else manifest["status"]
-        return Ended(standing, status, said or str(manifest.get("reason", "")), max(rounds, 0), seconds)
+        return RunOutcome(standing, status, said or str(manifest.get("reason", "")), max(rounds, 0), seconds)
     except ConfigError as error:
-        return Ended(standing, "failed", said or f"{otherwise}{error}", 0, seconds)
+        return RunOutcome(standing, "failed", said or f"{otherwise}{error}", 0, seconds)
 
 
 def _carry_out(

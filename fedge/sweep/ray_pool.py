@@ -20,7 +20,7 @@ from fedge.engine.cluster import machines
 from fedge.process.endings.parent import ending_with_parent
 from fedge.process.python import python_words
 from fedge.sweep.plan import Sweep
-from fedge.sweep.pool import Ended, ended_as
+from fedge.sweep.pool import RunOutcome, ended_as
 from fedge.sweep.standing import RunStanding
 
 _TRIES_AGAIN = 3  # retries of a task whose machine or worker has died
@@ -92,7 +92,7 @@ class RayPool:
         self._running.clear()
         self._ray.shutdown()
 
-    def results(self) -> Iterator[Ended]:
+    def results(self) -> Iterator[RunOutcome]:
         """Carry out the runs; yields each as it ends."""
         task = self._ray.remote(num_cpus=self._workers, max_retries=_TRIES_AGAIN)(_carry_out)
         while self._waiting or self._running:

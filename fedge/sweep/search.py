@@ -254,7 +254,7 @@ def _range(key: str, value: Mapping[str, Any]) -> Range:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTrial:
     """A drawn trial.
 
     Attributes:
@@ -271,7 +271,7 @@ def label_of(number: int) -> str:
     return f"t{number:03d}"
 
 
-def sweep_of(search: Search, drawn: Sequence[Drawn]) -> Sweep:
+def sweep_of(search: Search, drawn: Sequence[DrawnTrial]) -> Sweep:
     """Sweep of all drawn trials as its one axis, in their order."""
     entries = [AxisEntry(label_of(number), own=trial.options) for number, trial in enumerate(drawn)]
     axis = Axis(AXIS, entries)

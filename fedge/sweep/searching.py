@@ -22,16 +22,16 @@ from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
 from fedge.sweep.draws import draw, floors
 from fedge.sweep.plan import PlannedRun, Sweep
-from fedge.sweep.pool import Ended
-from fedge.sweep.search import Drawn, Search, Trial, label_of, sweep_of
+from fedge.sweep.pool import RunOutcome
+from fedge.sweep.search import DrawnTrial, Search, Trial, label_of, sweep_of
 from fedge.sweep.standing import RunStanding, standings
 
 DRAWS, TRIALS, BEST = "trials.json", "trials.csv", "best.toml"
 
-Carry = Callable[[Sweep, Sequence[RunStanding]], Iterable[Ended]]
+Carry = Callable[[Sweep, Sequence[RunStanding]], Iterable[RunOutcome]]
 
 
-def kept_draws(search: Search) -> list[Drawn]:
+def kept_draws(search: Search) -> list[DrawnTrial]:
     """Trials already drawn, from a search's folder, in order; empty in a new folder.
 
     Raises:
@@ -44,7 +44,9 @@ def kept_draws(search: Search) -> list[Drawn]:
         kept = read_json(path.read_text(encoding="utf-8"))
         before = dict(kept["search"])
         trials = [
-            Drawn(dict(trial["options"]), {int(seed): dict(least) for seed, least in trial["floors"].items()})
+            DrawnTrial(
+                dict(trial["options"]), {int(seed): dict(least) for seed, least in trial["floors"].items()}
+            )
             for trial in kept["trials"]
         ]
     except OSError as error:  # whole, perhaps: no reason to remove it
@@ -100,7 +102,7 @@ def _range_said(kept: Any) -> str:
     )
 
 
-def next_batch(search: Search, drawn: Sequence[Drawn]) -> list[Drawn]:
+def next_batch(search: Search, drawn: Sequence[DrawnTrial]) -> list[DrawnTrial]:
     """Trials of the next batch, limited by the number of trials left."""
     into = len(drawn) % search.batch  # above 0 if the number of trials was raised
     ended = trials_of(search, drawn[: len(drawn) - into])
@@ -108,10 +110,10 @@ def next_batch(search: Search, drawn: Sequence[Drawn]) -> list[Drawn]:
     seeds = search.head["seeds"]
     least = {seed: floors(search, ended, seed) for seed in seeds} if search.prune_after else {}
     asked = draw(search, ended, _maximizes(search, drawn), into + count)
-    return [Drawn(options, least) for options in asked[into:]]
+    return [DrawnTrial(options, least) for options in asked[into:]]
 
 
-def search_through(search: Search, drawn: list[Drawn], carry: Carry) -> Sweep:
+def search_through(search: Search, drawn: list[DrawnTrial], carry: Carry) -> Sweep:
     """Carry out all trials of a search; returns the sweep they form.
 
     Args:
@@ -136,7 +138,7 @@ def search_through(search: Search, drawn: list[Drawn], carry: Carry) -> Sweep:
     return sweep_of(search, drawn)
 
 
-def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
+def keep_draws(search: Search, drawn: Sequence[DrawnTrial]) -> None:
     """Write `DRAWS`.
 
     Raises:
@@ -156,7 +158,7 @@ def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
 # --- results ------------------------------------------------------------------------------------------
 
 
-def trials_of(search: Search, drawn: Sequence[Drawn]) -> list[Trial]:
+def trials_of(search: Search, drawn: Sequence[DrawnTrial]) -> list[Trial]:
     """Trials with their results, in order; a trial with an unfinished run counts as failed."""
     found = []
     sweep = sweep_of(search, drawn)
@@ -211,7 +213,7 @@ def course_of(run: RunData) -> dict[int, float]:
     return best
 
 
-def _maximizes(search: Search, drawn: Sequence[Drawn]) -> bool:
+def _maximizes(search: Search, drawn: Sequence[DrawnTrial]) -> bool:
     """Whether a larger validation score is better, according to any finished run; True without one."""
     for planned in sweep_of(search, drawn).runs if drawn else ():
         run = _loaded(planned)
@@ -220,7 +222,7 @@ def _maximizes(search: Search, drawn: Sequence[Drawn]) -> bool:
     return True
 
 
-def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
+def write_trials(search: Search, drawn: Sequence[DrawnTrial]) -> list[str]:
     """Write `TRIALS` and, if a trial is complete, `BEST`; returns lines for the terminal.
 
     Raises:

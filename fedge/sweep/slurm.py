@@ -25,7 +25,7 @@ FOLDER, SCRIPT = "slurm", "array.sh"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class JobSettings:
     """Settings of the jobs.
 
     Attributes:
@@ -39,7 +39,7 @@ class Wishes:
     words: str
 
 
-def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> Path:
+def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: JobSettings) -> Path:
     """Write the script for the runs to do, replacing an older one; returns its path.
 
     Raises:
@@ -54,7 +54,7 @@ def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> P
     return folder / SCRIPT
 
 
-def _script(sweep: Sweep, names: Sequence[str], wishes: Wishes, folder: Path) -> str:
+def _script(sweep: Sweep, names: Sequence[str], wishes: JobSettings, folder: Path) -> str:
     """Text of the script."""
     limit = f"%{wishes.at_a_time}" if wishes.at_a_time else ""
     options = [

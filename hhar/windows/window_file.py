@@ -541,8 +541,8 @@ def _check_sizes(windows: Windows, name: str) -> None:
         raise WindowFileError(
             f"{name}: {key} must be from -{MOST:g} to {MOST:g}, because float32 does not hold the squares of "
             f"larger numbers, but {count} of {len(array)} windows hold larger ones, the largest in size "
-            f"{sizes[row, column]:.4g}{location} of user {str(windows.user[row])!r}, window {row}; remove them, "
-            f"or change the unit"
+            f"{sizes[row, column]:.4g}{location} of user {str(windows.user[row])!r}, window {row}; remove "
+            f"them, or change the unit"
         )
 
 

@@ -73,8 +73,8 @@ _STEPS = 2**14  # in which sums over groups are counted
 
 
 @dataclass(frozen=True)
-class Tested:
-    """The deal test of one set of leaves: as in `DealTest`, without a level, and as in `Compared`."""
+class SubsetTest:
+    """The deal test of one set of leaves: as in `DealTest`, without a level, and as in `DealComparison`."""
 
     parts: tuple[Leaves, Leaves]
     statistic: float
@@ -129,7 +129,7 @@ class DealTests:
         self._similarities, self._leaf_of, self._stream = similarities, leaf_of, stream
         self._strata = np.zeros_like(leaf_of) if strata is None else strata
         self._draws = draws
-        self._cache: dict[tuple[Leaves, Partition], Tested] = {}
+        self._cache: dict[tuple[Leaves, Partition], SubsetTest] = {}
         self._floors: dict[Leaves, float] = {}
 
     def clients(self, leaves: Leaves) -> int:
@@ -150,7 +150,7 @@ class DealTests:
             for leaf in leaves
         ]
 
-    def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> Tested:
+    def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> SubsetTest:
         """The test of at least two leaves.
 
         Two leaves have few deals, so other groups help: the two leaves' clients are compared less the
@@ -169,7 +169,7 @@ class DealTests:
             self._cache[key] = self._compute(*key)
         return self._cache[key]
 
-    def _compute(self, leaves: Leaves, others: Partition) -> Tested:
+    def _compute(self, leaves: Leaves, others: Partition) -> SubsetTest:
         """The test of some leaves beside other groups."""
         clients, *other_groups = self._members([leaves, *others])
         leaf_index = np.searchsorted(leaves, self._leaf_of[clients])
@@ -181,7 +181,7 @@ class DealTests:
             pairs = np.stack([without_client_effects(similarity) for similarity in inner])
             labels = number_by_first_appearance(refined(pairs, leaf_index, labels == 1).astype(np.int64))
         first, second = (tuple(leaves[i] for i in np.flatnonzero(labels == k)) for k in (0, 1))
-        tested = Tested((first, second), result.statistic, result.p, *result[3:])
+        tested = SubsetTest((first, second), result.statistic, result.p, *result[3:])
         return replace(tested, p=self._weighted(tested, clients, other_groups).p) if others else tested
 
     def explained(self, leaves: Leaves, partition: Sequence[Leaves]) -> Weighted:
@@ -189,7 +189,9 @@ class DealTests:
         clients, *other_groups = self._members([leaves, *(group for group in partition if group != leaves)])
         return self._weighted(self.of(leaves, partition), clients, other_groups)
 
-    def _weighted(self, tested: Tested, clients: np.ndarray, other_groups: Sequence[np.ndarray]) -> Weighted:
+    def _weighted(
+        self, tested: SubsetTest, clients: np.ndarray, other_groups: Sequence[np.ndarray]
+    ) -> Weighted:
         """A test's similarities, weighted by how clearly each distinguishes the groups."""
         return tested.weighted(
             np.array([weight_beside(similarity, clients, other_groups) for similarity in self._similarities])

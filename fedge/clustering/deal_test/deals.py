@@ -121,7 +121,7 @@ class DealTest:
         )  # fmt: skip
 
 
-class Compared(NamedTuple):
+class DealComparison(NamedTuple):
     """The actual deal compared with others.
 
     Attributes:
@@ -150,7 +150,7 @@ def deal_test(
     draws: int = DRAWS,
     strata: np.ndarray | None = None,
     cut: np.ndarray | None = None,
-) -> Compared:
+) -> DealComparison:
     """The best cut of S leaves in two, and the p-value of the test that there is any.
 
     Args:
@@ -193,7 +193,7 @@ def deal_test(
     reached[: 1 - first] = True  # the actual deal is one of the drawn ones
     labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
     statistic = float(f"{standing[0, kind, leaves]:.9g}")
-    return Compared(
+    return DealComparison(
         labels, statistic, float(reached.mean()), len(deals) - first, exact, explained[0], explained[first:]
     )
 

@@ -25,7 +25,7 @@ class NotComparable(Exception):
     """This step's evidence does not allow a comparison; the message says why."""
 
 
-class Withheld(Sequence[State]):
+class IncomparableModels(Sequence[State]):
     """Stands in for models that cannot be compared: any access raises the reason."""
 
     def __init__(self, reason: str) -> None:
@@ -106,7 +106,7 @@ class Evidence:
     Attributes:
         models: per leaf the model at the end of its leaf rounds.
         starts: per leaf the model at the start of the global round; None if the method needs none, and
-            `Withheld` if it needs equal starts and they differ.
+            `IncomparableModels` if it needs equal starts and they differ.
         weights: per leaf its number of training windows.
         parameter_names: the trainable entries of a model, in layer order.
         common_start: whether all leaves began the global round from one model.
@@ -149,7 +149,7 @@ class Evidence:
     def read_only(self) -> "Evidence":
         """A copy whose models cannot be changed by mistake, for a user's code."""
         starts = self.starts
-        if starts is not None and not isinstance(starts, Withheld):
+        if starts is not None and not isinstance(starts, IncomparableModels):
             starts = [read_only(start) for start in starts]
         return replace(self, models=[read_only(model) for model in self.models], starts=starts)
 

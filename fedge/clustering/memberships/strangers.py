@@ -43,7 +43,7 @@ def fold_role(client: int) -> str:
 
 
 @dataclass(frozen=True)
-class Asking:
+class StrangerQuestions:
     """Models and planned changes from which the questions to clients follow.
 
     Attributes:
@@ -67,7 +67,7 @@ class Asking:
     taught: np.ndarray | None = None
 
 
-def questions(asking: Asking) -> list[dict[str, State]]:
+def questions(asking: StrangerQuestions) -> list[dict[str, State]]:
     """Per leaf the models for evaluation by its clients, by role; at most `MOST_MODELS` each."""
     means = _Means(asking)
     change_of = {leaf: change for change in asking.on_trial for leaf in change.leaves}
@@ -96,7 +96,9 @@ def questions(asking: Asking) -> list[dict[str, State]]:
     return asked
 
 
-def _trial_models(change: ClusterChange, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
+def _trial_models(
+    change: ClusterChange, leaf: int, asking: StrangerQuestions, means: "_Means"
+) -> dict[str, State]:
     """The models of a change, for comparison with the present one at one of its leaves."""
     if is_simple_move(change):
         if leaf not in change.movers:
@@ -116,7 +118,7 @@ def _trial_models(change: ClusterChange, leaf: int, asking: Asking, means: "_Mea
 class _Means:
     """Means of leaves' models, each computed once, so that equal questions are one object."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: StrangerQuestions) -> None:
         self._asking = asking
         self._cache: dict[tuple[bool, tuple[int, ...]], State] = {}
 
@@ -176,7 +178,7 @@ class StrangerLosses:
     by_class: ByClass | None = None
 
 
-def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
+def stranger_losses(answers: Answers, asking: StrangerQuestions) -> StrangerLosses:
     """Evidence in clients' answers to `questions`."""
     unknown = np.full(len(answers.leaf_of), np.nan)
 

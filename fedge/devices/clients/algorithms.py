@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Message
 
-from fedge.algorithm.leaf_part import Brought, LeafTurn
+from fedge.algorithm.leaf_part import LeafTurn, ReplyToLeaf
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.devices.clients.results import Population
 from fedge.devices.servers.arrivals import Arrival
@@ -35,7 +35,7 @@ from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.strategies.checks import refuse_impossible
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
-from fedge.states.memory import Kept, MemoryVersion
+from fedge.states.memory import KeptVersion, MemoryVersion
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class ClockAlgorithms:
 
     # --- what is said to devices --------------------------------------------------------------------
 
-    def valid(self, device: int) -> Kept | None:
+    def valid(self, device: int) -> KeptVersion | None:
         """The valid version of a device's memory, or None."""
         return self._leaf_of(device).kept.get(device)
 
@@ -208,20 +208,20 @@ class ClockAlgorithms:
         """Context of a leaf that makes a version, counted from 1."""
         return LeafTurn(leaf, period, version, self._seed, (version, leaf))
 
-    def _rebased(self, reply: WaitingReply, leaf: Version) -> Brought:
+    def _rebased(self, reply: WaitingReply, leaf: Version) -> ReplyToLeaf:
         """A reply in terms of its change of the leaf's model."""
         arrival, vector = reply.arrival, reply.arrival.end
         if arrival.start is not leaf.vector:
             vector = (leaf.vector + arrival.delta).astype(vector.dtype)
         state = leaf.layout.state(vector, arrival.counters)
-        return Brought(arrival.child, state, arrival.weight * arrival.share, reply.extra)
+        return ReplyToLeaf(arrival.child, state, arrival.weight * arrival.share, reply.extra)
 
     def _leaf_of(self, client: int) -> LeafAlgorithm:
         return self.leaves[self._population.leaf_of[client]]
 
     # --- state beyond the process -------------------------------------------------------------------
 
-    def kept_memories(self) -> dict[int, Kept]:
+    def kept_memories(self) -> dict[int, KeptVersion]:
         """Device → valid version of its memory, for devices that have one."""
         return {device: kept for leaf in self.leaves for device, kept in leaf.kept.items()}
 

@@ -19,7 +19,7 @@ from fedge.states.shared import SharedStates
 _VECTOR = "vector"
 
 
-class Aside:
+class ArraySpill:
     """Moves large arrays to files; small ones stay in memory, as do all if the disk is full."""
 
     def __init__(self, shared: SharedStates) -> None:

@@ -24,7 +24,7 @@ from fedge.exchange.train import TRAIN
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """Result of a probe.
 
     Attributes:
@@ -39,7 +39,7 @@ class Probed:
     uplink_bytes: int
 
 
-class Probing:
+class DeviceProbe:
     """Asks all training devices for updates of the run's first model."""
 
     def __init__(self, access: ClientAccess, first: Version, parameter_names: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ class Probing:
         """
         self._access, self._first, self._parameters = access, first, tuple(parameter_names)
 
-    def updates(self, population: Population, evaluation: int) -> Probed:
+    def updates(self, population: Population, evaluation: int) -> ProbeResult:
         """Let all devices train, and compare their updates.
 
         Args:
@@ -92,4 +92,4 @@ class Probing:
                 device, population.leaf_of[device], filled(accepted, self._first).state, accepted.samples
             )
         likeness = updates.likeness() if len(updates) else None
-        return Probed(likeness, failures, len(messages) * self._first.nbytes, uplink)
+        return ProbeResult(likeness, failures, len(messages) * self._first.nbytes, uplink)

@@ -35,7 +35,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class Converted:
+class ConvertedFile:
     """A published file in the form of rows.
 
     Attributes:
@@ -49,7 +49,7 @@ class Converted:
     left_out: dict[str, int] = field(default_factory=dict)
 
 
-def converted(kind: str, path: Path, seconds_per_window: float | None = None) -> Converted:
+def converted(kind: str, path: Path, seconds_per_window: float | None = None) -> ConvertedFile:
     """A published file as rows of one of the tables above.
 
     Args:
@@ -66,10 +66,12 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
             raise ConfigError(
                 f"{path} tells of links alone; say with --seconds-per-window how long devices train, above 0"
             )
-        return Converted(SPEEDS, _device_rows(path, entries, lambda entry: _links(entry, seconds_per_window)))
+        return ConvertedFile(
+            SPEEDS, _device_rows(path, entries, lambda entry: _links(entry, seconds_per_window))
+        )
     if kind == "fedscale-capacity":
-        return Converted(SPEEDS, _device_rows(path, entries, _capacity))
-    result = Converted(TIMES, iter(()))
+        return ConvertedFile(SPEEDS, _device_rows(path, entries, _capacity))
+    result = ConvertedFile(TIMES, iter(()))
     read_times = {"fedscale-behaviour": _behaviour, "flash-timers": _timer, "flash-states": _states}[kind]
     result.rows = _time_rows(path, entries, read_times, result.left_out)
     return result

@@ -34,7 +34,7 @@ class ServerPlace:
     options: AsynchronyConfig
 
 
-class Above:
+class ServersAbove:
     """Servers above the leaves, and the messages between them.
 
     Attributes:
@@ -127,7 +127,7 @@ def servers_above(
     windows: Sequence[float],
     make: Callable[[ServerPlace], DeviceServer],
     labels: Sequence[int] | None = None,
-) -> Above | None:
+) -> ServersAbove | None:
     """The servers above some leaves; None for a single leaf.
 
     Args:
@@ -160,4 +160,4 @@ def servers_above(
         parents.append(
             Parent(tier_options, make(place), weights, groups, [numbers[child] for child in child_paths])
         )
-    return Above(nodes, parents, leaves)
+    return ServersAbove(nodes, parents, leaves)

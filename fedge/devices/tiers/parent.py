@@ -31,7 +31,7 @@ from fedge.devices.servers.arrivals import Arrival, Rule
 from fedge.devices.servers.server import DeviceServer, within
 from fedge.devices.servers.vectors import Version
 from fedge.devices.timeline.clock import SECOND_US, Clock, Kind
-from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.line import ServerQueue
 from fedge.devices.timeline.network import DOWN, UP, SharedLinks
 from fedge.devices.work.ledger import Ledger
 from fedge.states.averaging import weighted_mean
@@ -99,7 +99,7 @@ class Parent:
         self.nodes = list(range(len(weights))) if nodes is None else list(nodes)
         self.waiting: list[list[int]] = [[] for _ in self.servers]
         self.due: list[int] = []
-        self.lines: list[Line[int]] = [Line() for _ in self.servers]
+        self.lines: list[ServerQueue[int]] = [ServerQueue() for _ in self.servers]
         self.dissolved_us = 0  # virtual time for which rules of former groups occupied the server
         self.number = 0
         self.weights = list(weights)
@@ -268,7 +268,7 @@ class Parent:
             mean = _mean_version(models, [self.weights[child] for child in members])
             self.servers.append(servers[0].like(mean, len(members), group))
             self.waiting.append([])
-            self.lines.append(Line())
+            self.lines.append(ServerQueue())
             for child, model in zip(members, models, strict=True):
                 if self.network is not None:  # messages under way are void
                     for direction in (UP, DOWN):

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Line(Generic[T]):
+class ServerQueue(Generic[T]):
     """Queue at a server, which works on the first item.
 
     Attributes:

@@ -70,7 +70,7 @@ class RealClock(Clock):
 
 
 @dataclass(frozen=True)
-class RealEnds:
+class RealJobEnds:
     """Ends of jobs in a run on the real clock.
 
     Attributes:
@@ -97,7 +97,7 @@ class RealEnds:
         return end_us, failed
 
 
-def logged_ends(path: str) -> RealEnds:
+def logged_ends(path: str) -> RealJobEnds:
     """Ends of jobs in a run's log.
 
     Args:
@@ -125,7 +125,7 @@ def logged_ends(path: str) -> RealEnds:
             f"asynchrony.replay must be a run's {LOG}, with whole numbers as job, device and ended_us, but "
             f"in {file} is {shown(str(error))}; change it"
         ) from error
-    return RealEnds(file, ends)
+    return RealJobEnds(file, ends)
 
 
 def refuse_what_reality_decides(config: Config) -> None:

@@ -4,7 +4,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from fedge.devices.servers.vectors import Version
-from fedge.states.memory import Kept
+from fedge.states.memory import KeptVersion
 
 Fate = Literal["trains", "dropped", "away", "late", "failed"]
 _FACTS, _STEPS = 11, 2  # entries of a full job; and of steps, present for a shortened job or if others follow
@@ -47,7 +47,7 @@ class Job:
     start: Version
     steps: int = 0
     of_steps: int = 0
-    kept: Kept | None = None
+    kept: KeptVersion | None = None
 
     @property
     def share(self) -> float:
@@ -82,4 +82,4 @@ def restored(facts: list[Any], start: Version) -> Job:
     """The job restored from `facts`."""
     values, step_counts, kept = facts[:_FACTS], facts[_FACTS : _FACTS + _STEPS], facts[_FACTS + _STEPS :]
     job = Job(*values, start, *step_counts)  # type: ignore[call-arg]
-    return replace(job, kept=Kept(*kept)) if kept else job
+    return replace(job, kept=KeptVersion(*kept)) if kept else job

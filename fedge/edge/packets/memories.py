@@ -8,7 +8,7 @@ from typing import Any
 from fedge.config.registers.option import shown
 from fedge.edge.packets.facts import FactError, mapping, rows, text, whole_number
 from fedge.leaf.leaf import Leaf
-from fedge.states.memory import MOST_BYTES, Kept
+from fedge.states.memory import MOST_BYTES, KeptVersion
 
 _MOST_ROUNDS, _MOST_NEEDED = 10**9, 1000
 _DIGITS, _CHECKSUM = frozenset("0123456789abcdef"), 64
@@ -36,7 +36,7 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
         if len(checksum) != _CHECKSUM or not set(checksum) <= _DIGITS:
             raise FactError("memories", f"{shown(checksum)} is not a checksum")
         before = leaf.algorithm.kept.get(own[client])
-        if not any_round and Kept(leaf_round, checksum, size) != before and leaf_round != new:
+        if not any_round and KeptVersion(leaf_round, checksum, size) != before and leaf_round != new:
             raise FactError("memories", f"of leaf round {leaf_round}")
     if not any_round and not {str(client) for client in leaf.algorithm.kept} <= found.keys():
         raise FactError("memories", "some are missing")

@@ -45,7 +45,7 @@ _PROCESS, _MOMENTS = 3, (1, 2, 5)  # columns of `fedge.timing.timeline.ExchangeT
 _PROCESSES = 10_000_000
 
 
-class KeptThere(Mapping[str, np.ndarray]):
+class RemoteModel(Mapping[str, np.ndarray]):
     """A model kept by a leaf server and only named by the cloud; here zeros of the same size."""
 
     def __init__(self, name: str, like: State) -> None:

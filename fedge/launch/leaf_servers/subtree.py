@@ -18,14 +18,14 @@ from typing import Any
 
 from fedge.client_app import app as client_app
 from fedge.edge.host import LeafHost
-from fedge.edge.together import Together
+from fedge.edge.together import LeafServerGroup
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
 from fedge.launch.leaf_servers.outset import FOR_EVER_S, say, serve_runs
-from fedge.link.below import Below
+from fedge.link.below import SubtreeQuery
 from fedge.link.certificates import path_name
 from fedge.link.dial import Link
-from fedge.run.site import Dealing, open_site
+from fedge.run.site import SharedDeal, open_site
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def serve_subtree(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf --at``; returns the exit code."""
     path, lost_s = str(options.at), options.wait or FOR_EVER_S
     folder = options.folder or Path(path_name(path))
-    below = Below(options.cloud, options.certs, path, say)
+    below = SubtreeQuery(options.cloud, options.certs, path, say)
 
     def serve_run() -> bool:
         nonlocal below
@@ -120,7 +120,7 @@ def serve_subtree(options: argparse.Namespace) -> int:
         subtree.serve(lost_s)
         print(subtree.end_description, flush=True)
         if not options.once:
-            below = Below(options.cloud, options.certs, path, say)
+            below = SubtreeQuery(options.cloud, options.certs, path, say)
         return subtree.is_refused
 
     return serve_runs(options, folder, f"server {path}", serve_run, lambda: below.stop())
@@ -137,13 +137,13 @@ def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace)
     Raises:
         ConfigError: a TLS file is unusable.
     """
-    dealing = Dealing()
+    dealing = SharedDeal()
 
     def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
         count, told = client_threads(run_config, options.workers, len(mine), len(leaves))
         return InProcessGrid(client_app, total, told, count, mine)
 
-    together = Together()
+    together = LeafServerGroup()
     links = [Link(options.cloud, options.certs, leaf, str(options.at)) for leaf in leaves]
     hosts = [
         LeafHost(

@@ -37,7 +37,7 @@ _PACKAGES = frozenset({"flwr", "fedge"})  # packages whose strategies never chan
 
 
 @runtime_checkable
-class KnowsItsNumbers(Protocol):
+class ChecksItsNumbers(Protocol):
     """Strategies that can check restored numbers beyond their form and size."""
 
     def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
@@ -180,8 +180,8 @@ def refuse_other(
 
 
 def _refuse_by_strategy(strategy: Strategy, numbers: Mapping[str, Any]) -> None:
-    """Raise ValueError for numbers that the strategy itself (`KnowsItsNumbers`) rules out."""
-    if isinstance(strategy, KnowsItsNumbers):
+    """Raise ValueError for numbers that the strategy itself (`ChecksItsNumbers`) rules out."""
+    if isinstance(strategy, ChecksItsNumbers):
         strategy.refuse_numbers(numbers)
 
 

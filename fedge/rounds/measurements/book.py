@@ -18,7 +18,7 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server, bytes_up
 from fedge.metrics.agreement import churn
-from fedge.rounds.measurements.minutes import Minutes, clusters_of, shown_gate
+from fedge.rounds.measurements.minutes import ServerRoundRecord, clusters_of, shown_gate
 from fedge.rounds.measurements.results import (
     ClientResult,
     CommonResult,
@@ -34,7 +34,7 @@ from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
 from fedge.states.averaging import State
-from fedge.states.distinct import Distinct
+from fedge.states.distinct import DistinctStates
 from fedge.states.files import state_bytes
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
@@ -76,8 +76,8 @@ class RoundBook:
     train_seconds: dict[int, float] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
     evaluated: dict[int, EvaluateReply] = field(default_factory=dict)
-    root: Minutes = field(default_factory=Minutes)
-    inner: list[Minutes] = field(default_factory=list)
+    root: ServerRoundRecord = field(default_factory=ServerRoundRecord)
+    inner: list[ServerRoundRecord] = field(default_factory=list)
     personal: dict[int, PersonalResult] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     kept_model: dict[int, int] = field(default_factory=dict)
@@ -106,11 +106,11 @@ class RoundBook:
         """Bytes of arrays from servers to their children."""
         return sum(traffic.down for traffic in self.traffic.values())
 
-    def minutes_of(self, path: Path) -> Minutes | None:
+    def minutes_of(self, path: Path) -> ServerRoundRecord | None:
         """Latest minutes of a server; None for a server that only averages its children."""
         return next((minutes for minutes in (*reversed(self.inner), self.root) if minutes.path == path), None)
 
-    def minutes_above(self, path: Path) -> list[Minutes]:
+    def minutes_above(self, path: Path) -> list[ServerRoundRecord]:
         """Latest minutes of the servers above a server, from the root down."""
         candidates = (self.minutes_of(path[:tier]) for tier in range(len(path)))
         return [minutes for minutes in candidates if minutes is not None]
@@ -186,19 +186,21 @@ class RoundBook:
         """The role of a leaf's served model."""
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
-    def note_questions(self, minutes: Minutes, questions: Questions, children: Sequence[Server]) -> None:
+    def note_questions(
+        self, minutes: ServerRoundRecord, questions: Questions, children: Sequence[Server]
+    ) -> None:
         """Record the bytes of models sent to children for evaluation by their clients.
 
         A child's own model is not sent, and nothing is counted for a single leaf without a cloud.
         """
         if len(children) > 1 or minutes.path:
             for child, asked in zip(children, questions, strict=True):
-                sent_models = Distinct(model for model in asked.values() if model is not child.model)
+                sent_models = DistinctStates(model for model in asked.values() if model is not child.model)
                 self.note_sent(child, down=sum(map(state_bytes, sent_models)))
-                minutes.received.setdefault(child.number, Distinct()).update(sent_models)
+                minutes.received.setdefault(child.number, DistinctStates()).update(sent_models)
 
     def note_cloud_step(
-        self, minutes: Minutes, step: CloudStep, offers: list[Offers], children: Sequence[Server]
+        self, minutes: ServerRoundRecord, step: CloudStep, offers: list[Offers], children: Sequence[Server]
     ) -> None:
         """Record a server's step and its bytes: per child, one model up and at most two down.
 

@@ -20,7 +20,7 @@ from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.measurements.minutes import clusters_of
 from fedge.rounds.measurements.results import CLUSTER, GLOBAL, LEAF, CommonResult
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.distinct import Once
+from fedge.states.distinct import StateCache
 from fedge.tasks.chosen import task_of
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.networks.module_state import load_state, tensor_of
@@ -74,7 +74,7 @@ class CommonTest:
             labels: leaf → its cluster.
             global_round: 1, 2, …
         """
-        evaluate = Once(lambda state: self._evaluate(state, global_round))
+        evaluate = StateCache(lambda state: self._evaluate(state, global_round))
 
         def result_of(model: str, number: int | None, members: Sequence[Leaf]) -> CommonResult:
             evaluations = evaluate(mean_of(members))

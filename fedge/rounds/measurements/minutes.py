@@ -11,11 +11,11 @@ from fedge.config.tree import Path
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.serving.gate import GateResult
-from fedge.states.distinct import Distinct
+from fedge.states.distinct import DistinctStates
 
 
 @dataclass
-class Minutes:
+class ServerRoundRecord:
     """Minutes of one round of a server.
 
     Attributes:
@@ -40,14 +40,14 @@ class Minutes:
     gates: list[GateResult] = field(default_factory=list)
     step: CloudStep | None = None
     labels_before: np.ndarray | None = None
-    received: dict[int, Distinct] = field(default_factory=dict)
+    received: dict[int, DistinctStates] = field(default_factory=dict)
 
     def offers_to(self, child: Server) -> Offers:
         """Models offered to a child, by role."""
         return self.offers[child.number] if self.offers else {}
 
 
-def shown_gate(leaf: Leaf, above: Sequence[Minutes]) -> GateResult:
+def shown_gate(leaf: Leaf, above: Sequence[ServerRoundRecord]) -> GateResult:
     """Decision of the lowest gate above a leaf's clients, by default that of the root's child.
 
     Args:
@@ -58,7 +58,9 @@ def shown_gate(leaf: Leaf, above: Sequence[Minutes]) -> GateResult:
     return minutes.gates[leaf.path[len(minutes.path)]]
 
 
-def clusters_of(leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence[Minutes]]) -> list[int]:
+def clusters_of(
+    leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence[ServerRoundRecord]]
+) -> list[int]:
     """Cluster of each leaf: that of the root, or of root and regions together if regions group, too.
 
     Args:

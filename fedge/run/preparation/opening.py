@@ -21,7 +21,7 @@ from fedge.tasks.chosen import task_entry
 
 
 @dataclass
-class Opened:
+class OpenedRun:
     """A run folder in use.
 
     Attributes:
@@ -45,7 +45,7 @@ class Opened:
         return resumption
 
 
-def open_folder(prepared: Prepared) -> Opened:
+def open_folder(prepared: Prepared) -> OpenedRun:
     """The run folder, new or of the run to resume, locked.
 
     Custom code that this run uses is recorded as trusted.
@@ -57,7 +57,7 @@ def open_folder(prepared: Prepared) -> Opened:
     remember_parts(own_parts(config))
     if not config.resume:
         folder = create_run_folder(config.runs_dir, config.run_name, prepared.seed)
-        return Opened(folder, RunLock(folder))
+        return OpenedRun(folder, RunLock(folder))
     folder = find_run(config.resume, config.runs_dir, "resume")
     lock = RunLock(folder)
     try:
@@ -68,11 +68,11 @@ def open_folder(prepared: Prepared) -> Opened:
         lock.close()
         raise
     point_latest(folder)
-    return Opened(folder, lock, resumption)
+    return OpenedRun(folder, lock, resumption)
 
 
 def first_manifest(
-    prepared: Prepared, opened: Opened, engine: str, federation: Mapping[str, Any]
+    prepared: Prepared, opened: OpenedRun, engine: str, federation: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Entries of the manifest at the start.
 

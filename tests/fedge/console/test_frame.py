@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.console.frame import ASCII, FANCY, Board, frame, marks_for
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 
 
 def board_of(make_result, rounds=1, **changes):
@@ -16,7 +16,7 @@ def board_of(make_result, rounds=1, **changes):
     for number in range(1, rounds + 1):
         board.take(make_result(global_round=number))
     board.elapsed_s, board.left_s, board.leaf_round = 65.0, 130.4, 1
-    board.standing = Standing("train", frozenset({0, 1, 2}), frozenset({1}), frozenset({2}))
+    board.standing = ExchangeProgress("train", frozenset({0, 1, 2}), frozenset({1}), frozenset({2}))
     return dataclasses.replace(board, **changes)
 
 
@@ -63,14 +63,14 @@ def test_before_the_clients_are_there():
 def test_of_many_clients_numbers(make_result):
     board = Board(9)
     board.begin([tuple(range(40))], 1, 0)
-    standing = Standing("evaluate", frozenset(range(40)), frozenset(range(30)), frozenset({30, 31}))
+    standing = ExchangeProgress("evaluate", frozenset(range(40)), frozenset(range(30)), frozenset({30, 31}))
     lines = text_of(frame(dataclasses.replace(board, standing=standing), 100, 24))
     assert lines[4].endswith("30/40 ✗2")
     assert lines[-1] == "evaluating: 30 of 40 clients back, failed 30 31, waiting for 32 33 34 35 36 37 38 39"
 
 
 def test_clients_that_were_not_asked_have_no_dot(make_result):
-    standing = Standing("train", frozenset({1}), frozenset(), frozenset())
+    standing = ExchangeProgress("train", frozenset({1}), frozenset(), frozenset())
     lines = text_of(frame(board_of(make_result, standing=standing), 80, 24))
     assert lines[4].endswith("○")
     assert lines[4].count("○") == 1
@@ -101,7 +101,9 @@ def test_a_frame_fits_its_terminal(make_result, width, height, leaves, clients, 
     for _ in range(rounds):
         board.take(result)
     everyone = frozenset(range(leaves * clients))
-    board.standing = Standing("train", everyone, frozenset(range(0, leaves * clients, 2)), frozenset())
+    board.standing = ExchangeProgress(
+        "train", everyone, frozenset(range(0, leaves * clients, 2)), frozenset()
+    )
     lines = frame(board, width, height, FANCY if fancy else ASCII)
     assert len(lines) < height
     assert all(line.cell_len < width for line in lines)

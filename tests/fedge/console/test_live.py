@@ -11,7 +11,7 @@ from fedge.console import live
 from fedge.console.lines import Console, final_table, round_line
 from fedge.console.live import LiveConsole
 from fedge.console.terminal import can_draw, open_console
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 
 TERM = {"TERM": "xterm-256color"}
 
@@ -47,7 +47,9 @@ def carry_out(console, make_result, rounds, clock=None, failed=False):
                 if clock:
                     clock.now += 1.0
                 console.follow(
-                    lambda kind=kind, back=back: Standing(kind, frozenset({0, 1, 2}), back, frozenset())
+                    lambda kind=kind, back=back: ExchangeProgress(
+                        kind, frozenset({0, 1, 2}), back, frozenset()
+                    )
                 )
         if number % 3 == 0:
             console.say(f"note: {number} is a multiple of \x1b[2Jthree")
@@ -109,8 +111,8 @@ def test_while_it_runs_the_frame_stands_below_the_lines(make_result):
         console.begin([(0, 1), (2,)], 2, 4)
         everyone, nobody = frozenset({0, 1, 2}), frozenset()
         for standing in (
-            lambda: Standing("train", everyone, everyone, nobody),
-            lambda: Standing("train", everyone, frozenset({1}), nobody),
+            lambda: ExchangeProgress("train", everyone, everyone, nobody),
+            lambda: ExchangeProgress("train", everyone, frozenset({1}), nobody),
         ):
             clock.now += 1
             console.follow(standing)

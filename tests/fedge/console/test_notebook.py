@@ -6,9 +6,9 @@ import re
 import pytest
 
 from fedge.console.notebook import NotebookConsole, bar, in_notebook
-from fedge.exchange.clients import Standing
+from fedge.exchange.clients import ExchangeProgress
 
-TRAINING = Standing("train", frozenset({0, 1, 2}), frozenset({0}), frozenset())
+TRAINING = ExchangeProgress("train", frozenset({0, 1, 2}), frozenset({0}), frozenset())
 
 
 @pytest.fixture(name="screen")

@@ -12,7 +12,7 @@ from made_up import make_windows
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ASSOCIATIONS
-from fedge.data.association import Dealt, associated, label_balance, share
+from fedge.data.association import DealtClients, associated, label_balance, share
 from fedge.data.partition import partition
 
 RNG = np.random.default_rng(0)
@@ -21,7 +21,7 @@ NAMES = [name for name in ASSOCIATIONS.names if name != "none"]
 
 def dealt_of(counts):
     counts = np.array(counts, np.int64)
-    return Dealt(np.arange(len(counts)), counts, counts.sum(axis=1))
+    return DealtClients(np.arange(len(counts)), counts, counts.sum(axis=1))
 
 
 PURE = dealt_of([[10, 0], [10, 0], [0, 10], [0, 10]])

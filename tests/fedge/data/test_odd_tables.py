@@ -21,14 +21,14 @@ from daily import daily
 
 from fedge.config.registers.option import ConfigError
 from fedge.data import association
-from fedge.data.association import Dealt
+from fedge.data.association import DealtClients
 from fedge.devices.population.attendance import read_attendance
 from fedge.devices.population.trace import read_trace
 from hhar import parquet as of_parquet
 
 SAMPLE, MANY = {"csv": 400, "parquet": 8}, {"csv": 20_000, "parquet": 500}
 LONGEST_S = 20.0  # of one table
-CLIENTS = Dealt(np.arange(3), np.ones((3, 2), np.int64), np.full(3, 2))
+CLIENTS = DealtClients(np.arange(3), np.ones((3, 2), np.int64), np.full(3, 2))
 
 
 def check_trace(path):

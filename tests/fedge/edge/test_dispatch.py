@@ -25,9 +25,9 @@ from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.port import Around, RunFacts
+from fedge.rounds.port import PortContext, RunFacts
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -64,7 +64,7 @@ def dispatch(folder, spoil=lambda parts: None, patience_s=10.0):
     make_certificates(folder / "certs", CertificateRequest(leaves=2, paths=("0",)))
     config = from_run_config({"guard.start-timeout": patience_s})
     leaves = [Leaf(i, {i: 10}, {"w": np.zeros(1, np.float32)}, ["w"], FedAvg(), 0) for i in range(2)]
-    facilities = Facilities(
+    facilities = RoundServices(
         Clients(None, {}),
         lambda a, b: RoundContext(7, a, b, "", "", 0, 5.0),
         LapClock(),
@@ -72,7 +72,7 @@ def dispatch(folder, spoil=lambda parts: None, patience_s=10.0):
     )
     transport, asked = Transport(facilities, {}, retries=0), []
     transport.begin_round(1)
-    around = Around(RunTask(config, 7, {}, 2), leaves, transport)
+    around = PortContext(RunTask(config, 7, {}, 2), leaves, transport)
     with LeafGate("127.0.0.1:0", folder / "certs", 2, Packet("welcome"), {"0": [0, 1]}) as gate:
         links = [Link(gate.address, folder / "certs", leaf, "0") for leaf in (0, 1)]
         with serving(links, [OfAProcess(asked, spoil) for _ in links]):

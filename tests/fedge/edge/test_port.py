@@ -24,9 +24,9 @@ from fedge.link.gate import LeafGate
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.port import Around, RunFacts
+from fedge.rounds.port import PortContext, RunFacts
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -82,7 +82,7 @@ def port(tmp_path):
             )
             config = from_run_config({"guard.start-timeout": patience_s})
             leaves = [Leaf(i, {2 * i: 10, 2 * i + 1: 10}, state(i), ["w"], FedAvg(), 1) for i in range(2)]
-            facilities = Facilities(
+            facilities = RoundServices(
                 Clients(None, {}),
                 lambda a, b: RoundContext(7, a, b, "", "", 0, 5.0),
                 LapClock(),
@@ -91,7 +91,7 @@ def port(tmp_path):
             transport = Transport(facilities, {}, retries=0)
             transport.begin_round(1)
             made = EdgeLeaves(
-                gate, RunFacts("r", {"seed": 7}, 2), Around(RunTask(config, 7, {}, 2), leaves, transport)
+                gate, RunFacts("r", {"seed": 7}, 2), PortContext(RunTask(config, 7, {}, 2), leaves, transport)
             )
             stack.callback(made.close)
             return leaves, transport, made

@@ -10,7 +10,7 @@ from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.engine import RunError
 from fedge.exchange.hello import HELLO, Hello, Question, hello_reply
-from fedge.exchange.roll import WHOEVER, Among, Roll, said_of
+from fedge.exchange.roll import WHOEVER, Among, NodeRegistry, said_of
 
 TOLD = WindowsReport(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
@@ -29,7 +29,7 @@ def enter_all(script, roll):
 def called():
     """(script, roll) after two nodes have said who they are."""
     script, engine = deployment(1, 0)
-    roll = Roll(engine, Question("", 5))
+    roll = NodeRegistry(engine, Question("", 5))
     enter_all(script, roll)
     return script, roll
 
@@ -55,7 +55,7 @@ def test_each_node_is_asked_once(called):
 
 def test_who_is_missing_is_named():
     script, engine = deployment(2, 5, total=20)
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     enter_all(script, roll)
     assert not roll.is_complete()
     assert roll.missing() == "; missing: partition 0, 1, 3, 4, 6, 7, 8, 9, 10, 11, …"
@@ -63,7 +63,7 @@ def test_who_is_missing_is_named():
 
 def test_a_node_that_dies_before_its_first_answer_is_forgotten():
     script, engine = deployment(0, 1)
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     roll.ask(script.get_node_ids())
     script.go(11)
     script.say_hello(12)
@@ -88,7 +88,7 @@ def keyed(monkeypatch, engine, partitions):
 )
 def test_what_cannot_be_at_the_start_stays_out_and_the_run_goes_on(hello, message, caplog):
     script, engine = deployment(0, total=2)
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     enter_all(script, roll)
     script.nodes[12] = hello
     enter_all(script, roll)
@@ -106,7 +106,7 @@ def test_in_a_simulation_it_ends_the_run(monkeypatch):
     script, engine = deployment(0, 0)
     engine.nodes_come_back = False
     with pytest.raises(RunError, match=SECOND):
-        enter_all(script, Roll(engine, Question()))
+        enter_all(script, NodeRegistry(engine, Question()))
 
 
 def fails_first(script, roll, node):
@@ -122,7 +122,7 @@ def test_a_client_that_fails_at_its_first_call_is_named_and_done_without(monkeyp
     """It may be anybody's, who has no key, or has that of a partition which there is none of."""
     script, engine = deployment(0, total=2)
     keyed(monkeypatch, engine, {11: of_key})
-    roll = Roll(engine, Question(), expected=2)
+    roll = NodeRegistry(engine, Question(), expected=2)
     roll.ask(script.get_node_ids())
     fails_first(script, roll, 11)
     said = "; missing: partition 0, 1; a node stays out: a client failed at its first call: "
@@ -133,7 +133,7 @@ def test_one_with_the_key_of_a_partition_that_is_waited_for_ends_the_run_in_its_
     """Nobody else can hold that partition: there is nothing to wait for."""
     script, engine = deployment(0, total=2)
     keyed(monkeypatch, engine, {11: 0})
-    roll = Roll(engine, Question(), expected=2)
+    roll = NodeRegistry(engine, Question(), expected=2)
     roll.ask(script.get_node_ids())
     with pytest.raises(RunError, match=r"a client failed at its first call: .*partition 0, data"):
         fails_first(script, roll, 11)
@@ -144,7 +144,7 @@ def test_a_run_that_may_begin_without_some_begins_without_a_refused_node(monkeyp
     """At once where it has the key of the missing partition; without one, the partition may still come."""
     script, engine = deployment(0, 1)
     keyed(monkeypatch, engine, keys)
-    roll = Roll(engine, Question(), expected=2, quorum=WHOEVER)
+    roll = NodeRegistry(engine, Question(), expected=2, quorum=WHOEVER)
     roll.ask(script.get_node_ids())
     fails_first(script, roll, 11)
     assert not roll.is_settled()  # partition 1 has not answered
@@ -161,7 +161,7 @@ def test_a_node_holds_the_partition_of_its_key_and_no_other(monkeypatch, caplog)
     """In any order of arrival; a key of a partition that this run lacks does not even end it."""
     script, engine = deployment(1, 0, total=2)
     keyed(monkeypatch, engine, {11: 5, 12: 0, 13: 1})
-    roll = Roll(engine, Question(), expected=2)
+    roll = NodeRegistry(engine, Question(), expected=2)
     enter_all(script, roll)
     assert "says that it holds partition 1, but its key is that of partition 5" in caplog.text
     script.nodes[13] = Hello(1, 2)
@@ -173,7 +173,7 @@ def test_a_node_holds_the_partition_of_its_key_and_no_other(monkeypatch, caplog)
 
 def test_a_node_with_the_key_of_a_partition_gets_it_from_who_has_none(monkeypatch):
     script, engine = deployment(0, total=2)
-    roll = Roll(engine, Question(), expected=2)
+    roll = NodeRegistry(engine, Question(), expected=2)
     enter_all(script, roll)
     keyed(monkeypatch, engine, {12: 0})
     script.nodes[12] = Hello(0, 2)
@@ -185,7 +185,7 @@ def test_a_claim_to_another_s_partition_ends_a_run_only_where_the_claimant_s_own
     """Also where it came before anybody had said how many partitions there are."""
     script, engine = deployment(0, 1, total=2)
     keyed(monkeypatch, engine, {11: 1, 12: 0, 13: 0})
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     roll.ask([11])
     script.say_hello(11)
     ((node, reply),) = roll.answers()
@@ -201,7 +201,7 @@ def test_a_claim_to_another_s_partition_ends_a_run_only_where_the_claimant_s_own
 
 def test_nobody_takes_a_partition_from_a_key_nor_a_second_one_for_itself(monkeypatch, caplog):
     script, engine = deployment(1, 0)
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     enter_all(script, roll)
     keyed(monkeypatch, engine, {11: 1})
     come(script, roll, 21, Hello(1, 2))  # without a key
@@ -219,7 +219,7 @@ def test_nobody_takes_a_partition_from_a_key_nor_a_second_one_for_itself(monkeyp
 def test_the_second_claimant_of_the_start_has_its_turn_when_the_first_is_gone():
     """A node without a key that was started again has another id."""
     script, engine = deployment(0, 1, 0, total=2)
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     enter_all(script, roll)
     assert roll.node_of == {0: 11, 1: 12}
     script.go(11)
@@ -253,7 +253,7 @@ def test_a_partition_goes_to_who_comes_back_once_the_node_before_is_gone(called)
 def test_who_does_not_fit_stays_out(caplog, hello, words):
     script, engine = deployment(1, 0)
     script.nodes = {node: replace(hello, told=TOLD) for node, hello in script.nodes.items()}
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     enter_all(script, roll)
     come(script, roll, 21, hello)
     script.go(11)
@@ -316,7 +316,7 @@ def test_what_is_no_hello_is_one_line(called, caplog, said, at_start):
 
 def test_a_leaf_server_looks_for_its_own_clients_among_all():
     script, engine = deployment(3, 4, total=9)
-    roll = Roll(engine, Question(), Among([3, 4], 9))
+    roll = NodeRegistry(engine, Question(), Among([3, 4], 9))
     assert roll.missing() == "; missing: partition 3, 4"
     enter_all(script, roll)
     assert roll.is_complete()
@@ -332,7 +332,7 @@ def test_a_leaf_server_looks_for_its_own_clients_among_all():
 )
 def test_a_node_that_is_not_of_this_leaf_is_named(partition, total, telling):
     script, engine = deployment(partition, total=total)
-    roll = Roll(engine, Question(), Among([3, 4], 9))
+    roll = NodeRegistry(engine, Question(), Among([3, 4], 9))
     enter_all(script, roll)
     assert telling in roll.missing()
     assert roll.node_of == {}
@@ -342,7 +342,7 @@ def test_partitions_of_a_run_that_goes_on_wait_for_their_nodes():
     """One node is there, with the windows that are known; the other is away, and another's are refused."""
     script, engine = deployment(4, total=9)
     script.nodes[11] = replace(script.nodes[11], told=TOLD)
-    roll = Roll(engine, Question(), Among([3, 4], 9))
+    roll = NodeRegistry(engine, Question(), Among([3, 4], 9))
     roll.expect({3: TOLD, 4: TOLD})
     come(script, roll, 11, script.nodes[11])
     come(script, roll, 12, Hello(3, 9, told=replace(TOLD, fingerprint="e" * 64)))
@@ -353,7 +353,7 @@ def test_partitions_of_a_run_that_goes_on_wait_for_their_nodes():
 def test_a_node_that_goes_before_its_first_answer_is_asked_again_under_its_id():
     """Its key gives it the same id when it is back; before the run begins, and while it goes on."""
     script, engine = deployment(0, 1)
-    roll = Roll(engine, Question())
+    roll = NodeRegistry(engine, Question())
     roll.ask(script.get_node_ids())
     script.go(11)
     script.say_hello(12)

@@ -8,7 +8,7 @@ import pytest
 from fedge.config.registers.option import ConfigError
 from fedge.launch import patience
 from fedge.launch.preflight import check
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 
 CODE = "def part(until):\n    until(30)\n"
 
@@ -21,7 +21,7 @@ def soon(monkeypatch):
 def test_own_code_that_stands_still_is_named_once(capsys):
     known, over = {}, threading.Event()
     exec(compile(CODE, "/home/me/my_part.py", "exec"), known)
-    with patience.reporting_slow_code(), Behind() as behind:
+    with patience.reporting_slow_code(), BackgroundJob() as behind:
         behind.begin(lambda: known["part"](over.wait))
         time.sleep(0.6)
         over.set()

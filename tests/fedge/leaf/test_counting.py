@@ -14,7 +14,7 @@ from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.counting import Checked, checked_reply, count_replies
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.strategies.rules import make_strategy
-from fedge.states.memory import Kept
+from fedge.states.memory import KeptVersion
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult
 
@@ -141,7 +141,7 @@ def test_clients_that_only_keep_what_they_could_not_send_are_checked_as_ever():
     one.leaf.algorithm = LeafAlgorithm(LeafPart(), form, "", state(1), ["w"])
     context = RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0)
     (question,) = train_messages([0], to_record(one.leaf.model), context)
-    kept = Kept(1, "0" * 64, 4)
+    kept = KeptVersion(1, "0" * 64, 4)
 
     def refusal(steps=1, **further):
         reply = train_reply(question, TrainResult(state(2), 0.5, steps), 8, 0.1, **further)

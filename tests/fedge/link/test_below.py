@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fedge.link import gate as gate_module
-from fedge.link.below import Below
+from fedge.link.below import SubtreeQuery
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Refused
 from fedge.link.frames import Packet
@@ -24,8 +24,8 @@ def gate_over(certificates, over):
 
 def test_leaves_below_are_told(certificates):
     with gate_over(certificates, {"0": [0], "1": [3, 1, 2]}) as gate:
-        assert Below(gate.address, certificates, "1").leaves(20.0) == [1, 2, 3]
-        assert Below(gate.address, certificates, "0").leaves(20.0) == [0]
+        assert SubtreeQuery(gate.address, certificates, "1").leaves(20.0) == [1, 2, 3]
+        assert SubtreeQuery(gate.address, certificates, "0").leaves(20.0) == [0]
         assert gate.hellos() == {}
 
 
@@ -41,7 +41,7 @@ def test_leaves_that_cannot_be_are_refused(certificates, monkeypatch, told):
         gate_over(certificates, {"1": [1]}) as gate,
         pytest.raises(Refused, match="must name 1 to 1000") as why,
     ):
-        Below(gate.address, certificates, "1").leaves(20.0)
+        SubtreeQuery(gate.address, certificates, "1").leaves(20.0)
     assert len(str(why.value)) < 400
 
 
@@ -49,8 +49,8 @@ def test_a_cloud_that_stays_away_is_given_up_and_asking_can_be_stopped(certifica
     with gate_over(certificates, {"1": [1]}) as gate:
         address = gate.address
     with pytest.raises(Refused, match="no contact to the cloud"):
-        Below(address, certificates, "1").leaves(0.3)
-    below, found = Below(address, certificates, "1"), []
+        SubtreeQuery(address, certificates, "1").leaves(0.3)
+    below, found = SubtreeQuery(address, certificates, "1"), []
     thread = threading.Thread(target=lambda: found.append(below.leaves(60.0)))
     thread.start()
     below.stop()

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 
 
 def test_a_job_is_done_while_the_owner_goes_on_and_the_next_one_waits_for_it():
-    behind, may, done = Behind(), threading.Event(), []
+    behind, may, done = BackgroundJob(), threading.Event(), []
     behind.begin(lambda: (may.wait(10), done.append("first")))
     assert done == []
     may.set()
@@ -20,7 +20,7 @@ def test_a_job_is_done_while_the_owner_goes_on_and_the_next_one_waits_for_it():
 
 
 def test_what_a_job_raises_its_owner_gets_once():
-    behind = Behind()
+    behind = BackgroundJob()
     behind.begin(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         behind.finish()
@@ -32,16 +32,16 @@ def test_what_a_job_raises_its_owner_gets_once():
 
 def test_leaving_waits_for_the_job_and_raises_what_it_has_raised():
     done = []
-    with Behind() as behind:
+    with BackgroundJob() as behind:
         behind.begin(lambda: done.append(1))
     assert done == [1]
-    with pytest.raises(ZeroDivisionError), Behind() as behind:
+    with pytest.raises(ZeroDivisionError), BackgroundJob() as behind:
         behind.begin(lambda: 1 / 0)
 
 
 def test_an_exception_of_the_owner_counts_more(caplog):
     def work():
-        with Behind() as behind:
+        with BackgroundJob() as behind:
             behind.begin(lambda: 1 / 0)
             raise KeyError
 

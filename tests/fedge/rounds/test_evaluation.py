@@ -12,7 +12,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -32,7 +32,7 @@ def evaluating(tmp_path):
     """Evaluation in global round 2, and its transport."""
     leaf = Leaf(0, {0: 10}, state(0), ["w"], FedAvg(), 0, unseen_clients=[1])
     clients = Clients(None, {client: 100 + client for client in HELD_OUT})
-    facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
+    facilities = RoundServices(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
     transport = Transport(facilities, {0: 10}, retries=0)
     transport.begin_round(2)
     return Evaluating(transport, [leaf], RunTask(from_run_config({}), 7, HELD_OUT, 2)), transport

@@ -9,7 +9,7 @@ from fedge.cloud.offers import Offer
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.gates import Gates
-from fedge.rounds.measurements.minutes import Minutes
+from fedge.rounds.measurements.minutes import ServerRoundRecord
 
 
 def state(value):
@@ -33,7 +33,7 @@ def round_():
     ]
     cluster = state(5)
     leaves[0].models.meet_cloud(cluster, None)
-    minutes = Minutes(offers=[{"offered": Offer(1.0, cluster)}, {}])
+    minutes = ServerRoundRecord(offers=[{"offered": Offer(1.0, cluster)}, {}])
     evaluated = {
         0: {("own", "val"): evaluation(4), ("offered", "val"): evaluation(6, beside_own=(1, 3))},
         2: {("own", "val"): evaluation(7)},

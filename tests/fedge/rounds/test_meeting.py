@@ -10,11 +10,11 @@ from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.meeting import Meetings, Seat
-from fedge.rounds.port import Around
-from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.meeting import ServerRounds, ServerSeat
+from fedge.rounds.port import PortContext
+from fedge.rounds.routed import EnginePort
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -30,7 +30,7 @@ def met(tmp_path):
     unseen = [(), (), (3,)]
     models, windows = [state(1, 0), state(0, -1), state(0.8, 0.6)], [10, 99, 30]
     leaves = [Leaf(i, {i: windows[i]}, models[i], ["head"], FedAvg(), 0, unseen[i]) for i in range(3)]
-    facilities = Facilities(
+    facilities = RoundServices(
         Clients(None, {}),
         lambda global_round, leaf_round: RoundContext(7, global_round, leaf_round, "", "", 0, 5.0),
         LapClock(),
@@ -39,9 +39,9 @@ def met(tmp_path):
     transport = Transport(facilities, {}, retries=0)
     transport.begin_round(1)
     task = RunTask(config, 7, {}, 2)
-    port = RoutedLeaves(Around(task, leaves, transport))
+    port = EnginePort(PortContext(task, leaves, transport))
     cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-    meetings = Meetings(Seat((), leaves, cloud, task), transport, port)
+    meetings = ServerRounds(ServerSeat((), leaves, cloud, task), transport, port)
     meetings.begin_if_due(1)
     meetings.hold_if_due(1)
     return leaves, transport.book, meetings.minutes.step

@@ -15,7 +15,7 @@ from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities
+from fedge.rounds.transport import RoundServices
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -67,7 +67,7 @@ def strategy(tmp_path):
     def make(kind, **options):
         config = from_run_config({"hierarchy.num-servers": 2, **options})
         leaves = [Leaf(i, {i: 10}, state(0, 0), ["head"], FedAvg(), 0) for i in range(2)]
-        facilities = Facilities(
+        facilities = RoundServices(
             Clients(None, {}),
             lambda global_round, leaf_round: RoundContext(7, global_round, leaf_round, "", "", 0, 5.0),
             LapClock(),

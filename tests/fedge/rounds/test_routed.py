@@ -18,10 +18,10 @@ from fedge.leaf.strategies.rules import make_strategy
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.measurements.wanted import ProbeRequest
-from fedge.rounds.port import Around
-from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.port import PortContext
+from fedge.rounds.routed import EnginePort
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
@@ -85,11 +85,11 @@ def routed(tmp_path):
     held_out = {client: {"val": 9, "test": 9} for client in range(CLIENTS)}
     with InProcessGrid(adding, CLIENTS, {}, 2) as grid:
         clients = Clients(grid, {client: client + 1 for client in range(CLIENTS)})
-        facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
+        facilities = RoundServices(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
         transport = Transport(facilities, dict.fromkeys(held_out, SAMPLES), retries=0)
         transport.timeout_s = 5.0
         transport.begin_round(1)
-        yield leaves, transport, RoutedLeaves(Around(RunTask(config, 7, held_out, 2), leaves, transport))
+        yield leaves, transport, EnginePort(PortContext(RunTask(config, 7, held_out, 2), leaves, transport))
 
 
 def test_all_leaves_train_in_one_exchange(routed):

@@ -13,7 +13,7 @@ from fedge.leaf.strategies.rules import make_strategy
 from fedge.leaf.turns import Turns
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.training import LeafRounds
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
@@ -39,7 +39,7 @@ def rounds(tmp_path):
         samples = [{c: SAMPLES[c] for c in range(3 * i, 3 * i + 3)} for i in range(2)]
         leaves = [Leaf(i, samples[i], state(i), ["w"], make_strategy(config, 3), 0) for i in range(2)]
         clients = Clients(None, {client: 100 + client for client in SAMPLES})
-        facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
+        facilities = RoundServices(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
         transport = Transport(facilities, SAMPLES, retries=0)
         transport.begin_round(3)
         return leaves, transport, LeafRounds(config, leaves, transport)

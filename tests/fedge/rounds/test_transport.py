@@ -8,7 +8,7 @@ import pytest
 from fedge.exchange.clients import Clients
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, TRIAL, RoundContext
-from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.transport import RoundServices, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -20,7 +20,9 @@ def context_of(global_round, leaf_round):
 @pytest.fixture
 def transport(tmp_path):
     """Nobody is there: the tests below send no messages."""
-    facilities = Facilities(Clients(None, {}), context_of, LapClock(), SharedStates(tmp_path, enabled=False))
+    facilities = RoundServices(
+        Clients(None, {}), context_of, LapClock(), SharedStates(tmp_path, enabled=False)
+    )
     return Transport(facilities, {0: 10, 1: 20}, retries=0)
 
 

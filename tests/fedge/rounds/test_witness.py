@@ -22,7 +22,7 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.rounds.task import RunTask
-from fedge.rounds.transport import Facilities
+from fedge.rounds.transport import RoundServices
 from fedge.states.averaging import weighted_mean
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -105,7 +105,7 @@ def carried_out(tmp_path, method, run, tree):
         samples = {first + at: 1 if is_mtgc else len(data["y"]) for at, data in enumerate(edge)}
         leaves.append(Leaf(index, samples, state, NAMES, FedAvg(), 2 if is_mtgc else 0))
         first += len(edge)
-    facilities = Facilities(
+    facilities = RoundServices(
         Clients(None, {}),
         lambda global_round, leaf_round: RoundContext(7, global_round, leaf_round, "", "", 0, 5.0),
         LapClock(),

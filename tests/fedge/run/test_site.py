@@ -15,7 +15,7 @@ from fedge.data.prepared import load_source
 from fedge.engine.inprocess import InProcessGrid
 from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import deal_data
-from fedge.run.site import Dealing, open_site
+from fedge.run.site import SharedDeal, open_site
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_windows_go_when_the_run_is_over_and_control_variates_stay(site):
 
 def test_leaves_of_one_process_share_a_deal_until_the_last_lets_it_go(tmp_path):
     config = from_run_config(small_config(tmp_path))
-    fingerprint, dealing, made = load_source(config, 9)[1].fingerprint, Dealing(), []
+    fingerprint, dealing, made = load_source(config, 9)[1].fingerprint, SharedDeal(), []
 
     def engine(run_config, total, mine):
         return InProcessGrid(app, total, run_config, 1, mine)
@@ -113,7 +113,7 @@ def test_leaves_of_one_process_share_a_deal_until_the_last_lets_it_go(tmp_path):
 
 
 def test_a_deal_that_fails_is_tried_again_by_the_next(tmp_path):
-    dealing, tried = Dealing(), []
+    dealing, tried = SharedDeal(), []
 
     def failing():
         tried.append(1)

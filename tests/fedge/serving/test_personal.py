@@ -11,7 +11,7 @@ from fedge.exchange.evaluate import CLUSTER, OWN, Pooled
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.minutes import Minutes
+from fedge.rounds.measurements.minutes import ServerRoundRecord
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared, is_due
 
@@ -86,7 +86,7 @@ def book():
     return RoundBook(
         1,
         evaluated=offers | {3: evaluated(CLUSTER, 4, 4)},
-        root=Minutes(gates=[gate], labels=np.zeros(1, int)),
+        root=ServerRoundRecord(gates=[gate], labels=np.zeros(1, int)),
     ), leaf
 
 

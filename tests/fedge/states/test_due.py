@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedge.states.due import DueState, computed_state, kinds_of
+from fedge.states.due import LazyState, computed_state, kinds_of
 from fedge.states.files import open_state, state_bytes, write_state
 
 WHOLE = {"body": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(3, np.int64)}
@@ -18,7 +18,7 @@ def due(looks):
         looks.append(name)
         return WHOLE[name]
 
-    return DueState(kinds_of(WHOLE), make)
+    return LazyState(kinds_of(WHOLE), make)
 
 
 def test_entries_are_made_when_they_are_looked_at(due, looks):

@@ -5,9 +5,9 @@ import pytest
 
 from fedge.states.files import StateFileError
 from fedge.states.memory import (
-    Kept,
-    MemoriesElsewhere,
+    KeptVersion,
     MemoryKeeper,
+    RemoteMemories,
     forget_memories,
     path_of,
     read_memory,
@@ -93,12 +93,12 @@ def test_further_versions_stay_while_they_are_named(tmp_path):
 
 def test_elsewhere_the_server_names_the_versions_that_checkpoints_need():
     """Of the newest checkpoints, and one more; clients that never counted need none."""
-    memories = MemoriesElsewhere("run", checkpoints=1)
+    memories = RemoteMemories("run", checkpoints=1)
     memories.begin({})
     for leaf_round in (1, 2, 3):
-        assert memories.pin({0: Kept(leaf_round, "", 0), 1: Kept(1, "", 0)}) == []
+        assert memories.pin({0: KeptVersion(leaf_round, "", 0), 1: KeptVersion(1, "", 0)}) == []
     assert (memories.needed(0), memories.needed(1), memories.needed(2)) == ([2, 3], [1], [])
-    memories.pin({0: Kept(4, "", 0)}, [(0, 1), (2, 7)])
+    memories.pin({0: KeptVersion(4, "", 0)}, [(0, 1), (2, 7)])
     assert (memories.needed(0), memories.needed(1), memories.needed(2)) == ([1, 3, 4], [1], [7])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.sweep.search import Drawn, Range, has_search, read_search, sweep_of, with_floors
+from fedge.sweep.search import DrawnTrial, Range, has_search, read_search, sweep_of, with_floors
 
 HEAD = '[sweep]\nseeds = [1, 2]\nsupernodes = 4\n[base]\ndata.path = "synthetic"\n'
 SEARCH = "[search]\ntrials = 3\n"
@@ -105,7 +105,9 @@ def test_a_search_without_optuna_is_refused_with_the_next_step(read, monkeypatch
 
 def test_every_drawn_trial_has_a_run_per_seed(read, optuna):
     search = read(HEAD + 'callbacks = "time-budget"\ncallbacks-args.time-budget.most = 9\n' + SEARCH + SPACE)
-    sweep = sweep_of(search, [Drawn({"train.lr": 0.02}, {}), Drawn({"train.lr": 0.05}, {2: {"1": 0.5}})])
+    sweep = sweep_of(
+        search, [DrawnTrial({"train.lr": 0.02}, {}), DrawnTrial({"train.lr": 0.05}, {2: {"1": 0.5}})]
+    )
     assert [run.name for run in sweep.runs] == ["t000-seed1", "t000-seed2", "t001-seed1", "t001-seed2"]
     assert [run.config.train.lr for run in sweep.runs] == [0.02, 0.02, 0.05, 0.05]
     assert [run.config.callbacks for run in sweep.runs] == ["time-budget"] * 3 + ["time-budget,floor"]

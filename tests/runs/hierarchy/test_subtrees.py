@@ -16,7 +16,7 @@ from small_runs import carry_out, small_config
 
 from fedge.edge.packets import orders
 from fedge.launch.leaf_servers.subtree import subtree_of
-from fedge.link.below import Below
+from fedge.link.below import SubtreeQuery
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Link, Refused
 from fedge.link.entrance import HELLO
@@ -52,7 +52,7 @@ def subtree(path, address, certificates, folder, data, spoil=lambda host: None):
     """Let a process's leaf servers live in threads of this one; `spoil` gets each host."""
     words = {"cloud": address, "certs": certificates, "at": path, "workers": 2, "trust_code": False}
     options = argparse.Namespace(**words, data=data)
-    below = Below(address, certificates, path)
+    below = SubtreeQuery(address, certificates, path)
     made, stopped = [], threading.Event()
 
     def serve():

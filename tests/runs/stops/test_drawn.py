@@ -92,7 +92,7 @@ def stopped(folder, left, last, monkeypatch, carry_out):
     with monkeypatch.context() as patch:
         for module in (fedge.run.snapshot, fedge.run.asynchronous):
             patch.setattr(module, "write_checkpoint", writes)
-        patch.setattr(fedge.process.behind.Behind, "begin", lambda self, job: job())
+        patch.setattr(fedge.process.behind.BackgroundJob, "begin", lambda self, job: job())
         carry_out()
 
 

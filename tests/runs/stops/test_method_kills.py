@@ -16,7 +16,7 @@ from small_runs import small_config
 import fedge.client_app
 from fedge import simulate
 from fedge.config.registers.methods import methods_of
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 from fedge.run.snapshot import Snapshots
 
 pytestmark = pytest.mark.whole_runs
@@ -65,7 +65,7 @@ class Points:
         monkeypatch.setattr(fedge.client_app, "keep_memory", keeps)
         monkeypatch.setattr(Snapshots, "write", writes)
         monkeypatch.setattr(
-            Behind, "begin", lambda self, job: job()
+            BackgroundJob, "begin", lambda self, job: job()
         )  # a copy takes time, in which nothing moves
 
     def here(self):

@@ -15,7 +15,7 @@ from fedge.config.registers.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SEL
 from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
-from fedge.devices.clients.probing import Probing
+from fedge.devices.clients.probing import DeviceProbe
 from fedge.devices.clients.results import Population
 from fedge.devices.population.duration import duration_of
 from fedge.devices.procedure import Procedure
@@ -199,7 +199,7 @@ def world(
                 noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
-                probing=Probing(access, initial, ["w"]),
+                probing=DeviceProbe(access, initial, ["w"]),
             ),
             servers,
             above,

@@ -9,7 +9,7 @@ from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.edge.host import LeafHost
 from fedge.edge.packets import orders
-from fedge.edge.together import Together
+from fedge.edge.together import LeafServerGroup
 from fedge.engine.inprocess import InProcessGrid
 from fedge.link.frames import Packet
 from fedge.run.site import open_site
@@ -28,7 +28,7 @@ def process_of_leaves(folder):
         "run": "a run", "clients": 9, "seed": 3, "config": to_run_config(config),
         "fingerprint": load_source(config, 9)[1].fingerprint,
     }  # fmt: skip
-    together, made = Together(), []
+    together, made = LeafServerGroup(), []
     for leaf in (0, 1):
 
         def opening(facts, leaf=leaf):

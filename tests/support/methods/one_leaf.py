@@ -9,7 +9,7 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client, Place
-from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart, ReplyToLeaf
 from fedge.algorithm.taking_part import plain_training
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, packed, unpacked
@@ -75,7 +75,7 @@ class OneLeaf:
             names = sent.only if sent.only is not None else list(self.model)
             state = {name: sent.fit.state[name] if name in names else a for name, a in self.model.items()}
             arrays = packed(sent.arrays, "arrays")
-            brought.append(Brought(number, state, float(len(y)), arrays))
+            brought.append(ReplyToLeaf(number, state, float(len(y)), arrays))
         self.sent = [one.state for one in brought]
         weights = [one.weight for one in brought]
         leaf = LeafContributions(

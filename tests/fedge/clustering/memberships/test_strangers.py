@@ -14,7 +14,7 @@ from fedge.clustering.memberships.strangers import (
     NEIGHBOUR,
     PRESENT,
     PROPOSED,
-    Asking,
+    StrangerQuestions,
     cluster_neighbours,
     is_simple_move,
     questions,
@@ -36,7 +36,9 @@ def models(count, first=0.0):
 def asking(labels, on_trial=(), forks=(), folds=None, ask=True):
     labels = np.array(labels)
     order = [[k for k in range(labels.max() + 1) if ask and k != own] for own in labels]
-    return Asking(labels, models(len(labels)), [1.0] * len(labels), on_trial, forks, folds or {}, order)
+    return StrangerQuestions(
+        labels, models(len(labels)), [1.0] * len(labels), on_trial, forks, folds or {}, order
+    )
 
 
 def values(asked):

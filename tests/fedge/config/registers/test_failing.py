@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedge.config.registers.failing import own_error, place, standing
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 
 ROOT = Path(__file__).parents[4]
 
@@ -86,7 +86,7 @@ def test_where_own_code_stands_is_told_of_what_fedge_has_called():
     """In any thread; a script that calls Fedge is none that Fedge waits for."""
     found, known = [], {"tell": standing}
     exec(compile(PART, "/home/me/my_part.py", "exec"), known)
-    with Behind() as behind:
+    with BackgroundJob() as behind:
         behind.begin(lambda: found.append(known["part"]()))
     assert found == ["/home/me/my_part.py, line 2"]
     assert known["part"]() == ""

@@ -16,7 +16,7 @@ from fedge.devices.population.fleet import Fleet
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
 from fedge.devices.work.jobs import Job
-from fedge.states.memory import Kept, read_memory
+from fedge.states.memory import KeptVersion, read_memory
 
 ZERO = {"w": np.zeros(2, np.float32), "steps": np.array(0)}
 NOTHING, ENDLESS = np.zeros(2), np.full(2, np.inf)
@@ -220,5 +220,5 @@ def test_memories_are_the_same_by_any_number_of_workers_and_after_a_stop(case, t
 def test_versions_in_use_are_those_that_jobs_read_and_those_that_they_make():
     start = version_of({"w": np.zeros(1, np.float32)})
     first = Job(1, 5, 0, 1, 1, 0, 0, 9, 0, 9, "trains", start)
-    second = Job(2, 6, 0, 4, 1, 0, 0, 9, 0, 9, "trains", start, kept=Kept(2, "", 0))
+    second = Job(2, 6, 0, 4, 1, 0, 0, 9, 0, 9, "trains", start, kept=KeptVersion(2, "", 0))
     assert versions_in_use([first, second]) == ({(6, 2)}, {(5, 1), (6, 4)})

@@ -10,7 +10,7 @@ from flwr.app import Error, Message, RecordDict
 from small_data import nine_users
 
 from fedge import simulate
-from fedge.devices.clients.aside import Aside
+from fedge.devices.clients.aside import ArraySpill
 from fedge.exchange.content import ARRAYS
 from fedge.states.records import to_record
 from fedge.states.shared import SharedStates
@@ -19,7 +19,7 @@ from fedge.states.shared import SharedStates
 def aside_of(folder, above_bytes):
     shared = SharedStates(folder, in_one_process=True)
     shared.prepare(above_bytes, 4000, 10**6)
-    return Aside(shared), shared
+    return ArraySpill(shared), shared
 
 
 def test_a_large_vector_is_mapped_from_a_file_which_goes(tmp_path):

@@ -2,12 +2,12 @@
 
 from collections import deque
 
-from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.line import ServerQueue
 
 
 def test_a_server_is_busy_with_the_first():
     """From 10 to 14 with a, from 14 to 20 with b."""
-    line = Line(deque("b"))
+    line = ServerQueue(deque("b"))
     assert line.occupy("a", 4, 10) == 14
     assert list(line.waiting) == ["a", "b"]
     assert [line.done_us(now_us) for now_us in (10, 13, 14, 99)] == [0, 3, 4, 4]

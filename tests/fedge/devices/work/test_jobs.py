@@ -7,7 +7,7 @@ import numpy as np
 
 from fedge.devices.servers.vectors import version_of
 from fedge.devices.work.jobs import Job, restored
-from fedge.states.memory import Kept
+from fedge.states.memory import KeptVersion
 
 JOB = Job(3, 7, 0, 2, 1, 4, 100, 250, 120, 230, "trains", version_of({"w": np.zeros(1, np.float32)}))
 
@@ -24,7 +24,10 @@ def test_one_that_is_cut_short_keeps_how_short():
 
 
 def test_the_version_of_memory_is_among_the_facts():
-    for job in (replace(JOB, kept=Kept(4, "ab", 9)), replace(JOB, steps=3, of_steps=12, kept=Kept(1, "", 0))):
+    for job in (
+        replace(JOB, kept=KeptVersion(4, "ab", 9)),
+        replace(JOB, steps=3, of_steps=12, kept=KeptVersion(1, "", 0)),
+    ):
         assert restored(json.loads(json.dumps(job.facts())), JOB.start) == job
 
 

@@ -12,7 +12,7 @@ from fedge.edge.packets.facts import FactError
 from fedge.edge.packets.memories import check_memories, check_needed
 from fedge.exchange.algorithm import ReplyForm
 from fedge.leaf.algorithm import LeafAlgorithm
-from fedge.states.memory import Kept, MemoriesElsewhere, path_of, write_memory
+from fedge.states.memory import KeptVersion, RemoteMemories, path_of, write_memory
 
 OLD, NEW = "a" * 64, "b" * 64
 MODEL = {"w": np.zeros(2, np.float32)}
@@ -27,7 +27,7 @@ class Leaf:
         form = ReplyForm(("w",), keeps=keeps)
         self.algorithm = LeafAlgorithm(LeafPart(), form, folder, MODEL, ["w"], elsewhere)
         if keeps:
-            self.algorithm.kept = {3: Kept(2, OLD, 8)}
+            self.algorithm.kept = {3: KeptVersion(2, OLD, 8)}
 
 
 def test_versions_of_before_and_of_this_round_are_possible():
@@ -74,8 +74,8 @@ def test_a_leaf_server_removes_what_neither_counts_nor_is_needed(tmp_path):
 
 
 def test_needs_and_state_go_out_and_come_back():
-    elsewhere = MemoriesElsewhere("run", 1)
-    elsewhere.pin({3: Kept(2, OLD, 8)})
+    elsewhere = RemoteMemories("run", 1)
+    elsewhere.pin({3: KeptVersion(2, OLD, 8)})
     leaf = Leaf(elsewhere=elsewhere)
     assert leaf.algorithm.needed(leaf.clients) == {"3": [2], "4": []}
     other = copy.copy(Leaf().algorithm)
@@ -98,4 +98,4 @@ def test_a_version_that_passes_is_taken_in(leaf_round, size):
     except FactError:
         return
     leaf.algorithm.restore({}, told)
-    assert leaf.algorithm.kept == {3: Kept(leaf_round, NEW, size)}
+    assert leaf.algorithm.kept == {3: KeptVersion(leaf_round, NEW, size)}

@@ -69,7 +69,7 @@ def test_summaries_arrive_as_they_were():
 
 
 def test_a_model_that_is_kept_elsewhere_is_as_large_and_takes_no_memory():
-    kept = orders.KeptThere("fold-3-1", {"w": np.ones((1000, 1000), np.float32), "n": np.ones(2, np.int64)})
+    kept = orders.RemoteModel("fold-3-1", {"w": np.ones((1000, 1000), np.float32), "n": np.ones(2, np.int64)})
     assert state_bytes(kept) == 4_000_016
     assert list(kept) == ["w", "n"]
     assert kept["w"].strides == (0, 0)

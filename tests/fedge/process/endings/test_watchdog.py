@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fedge.config.sections.guard import GuardConfig
-from fedge.process.behind import Behind
+from fedge.process.behind import BackgroundJob
 from fedge.process.endings.watchdog import StallError, note_progress, refuse_stalled, stall_limit_s, watching
 
 
@@ -52,7 +52,7 @@ def test_a_run_that_hangs_in_own_code_is_told_its_line(tmp_path):
     """The log's stacks are of every thread, most of them of packages."""
     known, over, told = {}, threading.Event(), []
     exec(compile("def part(until):\n    until(30)\n", "/home/me/my_part.py", "exec"), known)
-    with watching(0.2, tmp_path / "run.log", told.append), Behind() as behind:
+    with watching(0.2, tmp_path / "run.log", told.append), BackgroundJob() as behind:
         behind.begin(lambda: known["part"](over.wait))
         assert wait_for(stalled)
         over.set()

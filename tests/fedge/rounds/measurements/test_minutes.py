@@ -6,7 +6,7 @@ from flwr.serverapp.strategy import FedAvg
 from fedge.cloud.offers import Offer
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.minutes import Minutes, clusters_of, shown_gate
+from fedge.rounds.measurements.minutes import ServerRoundRecord, clusters_of, shown_gate
 from fedge.serving.gate import GateResult
 
 STATE = {"w": np.zeros(1, np.float32)}
@@ -28,19 +28,22 @@ def shown(book, *path):
 
 def test_offers_are_by_child_of_the_server_not_by_leaf():
     offer = {"offered": Offer(1.0, STATE)}
-    minutes = Minutes((1,), offers=[{}, offer])
+    minutes = ServerRoundRecord((1,), offers=[{}, offer])
     assert minutes.offers_to(leaf_at(1, 1)) is offer
     assert minutes.offers_to(leaf_at(1, 0)) == {}
-    assert Minutes((1,)).offers_to(leaf_at(1, 1)) == {}
+    assert ServerRoundRecord((1,)).offers_to(leaf_at(1, 1)) == {}
 
 
 def test_clusters_of_the_cloud_are_its_numbers_and_those_of_regions_are_told_apart():
     """Two regions of two leaves; the second of the first region stands alone, and so does the last leaf."""
     leaves = [leaf_at(0, 0), leaf_at(0, 1), leaf_at(1, 0), leaf_at(1, 1)]
-    book = RoundBook(1, root=Minutes(labels=np.array([1, 0])))
+    book = RoundBook(1, root=ServerRoundRecord(labels=np.array([1, 0])))
     assert clusters_of(leaves, book.minutes_above) == [1, 1, 0, 0]
-    book.inner = [Minutes((0,), labels=np.array([0, 1])), Minutes((1,), labels=np.array([0, 0]))]
-    book.inner.append(Minutes((1,), 2, labels=np.array([0, 1])))
+    book.inner = [
+        ServerRoundRecord((0,), labels=np.array([0, 1])),
+        ServerRoundRecord((1,), labels=np.array([0, 0])),
+    ]
+    book.inner.append(ServerRoundRecord((1,), 2, labels=np.array([0, 1])))
     assert clusters_of(leaves, book.minutes_above) == [0, 1, 2, 3]
     assert book.minutes_of((1,)).number == 2
     assert [minutes.path for minutes in book.minutes_above((1, 0))] == [(), (1,)]
@@ -50,9 +53,11 @@ def test_clusters_of_the_cloud_are_its_numbers_and_those_of_regions_are_told_apa
 
 
 def test_the_decision_shown_of_a_leaf_is_that_of_the_lowest_gate_above_its_clients():
-    book = RoundBook(1, root=Minutes(labels=np.zeros(2, int), gates=[decision("accepted"), decision("off")]))
+    book = RoundBook(
+        1, root=ServerRoundRecord(labels=np.zeros(2, int), gates=[decision("accepted"), decision("off")])
+    )
     own = [decision("rejected"), decision("accepted")]
-    book.inner = [Minutes((0,), labels=np.zeros(2, int), gates=own)]
+    book.inner = [ServerRoundRecord((0,), labels=np.zeros(2, int), gates=own)]
     assert shown(book, 0, 0).decision == "rejected"
     assert book.gate(leaf_at(0, 0)).decision == "accepted"
     assert shown(book, 1, 0).decision == "off"

@@ -8,7 +8,7 @@ from fedge.cloud.region import Region, servers_over
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.minutes import Minutes
+from fedge.rounds.measurements.minutes import ServerRoundRecord
 from fedge.rounds.measurements.server_rows import server_rows
 from fedge.serving.gate import GateResult
 
@@ -22,7 +22,7 @@ def measured(tree):
     config = from_run_config({"hierarchy.tree": tree, "scaffold.enabled": False})
     branches = servers_over(config, leaves)
     off = GateResult("off", 0.5, None, False)
-    book = RoundBook(1, root=Minutes(labels=np.arange(len(branches)), gates=[off] * len(branches)))
+    book = RoundBook(1, root=ServerRoundRecord(labels=np.arange(len(branches)), gates=[off] * len(branches)))
     for client, right in enumerate(RIGHT):
         book.evaluated[client] = {(off.role, "test"): classified([[right, 10 - right], [0, 0]], 0.1)}
     return book, branches
