@@ -14,7 +14,7 @@ class BackgroundJob:
     The owner must not change data that a job reads before `finish`. As a context manager, it waits for the
     last job on exit, and raises that job's exception unless another is propagating.
 
-    >>> with Behind() as behind:
+    >>> with BackgroundJob() as behind:
     ...     behind.begin(lambda: print("written"))
     written
     """
