@@ -179,16 +179,26 @@ def keep_early_engine_errors() -> None:
 
 @contextmanager
 def without_flowers_news() -> Iterator[None]:
-    """Context, or decorator, in which Flower's logger passes on only warnings and errors.
+    """Context, or decorator, in which Flower's logger passes on only warnings and errors, each once.
 
-    For checks before a run's log is open: a strategy being tested would print its sampling on the terminal.
+    For checks before a run's log is open: a strategy being tested would print its sampling on the terminal,
+    and its warnings once per trial.
     """
     flower = logging.getLogger("flwr")
-    level = flower.level
+    level, logged = flower.level, set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in logged
+        logged.add(text)
+        return new
+
     flower.setLevel(max(level, logging.WARNING))
+    flower.addFilter(is_new)
     try:
         yield
     finally:
+        flower.removeFilter(is_new)
         flower.setLevel(level)
 
 

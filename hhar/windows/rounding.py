@@ -21,13 +21,17 @@ def too_coarse(values: NDArray[Any], cast: NDArray[np.float32]) -> str:
     'steps of 64, deviation 0.5'
     >>> too_coarse(np.array([0.1, 0.2]), np.array([0.1, 0.2], np.float32))
     ''
+    >>> too_coarse(np.array([1e300, 0]), np.array([np.inf, 0], np.float32))
+    ''
     """
     if not values.size or values.dtype.itemsize < 4 or values.min() == values.max():
         return ""
     exact, largest = values.astype(np.float64), float(np.abs(cast).max())
+    if not np.isfinite(largest):  # refused for another reason
+        return ""
     deviation = float(exact.std())
     step = float(np.spacing(np.float32(largest)))
-    if not np.isfinite(largest) or step <= _MOST_LOST * deviation:
+    if step <= _MOST_LOST * deviation:
         return ""
     lost = float(np.sqrt(np.square(exact - cast).mean()))
     return f"steps of {step:.3g}, deviation {deviation:.3g}" if lost > _MOST_LOST * deviation else ""

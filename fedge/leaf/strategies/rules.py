@@ -23,7 +23,7 @@ from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import GLOBAL_STREAMS, asked_twice
 from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.exchange.round_context import RoundContext
@@ -230,11 +230,14 @@ def _configures(strategy: Strategy) -> bool:
 def _configure(strategy: Strategy, leaf_round: int, model: State, clients: int) -> None:
     """Let a strategy make its messages of one leaf round, as in a run, before it combines the replies."""
     context = RoundContext(0, leaf_round, leaf_round, "", "", "", 1.0).to_record()
-    drawn = random.getstate()  # FedAvg draws its nodes from the global stream
-    try:
-        messages_of(strategy, leaf_round, to_record(model), context, cast(Any, None), range(1, clients + 1))
-    finally:
-        random.setstate(drawn)
+    with GLOBAL_STREAMS:
+        drawn = random.getstate()  # FedAvg draws its nodes from the global stream
+        try:
+            messages_of(
+                strategy, leaf_round, to_record(model), context, cast(Any, None), range(1, clients + 1)
+            )
+        finally:
+            random.setstate(drawn)
 
 
 def _refuse_state_from_messages(

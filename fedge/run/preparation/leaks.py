@@ -45,8 +45,8 @@ def _on_overlap(windows: Windows, guard: int) -> list[str]:
     if needed <= guard:
         return []
     return [
-        f"windows of {length} samples begin {quantity(stride, 'sample')} apart, so test windows share "
-        "samples with training windows, and scores of known users are too good; set "
+        f"windows of {quantity(length, 'sample')} begin {quantity(stride, 'sample')} apart, so test windows "
+        "share samples with training windows, and scores of known users are too good; set "
         f"data.guard-windows={needed}"
     ]
 

@@ -37,7 +37,7 @@ def split_remarks(windows: Windows, dealt: Partition, config: Config) -> list[st
         ("test", sizes[2], data.test_fraction, "test-fraction"),
     )
     few = [
-        f"{count:,} {name} windows (data.{option} {share:g})"
+        f"{quantity(count, f'{name} window', separated=True)} (data.{option} {share:g})"
         for name, count, share, option in asked
         if count < _FAR_LESS * share * held
     ]
@@ -47,7 +47,10 @@ def split_remarks(windows: Windows, dealt: Partition, config: Config) -> list[st
         if kind == "blocks"
         else "sessions are never cut (data.split session), and there are few of a class"
     )
-    found = [f"of {held:,} windows, only {' and '.join(few)}: {why}; scores are uncertain"] if few else []
+    found = []
+    if few:
+        of = quantity(held, "window", separated=True)
+        found.append(f"of {of}, only {' and '.join(few)}: {why}; scores are uncertain")
     unused = min(all_windows - held, _guards(windows, fewest, data.guard_windows)) if kind == "blocks" else 0
     if unused > _MANY * all_windows:
         found.append(

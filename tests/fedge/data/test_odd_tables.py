@@ -58,7 +58,7 @@ def check_delays(path):
 def check_moves(path):
     from fedge.rounds import mobility  # takes seconds
 
-    for number, there in mobility._rows(path, (0, time.monotonic_ns())).items():
+    for number, there in mobility._read_moves(path, (0, time.monotonic_ns())).items():
         assert 0 <= number < 10**9
         assert all(0 <= client < 10**9 and 0 <= leaf < 10**9 for client, leaf in there.items())
 

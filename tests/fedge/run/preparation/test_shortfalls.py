@@ -41,8 +41,8 @@ def test_unlike_the_options_is_said_and_else_nothing(per_class):
         return
     train, val, test = (sum(len(parts[at]) for parts in dealt.clients) for at in range(3))
     held, found = train + val + test, " ".join(split_remarks(windows, dealt, config))
-    assert ("test windows" in found) == (test < 0.1 * held)
-    assert ("validation windows" in found) == (val < 0.1 * held)
+    assert ("test window" in found) == (test < 0.1 * held)
+    assert ("validation window" in found) == (val < 0.1 * held)
     assert ("are unused" in found) == (len(windows.y) - held > 0.2 * len(windows.y))
 
 
