@@ -107,7 +107,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     _refuse_unreachable(project, federation, address)
     config = prepared.config
     settings: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is set in this process only
-    settings["run-name"] = config.run_name or dated_name(prepared.seed, alone=True)
+    settings["run-name"] = config.run_name or dated_name(prepared.seed, with_microseconds=True)
     if here:
         settings["runs-dir"] = str(Path(config.runs_dir).absolute())
     app = [str(project.folder), federation]

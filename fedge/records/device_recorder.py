@@ -25,13 +25,13 @@ class DeviceRecorder(Recorder):
         folder: Path,
         offsets: Mapping[str, int] | None = None,
         manifest: Mapping[str, Any] | None = None,
-        learned: Task = CLASSIFICATION,
+        task: Task = CLASSIFICATION,
         is_real: bool = False,
-        more: Sequence[Table] = (),
+        extra_tables: Sequence[Table] = (),
     ) -> None:
         """Open the tables of `folder`, including arrivals on a real clock; arguments as in `Recorder`."""
-        tables = (*growing(learned.scores[0], is_real), *more)
-        super().__init__(folder, offsets, manifest, tables, learned)
+        tables = (*growing(task.scores[0], is_real), *extra_tables)
+        super().__init__(folder, offsets, manifest, tables, task)
 
     def write_version(self, row: "VersionRow") -> None:
         """Append an evaluation, flushed by the next `write_round`."""
@@ -42,7 +42,7 @@ class DeviceRecorder(Recorder):
         self._append(JOBS, [row])
 
     def _append(self, table: Table, rows: Sequence[Any]) -> None:
-        with self._explained("devices"):
+        with self._converting_errors("devices"):
             self._files[table.path].append_rows(rows)
 
     def write_arrival(self, row: "JobRow") -> None:
@@ -59,6 +59,6 @@ class DeviceRecorder(Recorder):
         Raises:
             RecordError: the disk is full or gone.
         """
-        with self._explained("devices"):
+        with self._converting_errors("devices"):
             for table, rows in ((DEVICE_TOTALS, devices), (STALENESS, staleness)):
                 write_bytes(self.folder / table.path, table.text(rows).encode())

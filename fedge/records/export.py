@@ -38,7 +38,7 @@ from fedge.records.tables.timing_tables import MESSAGES
 
 ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tgz": "gztar"}
 _PATH = re.compile(r"(?<![\w./\\])(?:/|[A-Za-z]:\\|\\\\)(?:[^\s/\\:;,'\"]+[/\\])+")
-_SHORTEST = 2  # shortest name to search for
+_SHORTEST_NAME = 2  # shortest name to search for
 
 
 def export_run(folder: Path, target: Path) -> Path:
@@ -60,25 +60,27 @@ def export_run(folder: Path, target: Path) -> Path:
         )
     if damaged := damaged_outputs(folder, manifest):
         # checkpoints contain the models again, and only the lengths of tables
-        lost = damaged_tables(folder, manifest)
-        step = (
-            "restore it from a copy, or start the run again" if lost else f"fedge resume {folder} repairs it"
+        lost_tables = damaged_tables(folder, manifest)
+        remedy = (
+            "restore it from a copy, or start the run again"
+            if lost_tables
+            else f"fedge resume {folder} repairs it"
         )
-        raise ConfigError(f"a run must be intact for export, but {'; '.join(damaged)}; {step}")
+        raise ConfigError(f"a run must be intact for export, but {'; '.join(damaged)}; {remedy}")
     if target.exists():
         raise ConfigError(f"DEST must be new, but {target} exists; choose another")
     ending = next((end for end in sorted(ARCHIVES, key=len, reverse=True) if target.name.endswith(end)), None)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as work:
-            copy = Path(work) / folder.name
-            _copy(folder, copy, manifest)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as scratch:
+            copy = Path(scratch) / folder.name
+            _write_copy(folder, copy, manifest)
             if ending is None:
                 copy.rename(target)
             else:
-                shutil.make_archive(str(Path(work) / "a"), ARCHIVES[ending], work, copy.name)
-                (found,) = (path for path in Path(work).iterdir() if path != copy)
-                found.rename(target)
+                shutil.make_archive(str(Path(scratch) / "a"), ARCHIVES[ending], scratch, copy.name)
+                (archive,) = (path for path in Path(scratch).iterdir() if path != copy)
+                archive.rename(target)
     except OSError as error:
         raise ConfigError(
             f"DEST must be writable, but {target}: {error.strerror or error}; choose another"
@@ -86,7 +88,7 @@ def export_run(folder: Path, target: Path) -> Path:
     return target
 
 
-def _copy(folder: Path, copy: Path, manifest: Mapping[str, Any]) -> None:
+def _write_copy(folder: Path, copy: Path, manifest: Mapping[str, Any]) -> None:
     """Write the files of the copy."""
     tables = [table.path for table in TABLES if table not in (MESSAGES, PARTITION)]
     messages = [str(path.relative_to(folder)) for path in folder.glob(MESSAGES.path)]
@@ -105,23 +107,23 @@ def without_users(partition: str) -> str:
     """partition.csv with numbers instead of users' names."""
     reader = csv.DictReader(io.StringIO(partition))
     rows = list(reader)
-    number = {user: f"user-{k}" for k, user in enumerate(sorted({row["user"] for row in rows}), start=1)}
+    pseudonyms = {user: f"user-{k}" for k, user in enumerate(sorted({row["user"] for row in rows}), start=1)}
     text = io.StringIO()
     table = csv.DictWriter(text, reader.fieldnames or (), lineterminator="\n")
     table.writeheader()
-    table.writerows({**row, "user": number[row["user"]]} for row in rows)
+    table.writerows({**row, "user": pseudonyms[row["user"]]} for row in rows)
     return text.getvalue()
 
 
 def _shared_manifest(manifest: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, Any]:
     """Manifest of the copy."""
-    kept = {key: value for key, value in manifest.items() if key != "process"}
-    kept["config"] = without_places(kept.get("config", {}))
-    shared: dict[str, Any] = json.loads(json.dumps(kept), object_hook=_scrubbed)
+    entries = {key: value for key, value in manifest.items() if key != "process"}
+    entries["config"] = without_places(entries.get("config", {}))
+    shared: dict[str, Any] = json.loads(json.dumps(entries), object_hook=_scrub_table)
     return {**shared, "outputs": dict(outputs), "exported": True}
 
 
-def _scrubbed(table: dict[str, Any]) -> dict[str, Any]:
+def _scrub_table(table: dict[str, Any]) -> dict[str, Any]:
     """A table with its texts scrubbed; nested tables have already been scrubbed."""
     return {key: _scrub(value) for key, value in table.items()}
 
@@ -141,6 +143,6 @@ def _without_names(text: str) -> str:
     with suppress(KeyError, OSError, ImportError):
         names.add(getpass.getuser())
     for name in names:
-        if len(name) >= _SHORTEST:
+        if len(name) >= _SHORTEST_NAME:
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", text)
     return text

@@ -41,16 +41,16 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
                 refuse_taken_name(runs_dir, name)
                 raise
         else:
-            folder = _fresh_folder(parent, dated_name(seed))
+            folder = _create_unique_folder(parent, dated_name(seed))
         sync(parent)
     point_latest(folder)
     return folder.absolute()
 
 
-def dated_name(seed: int, *, alone: bool = False) -> str:
-    """Name of a run by date, time and seed; `alone`, with microseconds, if no folder is made at once."""
+def dated_name(seed: int, *, with_microseconds: bool = False) -> str:
+    """Name of a run by date, time and seed, with microseconds if no folder is made at once."""
     now = datetime.now()
-    return f"{now:%Y%m%d-%H%M%S}-seed{seed}" + (f"-{now:%f}" if alone else "")
+    return f"{now:%Y%m%d-%H%M%S}-seed{seed}" + (f"-{now:%f}" if with_microseconds else "")
 
 
 @contextmanager
@@ -76,8 +76,8 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
     Raises:
         ConfigError: there is no such folder.
     """
-    below = Path(runs_dir) / run
-    for folder in (below, Path(run)) if run == LATEST else (Path(run), below):
+    candidate = Path(runs_dir) / run
+    for folder in (candidate, Path(run)) if run == LATEST else (Path(run), candidate):
         if run and _is_folder(folder, name):
             return folder.resolve()
     if run == LATEST and not any(Path(runs_dir).glob(f"*/{MANIFEST}")):
@@ -110,7 +110,7 @@ def refuse_taken_name(runs_dir: str, name: str) -> None:
         raise ConfigError(f"run-name must be new, but {folder} exists; choose another, or leave it empty")
 
 
-def _fresh_folder(parent: Path, stem: str) -> Path:
+def _create_unique_folder(parent: Path, stem: str) -> Path:
     """Create ``stem``, or ``stem-2``, ``stem-3``, … for runs started in the same second."""
     for number in range(1, 1000):
         folder = parent / (stem if number == 1 else f"{stem}-{number}")
@@ -156,21 +156,21 @@ def client_data_folder(folder: Path, resumed: int) -> Path:
 
 def data_folders(folder: Path) -> list[Path]:
     """Existing folders of client windows in a run folder, including partly written ones."""
-    found = {path.with_name(path.name.removesuffix(".tmp")) for path in folder.glob("data*")}
-    return sorted(path for path in found if re.fullmatch(r"data(-\d+)?", path.name))
+    folders = {path.with_name(path.name.removesuffix(".tmp")) for path in folder.glob("data*")}
+    return sorted(path for path in folders if re.fullmatch(r"data(-\d+)?", path.name))
 
 
-def resuming(folder: Path, words: str = "", *, of_script: bool = False) -> str:
+def resuming(folder: Path, arguments: str = "", *, of_script: bool = False) -> str:
     """Command that resumes a run; or the call, if a part of the run is code from a script or notebook.
 
     Args:
         folder: the run folder.
-        words: further arguments of the command.
+        arguments: further arguments of the command.
         of_script: result of `has_code_of_script`.
     """
     if of_script:
         return f'the same call of fedge.simulate and the option "resume": {json.dumps(short(folder))}'
-    return f"fedge resume {shlex.quote(short(folder))}{words}"
+    return f"fedge resume {shlex.quote(short(folder))}{arguments}"
 
 
 def has_code_of_script(config: Mapping[str, Any]) -> bool:
@@ -188,8 +188,8 @@ def short(folder: Path) -> str:
         relative = os.path.relpath(folder)
     except OSError:  # the working directory was removed during the run
         return str(folder)
-    outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
-    return str(folder) if outside else relative
+    is_outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
+    return str(folder) if is_outside else relative
 
 
 def written_at(path: Path, zone: timezone | None = None) -> datetime:

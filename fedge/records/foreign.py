@@ -9,7 +9,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.records.folder import short
 
 _LARGEST_JSON = 256 * 2**20  # bytes; JSON is read as a whole
-_OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within their own folders
+_TRACKER_FOLDERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within their own folders
 
 
 class UnusableFileError(ConfigError):
@@ -34,18 +34,18 @@ def refuse_odd_files(folder: Path) -> None:
     """
     for entry in _entries(folder):
         try:
-            found = entry.stat()
+            status = entry.stat()
         except OSError:  # a dangling link, or a file that was just removed
             continue
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             raise UnusableFileError(
                 f"a run folder must have only files and folders, but {short(Path(entry.path))} is neither; "
                 f"remove it"
             )
-        if entry.name.endswith(".json") and found.st_size > _LARGEST_JSON:
+        if entry.name.endswith(".json") and status.st_size > _LARGEST_JSON:
             raise UnusableFileError(
                 f"JSON in a run folder must have at most {_LARGEST_JSON} bytes, but "
-                f"{short(Path(entry.path))} has {found.st_size}; remove it"
+                f"{short(Path(entry.path))} has {status.st_size}; remove it"
             )
 
 
@@ -54,12 +54,12 @@ def refuse_no_rights(folder: Path) -> None:
 
     Such a file is not damaged, but without it a run would repeat rounds or lose the file's contents.
     """
-    for place in (folder, *(Path(entry.path) for entry in _entries(folder))):
-        wanted = os.R_OK | os.W_OK | os.X_OK if place.is_dir() else os.R_OK
-        if os.path.exists(place) and not os.access(place, wanted):
-            rights = "readable and writable" if place.is_dir() else "readable"
+    for path in (folder, *(Path(entry.path) for entry in _entries(folder))):
+        mode = os.R_OK | os.W_OK | os.X_OK if path.is_dir() else os.R_OK
+        if os.path.exists(path) and not os.access(path, mode):
+            rights = "readable and writable" if path.is_dir() else "readable"
             raise UnusableFileError(
-                f"a run must be {rights} for this user to continue, but {short(place)} is not; change its "
+                f"a run must be {rights} for this user to continue, but {short(path)} is not; change its "
                 f"permissions (chmod, chown), or continue as its owner"
             )
 
@@ -67,11 +67,11 @@ def refuse_no_rights(folder: Path) -> None:
 def _entries(folder: Path | str) -> Iterator["os.DirEntry[str]"]:
     """All entries of a folder and its subfolders, except trackers' own; links are not followed."""
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
     except OSError:  # readers and writers get the error
         return
     for entry in entries:
         yield entry
-        if entry.is_dir(follow_symlinks=False) and entry.name not in _OTHERS:
+        if entry.is_dir(follow_symlinks=False) and entry.name not in _TRACKER_FOLDERS:
             yield from _entries(entry.path)

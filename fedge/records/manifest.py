@@ -46,9 +46,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         RunFolderError: there is no such run, or its manifest is damaged.
     """
-    manifest = {key: value for key, value in _read(folder / MANIFEST).items() if _is_of_its_kind(key, value)}
+    manifest = {key: value for key, value in _read(folder / MANIFEST).items() if _is_valid_entry(key, value)}
     if "config" in manifest:
-        manifest["config"] = _options_of(manifest["config"])
+        manifest["config"] = _valid_options(manifest["config"])
     process = process_of(folder, manifest)
     # a process in another container, or hidden from this account, seems gone, but still holds its lock
     if manifest["status"] == "running" and has_ended(process) and not is_locked(folder):
@@ -78,17 +78,17 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} cannot be read: {error.strerror or error}; fix this, or name another run"
         ) from error
     except (ValueError, RecursionError):
-        raise _damaged(path, "it is not JSON") from None
+        raise _damaged_error(path, "it is not JSON") from None
     if not isinstance(manifest, dict):
-        raise _damaged(path, f"it must be a JSON object, but is a {type(manifest).__name__}")
+        raise _damaged_error(path, f"it must be a JSON object, but is a {type(manifest).__name__}")
     if manifest.get("status") not in _STATUSES:
-        raise _damaged(path, f"its status must be one of {', '.join(_STATUSES)}")
+        raise _damaged_error(path, f"its status must be one of {', '.join(_STATUSES)}")
     return manifest
 
 
-def _damaged(path: Path, why: str) -> RunFolderError:
+def _damaged_error(path: Path, fault: str) -> RunFolderError:
     return RunFolderError(
-        f"{MANIFEST} must be a run's manifest, but {path} is damaged: {why}; inspect the folder by hand"
+        f"{MANIFEST} must be a run's manifest, but {path} is damaged: {fault}; inspect the folder by hand"
     )
 
 
@@ -115,29 +115,30 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, str | bool) or _is_number(value)
 
 
-def _list_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(kind, value))
+def _list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def _table_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(kind, value.values()))
+def _table_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
-def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _table_with(**checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Type check of tables with at least these entries, each of its type."""
     return lambda value: (
-        isinstance(value, dict) and all(name in value and kind(value[name]) for name, kind in kinds.items())
+        isinstance(value, dict)
+        and all(name in value and check(value[name]) for name, check in checks.items())
     )
 
 
 _BOUNDS = ("lowest", "highest")
-_IS_SCORE = _with(name=_is_text, higher_is_better=_is_bool, unit=_is_text, words=_is_text)
-_IS_TASK = _with(name=_is_text, scores=_list_of(_IS_SCORE), loss_unit=_is_text)
+_IS_SCORE = _table_with(name=_is_text, higher_is_better=_is_bool, unit=_is_text, words=_is_text)
+_IS_TASK = _table_with(name=_is_text, scores=_list_of(_IS_SCORE), loss_unit=_is_text)
 
 
 def _has_bounds(task: Mapping[str, Any]) -> bool:
     """Whether the bounds of a task's loss and scores are numbers, if present."""
-    bounds = [task.get("least_loss"), *(each.get(name) for each in task["scores"] for name in _BOUNDS)]
+    bounds = [task.get("least_loss"), *(score.get(name) for score in task["scores"] for name in _BOUNDS)]
     return all(bound is None or _is_bound(bound) for bound in bounds)
 
 
@@ -157,7 +158,7 @@ def _are_eras(value: Any) -> bool:
     return pairs and all(_is_count(first) and _list_of(_is_count)(groups) for first, groups in value)
 
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
+_ENTRY_CHECKS: dict[str, Callable[[Any], bool]] = {
     "exit_code": lambda value: _is_count(value) and value < 256,
     "reason": _is_text,
     "seed": _is_number,
@@ -168,23 +169,23 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "config": lambda value: isinstance(value, dict),
     "federation": _table_of(_is_number),
     "versions": _table_of(_is_text),
-    "data": _with(
+    "data": _table_with(
         name=_is_text, fingerprint=_is_text, synthetic=_is_bool, windows=_is_count,
         classes=_are_names, channels=_are_names, split=_is_text,
     ),
     "clients_per_leaf": _list_of(_is_count),
     "unseen_clients": _list_of(_is_count),
     "scenario": lambda value: value is None
-    or (_with(kind=_is_text, groups=_list_of(_is_count))(value) and _are_eras(value.get("later", []))),
-    "resumed": _list_of(_with(when=_is_text, after_round=_is_count, engine=_is_text)),
+    or (_table_with(kind=_is_text, groups=_list_of(_is_count))(value) and _are_eras(value.get("later", []))),
+    "resumed": _list_of(_table_with(when=_is_text, after_round=_is_count, engine=_is_text)),
     "kernel": _table_of(_is_text),
     "devices": _table_of(_is_count),
     "device": _table_of(_is_text),
     "remarks": _list_of(_is_text),
-    "stopped": _with(by=_is_text, after_round=_is_count, reason=_is_text),
-    "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),
-    "uplink": _table_of(_with(model_bytes=_is_count, sent_bytes=_is_count)),
-    "parts": _table_of(_with(name=_is_text)),
+    "stopped": _table_with(by=_is_text, after_round=_is_count, reason=_is_text),
+    "privacy": _table_with(promise=_is_text, not_covered=_list_of(_is_text)),
+    "uplink": _table_of(_table_with(model_bytes=_is_count, sent_bytes=_is_count)),
+    "parts": _table_of(_table_with(name=_is_text)),
     "outputs": _table_of(_is_text),
     "traces": _table_of(_is_text),
     "task": lambda value: value is None or (_IS_TASK(value) and bool(value["scores"]) and _has_bounds(value)),
@@ -194,25 +195,25 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 def odd_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]:
     """Entries of a manifest with invalid values, or needed and missing."""
-    return [key for key, value in manifest.items() if not _is_of_its_kind(key, value)] + [
+    return [key for key, value in manifest.items() if not _is_valid_entry(key, value)] + [
         key for key in needed if key not in manifest
     ]
 
 
-def _is_of_its_kind(key: str, value: Any) -> bool:
+def _is_valid_entry(key: str, value: Any) -> bool:
     """Whether an entry has a valid form; entries unknown to this version always have."""
-    kind = _KINDS.get(key)
-    return kind is None or kind(value)
+    check = _ENTRY_CHECKS.get(key)
+    return check is None or check(value)
 
 
-def _options_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def _valid_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Options that are scalars and, if known to this version, of their default's type."""
-    known = options()
+    known_options = options()
 
-    def fits(key: str, value: Any) -> bool:
-        _, rule = known.get(key, (value, {"words": (), "kind": type(value)}))
+    def is_valid(key: str, value: Any) -> bool:
+        _, rule = known_options.get(key, (value, {"words": (), "kind": type(value)}))
         if rule["kind"] is bool or isinstance(value, bool):
             return type(value) is rule["kind"]
         return isinstance(value, str) == (rule["kind"] is str) or value in rule["words"]
 
-    return {key: value for key, value in config.items() if _is_scalar(value) and fits(key, value)}
+    return {key: value for key, value in config.items() if _is_scalar(value) and is_valid(key, value)}

@@ -39,7 +39,7 @@ class MessageLog:
                 self._seconds[global_round] = seconds[global_round]
             else:
                 path.unlink()
-        self._written = -np.inf
+        self._last_write = -np.inf
         self._pending: tuple[int, float, MessageTimes] | None = None
 
     def write(self, global_round: int, seconds: float, messages: MessageTimes) -> None:
@@ -50,7 +50,7 @@ class MessageLog:
         """
         self._pending = (global_round, seconds, messages)
         is_slowest = seconds > max(self._seconds.values(), default=-np.inf)
-        if is_slowest or time.monotonic() - self._written >= _EVERY_S:
+        if is_slowest or time.monotonic() - self._last_write >= _EVERY_S:
             self.flush()
 
     def flush(self) -> None:
@@ -62,16 +62,16 @@ class MessageLog:
         path = self._folder / f"messages-{global_round:06d}.csv"
         temporary = path.with_name(f"{path.name}.tmp")
         try:
-            temporary.write_text(_table(global_round, messages), encoding="utf-8")
+            temporary.write_text(_format_table(global_round, messages), encoding="utf-8")
             temporary.replace(path)
         finally:
             with suppress(OSError):  # a full disk has already raised an error
                 temporary.unlink(missing_ok=True)
-        self._written = time.monotonic()
+        self._last_write = time.monotonic()
         self._seconds[global_round] = seconds
-        self._drop()
+        self._remove_other_files()
 
-    def _drop(self) -> None:
+    def _remove_other_files(self) -> None:
         """Remove all files except those of the first, the slowest and the newest round."""
         slowest = max(self._seconds, key=lambda r: (self._seconds[r], -r))
         for global_round in self._seconds.keys() - {min(self._seconds), slowest, max(self._seconds)}:
@@ -87,11 +87,11 @@ def message_files(folder: Path) -> list[Path]:
 
 def round_of(path: Path) -> int:
     """Round of a message file; 0 for any other file."""
-    found = re.fullmatch(r"messages-(\d+)\.csv", path.name)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"messages-(\d+)\.csv", path.name)
+    return int(match[1]) if match else 0
 
 
-def _table(global_round: int, messages: MessageTimes) -> str:
+def _format_table(global_round: int, messages: MessageTimes) -> str:
     """Content of a round's file; times in seconds since the start of the round."""
     numbers = np.column_stack(MESSAGES.row(MessageRows(global_round, messages)))
     return ",".join(MESSAGES.names) + "\n" + "".join(_FORMAT % tuple(row) for row in numbers.tolist())

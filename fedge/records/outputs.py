@@ -13,7 +13,7 @@ from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBER
 CLUSTERS = "clusters.jsonl"
 CONFUSION = "metrics/confusion.json"
 MODELS = "checkpoints/final.safetensors"
-_KEPT = re.compile(r"checkpoints/models-([1-9][0-9]{0,8}|best)\.safetensors")
+_KEPT_FILE = re.compile(r"checkpoints/models-([1-9][0-9]{0,8}|best)\.safetensors")
 OUTPUTS = (
     *(table.path for table in ROUND_TABLES if not table.optional),
     CLUSTERS,
@@ -22,7 +22,12 @@ OUTPUTS = (
     MODELS,
 )
 # further results: of runs on the virtual clock, with clients' own models, mixtures or a common test set
-_ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBERSHIPS.path, COMMON_TEST.path)
+_FURTHER_OUTPUTS = (
+    *(table.path for table in DEVICE_TABLES),
+    CLIENT_MODELS.path,
+    MEMBERSHIPS.path,
+    COMMON_TEST.path,
+)
 
 
 def models_file(name: str = "") -> str:
@@ -33,7 +38,7 @@ def models_file(name: str = "") -> str:
 def kept_models(folder: Path) -> list[str]:
     """Names of models kept beside the final ones: numbers, then "best"."""
     files = [path.relative_to(folder).as_posix() for path in (folder / MODELS).parent.glob("models-*")]
-    names = [found[1] for file in files if (found := _KEPT.fullmatch(file))]
+    names = [match[1] for file in files if (match := _KEPT_FILE.fullmatch(file))]
     return sorted(names, key=lambda name: (len(name) if name.isdecimal() else 99, name))
 
 
@@ -43,7 +48,7 @@ def is_kept(file: str) -> bool:
     >>> is_kept("checkpoints/models-10.safetensors"), is_kept(MODELS)
     (True, False)
     """
-    return _KEPT.fullmatch(file) is not None
+    return _KEPT_FILE.fullmatch(file) is not None
 
 
 def checksums(folder: Path) -> dict[str, str]:
@@ -52,13 +57,13 @@ def checksums(folder: Path) -> dict[str, str]:
     Raises:
         OSError: a result cannot be read.
     """
-    names = (*OUTPUTS, *_ON_CLOCK, *map(models_file, kept_models(folder)))
+    names = (*OUTPUTS, *_FURTHER_OUTPUTS, *map(models_file, kept_models(folder)))
     return {name: running_digest(folder / name).hexdigest() for name in names if (folder / name).is_file()}
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """One line for each result missing or changed since the run wrote it; empty before the run's end."""
-    return _damaged(folder, manifest, (*OUTPUTS, *_ON_CLOCK))
+    return _damage_lines(folder, manifest, (*OUTPUTS, *_FURTHER_OUTPUTS))
 
 
 def damaged_tables(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
@@ -68,10 +73,10 @@ def damaged_tables(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """
     if manifest.get("status") not in ("completed", "partial"):
         return []
-    return _damaged(folder, manifest, [name for name in (*OUTPUTS, *_ON_CLOCK) if name != MODELS])
+    return _damage_lines(folder, manifest, [name for name in (*OUTPUTS, *_FURTHER_OUTPUTS) if name != MODELS])
 
 
-def _damaged(folder: Path, manifest: Mapping[str, Any], names: Collection[str]) -> list[str]:
+def _damage_lines(folder: Path, manifest: Mapping[str, Any], names: Collection[str]) -> list[str]:
     return [
         f"{name} is {'not as the run wrote it' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()

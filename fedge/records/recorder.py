@@ -61,8 +61,8 @@ class Recorder:
         folder: Path,
         offsets: Mapping[str, int] | None = None,
         manifest: Mapping[str, Any] | None = None,
-        more: Sequence[Table] = (),
-        learned: Task = CLASSIFICATION,
+        extra_tables: Sequence[Table] = (),
+        task: Task = CLASSIFICATION,
     ) -> None:
         """Open the tables of `folder`, which `create_run_folder` has created.
 
@@ -71,19 +71,19 @@ class Recorder:
             offsets: for a resumed run, table → bytes to keep; later bytes are removed, and tables not listed
                 start empty. None for a new run.
             manifest: for a resumed run, its entries so far.
-            more: tables in addition to those of every run.
-            learned: the run's task, whose scores name columns.
+            extra_tables: tables in addition to those of every run.
+            task: the run's task, whose scores name columns.
         """
         self.folder = folder
-        self._tables = tables_of(learned)
+        self._tables = tables_of(task)
         self._files: dict[str, GrowingFile] = {}
         self._manifest = dict(manifest or {})
         self._manifest_lock = threading.RLock()  # also written by the watchdog and signal handlers
         self._ended = False
-        self._kept: dict[str, str] = {}  # file of kept models → its sha256
-        with self._explained("tables"):
-            of_task = (self._tables.rounds, self._tables.leaves, self._tables.clients)
-            tables = {table.path: table for table in (*ROUND_TABLES, *of_task, *more)}
+        self._kept_checksums: dict[str, str] = {}  # file of kept models → its sha256
+        with self._converting_errors("tables"):
+            task_tables = (self._tables.rounds, self._tables.leaves, self._tables.clients)
+            tables = {table.path: table for table in (*ROUND_TABLES, *task_tables, *extra_tables)}
             for name, table in {**tables, CLUSTERS: None}.items():
                 if offsets is not None and name not in offsets:
                     _set_aside(folder / name)
@@ -129,9 +129,11 @@ class Recorder:
 
     def checksums(self) -> dict[str, str]:
         """SHA-256 of every table so far, of kept models, and of the newest confusion matrices."""
-        found = {name: file.sha256 for name, file in self._files.items()} | self._kept
+        digests = {name: file.sha256 for name, file in self._files.items()} | self._kept_checksums
         confusion = self.folder / CONFUSION
-        return {**found, CONFUSION: running_digest(confusion).hexdigest()} if confusion.is_file() else found
+        return (
+            {**digests, CONFUSION: running_digest(confusion).hexdigest()} if confusion.is_file() else digests
+        )
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Record that this process carries out the run with these options, and then write its manifest.
@@ -139,7 +141,7 @@ class Recorder:
         Raises:
             RecordError: the disk is full or gone.
         """
-        with self._explained(PRIVATE):
+        with self._converting_errors(PRIVATE):
             write_private(self.folder, config)
         self.update_manifest()
 
@@ -152,7 +154,7 @@ class Recorder:
         self._update_manifest(entries, durably=True)
 
     def _update_manifest(self, entries: Mapping[str, Any], durably: bool) -> None:
-        with self._manifest_lock, self._explained(MANIFEST):
+        with self._manifest_lock, self._converting_errors(MANIFEST):
             self._manifest.update(entries)
             write_manifest(self.folder, self._manifest, durably)
 
@@ -185,27 +187,27 @@ class Recorder:
         Raises:
             RecordError: the disk is full or gone, or a result differs from what this process has written.
         """
-        with self._explained("results"):
+        with self._converting_errors("results"):
             for file in self._files.values():
                 file.flush()
             for path in self.unsynced:
                 sync(path)
-            found, written = checksums(self.folder), self.checksums()
-            for name in found.keys() & written.keys():
-                if found[name] != written[name]:
+            on_disk, written = checksums(self.folder), self.checksums()
+            for name in on_disk.keys() & written.keys():
+                if on_disk[name] != written[name]:
                     raise changed_by_others(name)
-            return found
+            return on_disk
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _converting_errors(self, content: str) -> Iterator[None]:
         """Convert an OSError to a RecordError."""
         try:
             yield
         except OSError as error:
-            goes_on = bool(checkpoints(self.folder / FOLDER))
+            is_resumable = bool(checkpoints(self.folder / FOLDER))
             raise RecordError(
-                f"cannot write {what} of {self.folder}: {error.strerror or error}; {remedy(error)}, then "
-                + (f"fedge resume {self.folder}" if goes_on else "start the run again")
+                f"cannot write {content} of {self.folder}: {error.strerror or error}; {remedy(error)}, then "
+                + (f"fedge resume {self.folder}" if is_resumable else "start the run again")
             ) from error
 
     def write_round(
@@ -226,7 +228,7 @@ class Recorder:
         Raises:
             RecordError: the disk is full or gone; rows may be incomplete.
         """
-        with self._explained("metrics"):
+        with self._converting_errors("metrics"):
             self._write_round(result, laps, memory)
             self._write_times(result.global_round, laps, timelines)
             for file in self._files.values():
@@ -236,25 +238,31 @@ class Recorder:
         self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
     ) -> None:
         """Append one global round to the buffers of the tables."""
-        number = result.global_round
+        global_round = result.global_round
         self._files[GLOBAL.path].append_rows([GlobalRow(result, sum(laps.values()))])
-        self._files[LEAF.path].append_rows([LeafRow(number, leaf) for leaf in result.leaves])
+        self._files[LEAF.path].append_rows([LeafRow(global_round, leaf) for leaf in result.leaves])
         self._files[SERVERS.path].append_rows(
-            [ServerRow(number, server, result.tier_names) for server in result.servers]
+            [ServerRow(global_round, server, result.tier_names) for server in result.servers]
         )
-        self._files[CLIENTS.path].append_rows([ClientRow(number, client) for client in result.clients])
+        self._files[CLIENTS.path].append_rows([ClientRow(global_round, client) for client in result.clients])
         if result.models:
-            self._files[CLIENT_MODELS.path].append_rows([ModelRow(number, one) for one in result.models])
+            self._files[CLIENT_MODELS.path].append_rows(
+                [ModelRow(global_round, model) for model in result.models]
+            )
         if result.common:
-            self._files[COMMON_TEST.path].append_rows([CommonRow(number, one) for one in result.common])
-        self._files[MEMORY.path].append_rows([MemoryRow(number, process) for process in memory])
+            self._files[COMMON_TEST.path].append_rows(
+                [CommonRow(global_round, model) for model in result.common]
+            )
+        self._files[MEMORY.path].append_rows([MemoryRow(global_round, process) for process in memory])
         if result.cloud is not None and MEMBERSHIPS.path in self._files:
             self._files[MEMBERSHIPS.path].append_rows(_membership_rows(result))
         if result.cloud is not None:
-            self._files[CLUSTERS].append(json.dumps(_cluster_entry(number, result.cloud)) + "\n")
+            self._files[CLUSTERS].append(json.dumps(_cluster_entry(global_round, result.cloud)) + "\n")
         for inner in result.inner_steps:
-            where = {"server": path_text(inner.path), "server_round": inner.number}
-            self._files[CLUSTERS].append(json.dumps(_cluster_entry(number, inner.step) | where) + "\n")
+            server_fields = {"server": path_text(inner.path), "server_round": inner.number}
+            self._files[CLUSTERS].append(
+                json.dumps(_cluster_entry(global_round, inner.step) | server_fields) + "\n"
+            )
         # made durable with the checkpoint, like the tables
         write_whole(self.folder / CONFUSION, _confusion_entry(result), durably=False)
 
@@ -262,16 +270,19 @@ class Recorder:
         self, global_round: int, laps: Mapping[str, float], timelines: RoundTimelines | None
     ) -> None:
         """Append one global round to the tables of times."""
-        more: dict[str, Any] = {}
+        measurements: dict[str, Any] = {}
         if timelines is not None:
             seconds = zip(TIMELINE_PARTS, timelines.seconds, strict=True)
-            more = {"workers": len(timelines.timelines), **{f"timeline_{part}": s for part, s in seconds}}
-            more |= timelines.legs
+            measurements = {
+                "workers": len(timelines.timelines),
+                **{f"timeline_{part}": s for part, s in seconds},
+            }
+            measurements |= timelines.legs
             self._files[WORKERS.path].append_rows(
                 [WorkerRow(global_round, timeline) for timeline in timelines.timelines]
             )
             self._messages.write(global_round, sum(laps.values()), timelines.messages)
-        self._files[TIMING.path].append_rows([timing_row(global_round, laps, more)])
+        self._files[TIMING.path].append_rows([timing_row(global_round, laps, measurements)])
 
     def write_partition(self, holdings: Iterable[Holding]) -> None:
         """Write partition.csv.
@@ -279,7 +290,7 @@ class Recorder:
         Raises:
             RecordError: the disk is full or gone.
         """
-        with self._explained(PARTITION.path):
+        with self._converting_errors(PARTITION.path):
             write_bytes(self.folder / PARTITION.path, PARTITION.text(holdings).encode())
 
     def write_models(
@@ -299,38 +310,38 @@ class Recorder:
         """
         path = self.folder / models_file(name)
         path.parent.mkdir(exist_ok=True)
-        named = {f"leaf-{leaf}/": model for leaf, model in enumerate(models)}
-        named |= {f"unseen-{leaf}/": model for leaf, model in (unseen_clients or {}).items()}
-        write_state(path, _Joined(named), durably=True, metadata=card.metadata() if card else None)
+        states = {f"leaf-{leaf}/": model for leaf, model in enumerate(models)}
+        states |= {f"unseen-{leaf}/": model for leaf, model in (unseen_clients or {}).items()}
+        write_state(path, _JoinedStates(states), durably=True, metadata=card.metadata() if card else None)
         if name:
-            with self._explained(models_file(name)):
-                self._kept[models_file(name)] = running_digest(path).hexdigest()
+            with self._converting_errors(models_file(name)):
+                self._kept_checksums[models_file(name)] = running_digest(path).hexdigest()
 
-    def drop_later_models(self, kept: Mapping[str, str]) -> None:
+    def drop_later_models(self, listed: Mapping[str, str]) -> None:
         """Remove models kept beside the final ones that the checkpoint does not list, or that are damaged.
 
         Later rounds are repeated, and write their models again.
 
         Args:
-            kept: file in the folder → its sha256.
+            listed: file in the folder → its sha256.
         """
-        self._kept = dict(kept)
-        with self._explained("kept models"):
-            found = [self.folder / models_file(name) for name in kept_models(self.folder)]
-            left = [path for path in found if path.relative_to(self.folder).as_posix() not in kept]
-            for path in (*left, *(self.folder / MODELS).parent.glob("models-*.part")):
+        self._kept_checksums = dict(listed)
+        with self._converting_errors("kept models"):
+            files = [self.folder / models_file(name) for name in kept_models(self.folder)]
+            unlisted = [path for path in files if path.relative_to(self.folder).as_posix() not in listed]
+            for path in (*unlisted, *(self.folder / MODELS).parent.glob("models-*.part")):
                 path.unlink()
 
 
-class _Joined(Mapping[str, np.ndarray]):
+class _JoinedStates(Mapping[str, np.ndarray]):
     """Several states as one, in the order of their prefixed names; entries are looked up lazily."""
 
     def __init__(self, states: Mapping[str, State]) -> None:
         self._entries = {prefix + name: (state, name) for prefix, state in states.items() for name in state}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        state, inner = self._entries[name]
-        return state[inner]
+        state, entry = self._entries[name]
+        return state[entry]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._entries))
@@ -347,12 +358,12 @@ def _set_aside(path: Path) -> None:
 
 def _seconds_so_far(folder: Path) -> dict[int, float]:
     """Round → seconds, from timing.csv; unreadable rows are left out."""
-    found = {}
+    seconds = {}
     with (folder / "timing.csv").open(newline="", encoding="utf-8", errors="replace") as file:
         for row in records_of(file):
             with suppress(KeyError, TypeError, ValueError):
-                found[int(row["global_round"])] = float(row["total"])
-    return found
+                seconds[int(row["global_round"])] = float(row["total"])
+    return seconds
 
 
 def _cluster_entry(number: int, cloud: CloudStep) -> dict[str, Any]:

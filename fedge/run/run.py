@@ -237,8 +237,8 @@ def _make_recorder(surroundings: _Surroundings, manifest: dict[str, Any]) -> Rec
     tables, learned = _optional_tables(surroundings.config), task_of(surroundings.config.train)
     clock = surroundings.config.asynchrony
     if clock.is_on:
-        return DeviceRecorder(*arguments, learned=learned, is_real=clock.is_real, more=tables)
-    return Recorder(*arguments, tables, learned=learned)
+        return DeviceRecorder(*arguments, task=learned, is_real=clock.is_real, extra_tables=tables)
+    return Recorder(*arguments, tables, task=learned)
 
 
 def _cluster_arguments(engine: str, federation: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ def run_on_flower(
         config: the same options, checked.
         there: the federation, with the run's number of clients.
     """
-    name = config.run_name or dated_name(resolve_seed(config.seed)[0], alone=True)
+    name = config.run_name or dated_name(resolve_seed(config.seed)[0], with_microseconds=True)
     folder = (
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )

@@ -9,12 +9,12 @@ BYTES = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink
 
 def virtual_seconds(run: RunData) -> pl.Series | None:
     """Virtual seconds, (N,), on the virtual clock or of rounds with devices; None without either."""
-    return _of_devices(run, "virtual_s")
+    return _device_column(run, "virtual_s")
 
 
 def joules(run: RunData) -> pl.Series | None:
     """Joules of the devices, (N,); None without devices, or if their power is unknown."""
-    return _of_devices(run, "joules")
+    return _device_column(run, "joules")
 
 
 def bytes_so_far(rounds: pl.DataFrame) -> pl.Series:
@@ -22,8 +22,8 @@ def bytes_so_far(rounds: pl.DataFrame) -> pl.Series:
     return rounds.select(pl.sum_horizontal(BYTES)).to_series().cum_sum()
 
 
-def _of_devices(run: RunData, column: str) -> pl.Series | None:
+def _device_column(run: RunData, column: str) -> pl.Series | None:
     """A column of versions.csv, or of global_rounds.csv; None if missing or with empty cells."""
     rows = run.rounds if run.versions.is_empty() else run.versions.head(len(run.rounds))
-    known = column in rows.columns and not rows.is_empty() and rows[column].null_count() == 0
-    return rows[column] if known else None
+    is_known = column in rows.columns and not rows.is_empty() and rows[column].null_count() == 0
+    return rows[column] if is_known else None

@@ -155,7 +155,7 @@ class RunData:
         if self.rounds.is_empty():
             return text
         first = self.scores[0]
-        mean, worst = (self.rounds[f"test_{first.name}_{what}"][-1] for what in ("mean", "worst"))
+        mean, worst = (self.rounds[f"test_{first.name}_{statistic}"][-1] for statistic in ("mean", "worst"))
         return text if mean is None else f"{text}, test {first.said} {mean:.3f}, worst client {worst:.3f}"
 
     def _repr_html_(self) -> str:
@@ -276,10 +276,10 @@ class RunData:
     def _models_file(self, kept: str | int) -> Path:
         """File of models; RunFolderError if missing, or changed since the run wrote it."""
         name = models_file(str(kept))
-        path, known = self.folder / name, kept_models(self.folder)
-        if kept and str(kept) not in known:
+        path, names = self.folder / name, kept_models(self.folder)
+        if kept and str(kept) not in names:
             raise RunFolderError(
-                f"models must be of a round that checkpoint.models kept ({', '.join(known) or 'none'}), but "
+                f"models must be of a round that checkpoint.models kept ({', '.join(names) or 'none'}), but "
                 f"{shown(kept)} is not; omit it for the final ones"
             )
         if not path.is_file():
@@ -294,7 +294,7 @@ class RunData:
         return path
 
 
-def _folder_of(path: Any) -> Path:
+def _resolve_folder(path: Any) -> Path:
     """A path with links resolved, because the run's name is that of the target of "latest".
 
     A name that is not a folder here is looked up in runs/, as in commands.
@@ -303,10 +303,10 @@ def _folder_of(path: Any) -> Path:
         RunFolderError: it is not a path.
     """
     try:
-        found = Path(path)
-        if path == found.name and not found.is_dir() and Path("runs", path).is_dir():
-            found = Path("runs", path)
-        return found.resolve()
+        folder = Path(path)
+        if path == folder.name and not folder.is_dir() and Path("runs", path).is_dir():
+            folder = Path("runs", path)
+        return folder.resolve()
     except (TypeError, ValueError, OSError, RuntimeError) as error:  # NUL, surrogates, links in a circle
         raise RunFolderError(
             f"a run must be the path of its folder, but is {shown(path)} ({error}); give one, e.g. runs/NAME"
@@ -330,14 +330,17 @@ def load_run(path: str | Path) -> RunData:
     ('completed', 42, (10, 64))
     """
     refuse_fork("load_run")
-    folder = _folder_of(path)
+    folder = _resolve_folder(path)
     manifest = read_manifest(folder)
     problems: list[str] = []
     scores, loss_unit = scores_of(manifest.get("task"))
-    named = round_tables(scores, loss_unit)
-    own = {t.path: t for t in (named.rounds, named.leaves, named.clients, growing(scores[0])[0])}
+    task_tables = round_tables(scores, loss_unit)
+    by_path = {
+        t.path: t
+        for t in (task_tables.rounds, task_tables.leaves, task_tables.clients, growing(scores[0])[0])
+    }
     tables = {
-        t.path: _read_table(folder / t.path, own.get(t.path, t), problems)
+        t.path: _read_table(folder / t.path, by_path.get(t.path, t), problems)
         for t in TABLES
         if t is not MESSAGES
     }
@@ -387,46 +390,56 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
 
     Columns unknown to this version are accepted; columns missing in older versions are not required.
     """
-    known, asked = _schema(table, always=False), _schema(table, always=True)
+    known, required = _schema(table, always=False), _schema(table, always=True)
     if not path.exists() and not table.always:
-        return pl.DataFrame(schema=asked)
-    lines = _whole_lines(path, problems)
+        return pl.DataFrame(schema=required)
+    lines = _complete_lines(path, problems)
     header, *rows = csv_rows(lines) if lines else [[]]
-    missing = [column for column in asked if column not in header]
+    missing = [column for column in required if column not in header]
     if header and missing:
         problems.append(
             f"{path.name} has no column {', '.join(missing)}: written by another version of Fedge"
         )
-    dtypes = {c: known.get(c) or _guess([row[at : at + 1] for row in rows]) for at, c in enumerate(header)}
-    convert = [_converter(dtype) for dtype in dtypes.values()]
-    parsed = [_parse(row, convert) for row in rows]
+    dtypes = {
+        c: known.get(c) or _guess_type([row[index : index + 1] for row in rows])
+        for index, c in enumerate(header)
+    }
+    converters = [_converter(dtype) for dtype in dtypes.values()]
+    parsed = [_parse_row(row, converters) for row in rows]
     if _ROUND in known:  # rows are found by it
-        at_round = header.index(_ROUND) if _ROUND in header else None
+        round_index = header.index(_ROUND) if _ROUND in header else None
         parsed = [
-            row if row and at_round is not None and row[at_round] is not None else None for row in parsed
+            row if row and round_index is not None and row[round_index] is not None else None
+            for row in parsed
         ]
-    _note_damaged(path.name, [number for number, row in enumerate(parsed, start=2) if row is None], problems)
+    _report_damaged(
+        path.name, [number for number, row in enumerate(parsed, start=2) if row is None], problems
+    )
     filled = [row + [None] * len(missing) for row in parsed if row is not None]
-    return pl.DataFrame(filled, schema=dtypes | {column: asked[column] for column in missing}, orient="row")
+    return pl.DataFrame(
+        filled, schema=dtypes | {column: required[column] for column in missing}, orient="row"
+    )
 
 
 def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
     """Messages of the rounds whose messages were kept, by round."""
-    known = pl.DataFrame(schema=_schema(MESSAGES, always=False))
+    empty = pl.DataFrame(schema=_schema(MESSAGES, always=False))
     tables = [_read_table(path, MESSAGES, problems) for path in message_files(folder)]
-    ours = [table.select([column for column in table.columns if column in known.columns]) for table in tables]
-    return pl.concat([known, *ours], how="diagonal")  # a damaged header adds a column
+    trimmed = [
+        table.select([column for column in table.columns if column in empty.columns]) for table in tables
+    ]
+    return pl.concat([empty, *trimmed], how="diagonal")  # a damaged header adds a column
 
 
-def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
+def _parse_row(cells: Sequence[str], converters: Sequence[Callable[[str], Any]]) -> list[Any] | None:
     """Values of a row; None if incomplete."""
     try:
-        return [to(cell) for to, cell in zip(convert, cells, strict=True)]
+        return [converter(cell) for converter, cell in zip(converters, cells, strict=True)]
     except ValueError:
         return None
 
 
-def _guess(cells: Sequence[Sequence[str]]) -> Any:
+def _guess_type(cells: Sequence[Sequence[str]]) -> Any:
     """Type of a column unknown to this version: numbers if all of its cells are."""
     try:
         for cell in cells:
@@ -438,12 +451,12 @@ def _guess(cells: Sequence[Sequence[str]]) -> Any:
 
 def _converter(dtype: Any) -> Callable[[str], Any]:
     """Converter from a cell to its value; an empty cell becomes None."""
-    kinds: dict[Any, Callable[[str], Any]] = {_INT: _whole, _TEXT: cell_text}
-    kind = kinds.get(dtype, float)
-    return lambda cell: kind(cell) if cell else None
+    parsers: dict[Any, Callable[[str], Any]] = {_INT: _parse_integer, _TEXT: cell_text}
+    parser = parsers.get(dtype, float)
+    return lambda cell: parser(cell) if cell else None
 
 
-def _whole(cell: str) -> int:
+def _parse_integer(cell: str) -> int:
     """A whole number of 64 bits."""
     number = int(cell)
     if abs(number) >= _TOO_LARGE:
@@ -451,14 +464,14 @@ def _whole(cell: str) -> int:
     return number
 
 
-def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
+def _report_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
     """Report the omitted lines of a file."""
     if lines:
-        few = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
-        problems.append(f"{name}: damaged and left out: line {few}")
+        numbers = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+        problems.append(f"{name}: damaged and left out: line {numbers}")
 
 
-def _whole_lines(path: Path, problems: list[str]) -> list[str]:
+def _complete_lines(path: Path, problems: list[str]) -> list[str]:
     """Lines with a final line break; the last line may still be being written."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
@@ -476,27 +489,29 @@ def _read_clusters(path: Path, problems: list[str], is_tree: bool = False) -> pl
 
     A run is known to be deeper than two tiers by `is_tree`, or by groups below the cloud.
     """
-    lines = _whole_lines(path, problems)
-    what = "children" if is_tree or any('"server"' in line for line in lines) else "leaves"
-    entries = [_cluster_entry(line, what) for line in lines]
-    _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
+    lines = _complete_lines(path, problems)
+    members = "children" if is_tree or any('"server"' in line for line in lines) else "leaves"
+    entries = [_cluster_entry(line, members) for line in lines]
+    _report_damaged(
+        path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems
+    )
     frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)
     return frame.rename({"round": "global_round"})
 
 
-def _cluster_entry(line: str, what: str) -> dict[str, Any] | None:
-    """Required fields of a line of clusters.jsonl, or None if incomplete; `what` is grouped."""
+def _cluster_entry(line: str, members: str) -> dict[str, Any] | None:
+    """Required fields of a line of clusters.jsonl, or None if incomplete; `members` is grouped."""
     try:
         entry = read_json(line)
         entry["compared"] = entry.get("compared", True)
-        entry["changes"] = [words(event, what) for event in entry.get("events", ())]
+        entry["changes"] = [words(event, members) for event in entry.get("events", ())]
         tests = entry.get("tests", ())
         entry["lowest_p"] = min((float(test["p"]) for test in tests), default=None)
         entry["server"], entry["server_round"] = entry.get("server", "/"), entry.get("server_round")
         entry["level"] = float(tests[0]["level"]) if tests and "level" in tests[0] else None
-        found = {key: entry[key] for key in _CLUSTERS}
-        pl.DataFrame([found], schema=_CLUSTERS)  # one at a time: an unsuitable entry would discard all others
-        return found
+        fields = {key: entry[key] for key in _CLUSTERS}
+        pl.DataFrame([fields], schema=_CLUSTERS)  # singly: an unsuitable entry would discard all others
+        return fields
     except (
         ValueError,
         KeyError,

@@ -64,11 +64,11 @@ def _columns(run: ShownRun) -> dict[str, str]:
 
 def run_html(run: ShownRun) -> str:
     """A run in a few lines: name, status, scores, a row per leaf of its newest round, and its report."""
-    lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason(run)}{_scores(run)}</p>"]
+    lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason_text(run)}{_scores_text(run)}</p>"]
     if not run.leaves.is_empty():
         newest = run.leaves["global_round"].max()
         rows = run.leaves.filter(run.leaves["global_round"] == newest).to_dicts()
-        lines.append(html_table(_with_values(rows, _columns(run))))
+        lines.append(html_table(_drop_empty_columns(rows, _columns(run))))
     report = run.folder / "report.html"
     if report.is_file():
         lines.append(f"<p>{escape(str(report))}</p>")
@@ -78,27 +78,29 @@ def run_html(run: ShownRun) -> str:
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Table of rows, heading → value; numbers have four decimals, None is an empty cell."""
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(v)}</td>' for v in row.values())}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{_format_cell(v)}</td>' for v in row.values())}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[dict[str, Any]]:
+def _drop_empty_columns(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Rows by heading, without empty columns."""
     unseen = any(row.get("unseen_clients") for row in rows)
-    there = [
+    present = [
         (head, name)
         for head, name in columns.items()
         if any(row.get(name) is not None for row in rows) and (unseen or not name.startswith("unseen"))
     ]
-    return [{head: row[name] for head, name in there} for row in rows]
+    return [{head: row[name] for head, name in present} for row in rows]
 
 
-def _reason(run: ShownRun) -> str:
+def _reason_text(run: ShownRun) -> str:
     """Reason of a failure; empty without one."""
     return f" ({escape(run.reason)})" if run.reason else ""
 
 
-def _scores(run: ShownRun) -> str:
+def _scores_text(run: ShownRun) -> str:
     """Rounds done, and scores."""
     text = f", {len(run.rounds)} of {escape(quantity(run.config.get('num-server-rounds', '?'), 'round'))}"
     if run.rounds.is_empty():
@@ -110,7 +112,7 @@ def _scores(run: ShownRun) -> str:
     return text if unseen is None else f"{text}, unseen clients {unseen:.4f}"
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     """A value as text."""
     if isinstance(value, float):
         return f"{value:.4f}"

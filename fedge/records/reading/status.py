@@ -58,7 +58,7 @@ def read_status(folder: Path) -> RunStatus:
     """
     manifest = read_manifest(folder)
     table = folder / "metrics" / "global_rounds.csv"
-    rounds = _rounds(table)
+    rounds = _read_rounds(table)
     succeeded = manifest["status"] in ("completed", "partial")
     damaged = tuple(damaged_outputs(folder, manifest)) if succeeded else ()
     recent = [seconds for _, seconds in rounds[-_RECENT:]]
@@ -66,7 +66,7 @@ def read_status(folder: Path) -> RunStatus:
         folder=folder,
         status=manifest["status"],
         exit_code=exits.FAILED if damaged else manifest["exit_code"],
-        reason=_one_line(manifest.get("reason") or _stopped(manifest)),
+        reason=_one_line(manifest.get("reason") or _stop_reason(manifest)),
         last_round=rounds[-1][0] if rounds else 0,
         num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
         seconds_per_round=sum(recent) / len(recent) if recent else None,
@@ -77,24 +77,24 @@ def read_status(folder: Path) -> RunStatus:
     )
 
 
-def _stopped(manifest: Mapping[str, Any]) -> str:
+def _stop_reason(manifest: Mapping[str, Any]) -> str:
     """Reason for an end before the last round; empty without one."""
     stopped = manifest.get("stopped")
     return f"stopped by {stopped['by']}: {stopped['reason']}" if stopped else ""
 
 
-def _rounds(table: Path) -> list[tuple[int, float]]:
+def _read_rounds(table: Path) -> list[tuple[int, float]]:
     """(global round, seconds) of every complete row of global_rounds.csv."""
     try:
         text = table.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    found = []
-    whole = text[: text.rfind("\n") + 1]  # an incomplete row is being written, or was cut off
-    for row in records_of(whole.split("\n")):
+    rounds = []
+    complete = text[: text.rfind("\n") + 1]  # an incomplete row is being written, or was cut off
+    for row in records_of(complete.split("\n")):
         with suppress(KeyError, TypeError, ValueError):
-            found.append((int(row["global_round"]), float(row["seconds"])))
-    return found
+            rounds.append((int(row["global_round"]), float(row["seconds"])))
+    return rounds
 
 
 def _one_line(value: Any) -> str:
@@ -108,8 +108,8 @@ def status_lines(status: RunStatus, hindrance: str = "") -> list[str]:
         status: the run's status.
         hindrance: why the run cannot be resumed; empty if it can.
     """
-    of = f" of {status.num_rounds}" if status.num_rounds else ""
-    lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
+    total = f" of {status.num_rounds}" if status.num_rounds else ""
+    lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{total}"]
     if status.seconds_per_round is not None and status.last_row is not None:
         lines.append(
             f"{status.seconds_per_round:.1f} s per round, last one at {status.last_row:%Y-%m-%d %H:%M:%S}"
@@ -129,14 +129,14 @@ def _next_step(status: RunStatus, is_lost: bool) -> str:
     """Next step for the user of a run that failed or is damaged; a run that is lost cannot be resumed."""
     if status.damaged and is_lost:
         return "restore the files from a copy, or start the run again"
-    words = " --leaves HOST:PORT" * status.has_leaf_servers
-    resume = resuming(status.folder, words, of_script=status.of_script)
+    arguments = " --leaves HOST:PORT" * status.has_leaf_servers
+    resume = resuming(status.folder, arguments, of_script=status.of_script)
     if status.damaged:
         return resume
     if status.status != "failed":
         return ""
-    ended_by_us = status.exit_code > 128
-    see = "" if ended_by_us else f"see {status.folder / 'run.log'}, "
+    ended_by_signal = status.exit_code > 128
+    hint = "" if ended_by_signal else f"see {status.folder / 'run.log'}, "
     if is_lost:
-        return f"{see and see + 'fix the cause and '}start the run again"
-    return f"{see and see + 'then '}{resume}"
+        return f"{hint and hint + 'fix the cause and '}start the run again"
+    return f"{hint and hint + 'then '}{resume}"

@@ -105,11 +105,11 @@ class Table:
 
     def write_header(self, file: TextIO) -> None:
         """Write the header."""
-        _write(file, [self.names])
+        _write_rows(file, [self.names])
 
     def write(self, file: TextIO, rows: Iterable[Any]) -> None:
         """Append row objects to the table."""
-        _write(file, ([_cell(value) for value in self.row(row)] for row in rows))
+        _write_rows(file, ([_cell(value) for value in self.row(row)] for row in rows))
 
     def fit(self, file: TextIO) -> None:
         """Convert a table of another version to the columns of this one; missing cells are left empty."""
@@ -132,7 +132,7 @@ class Table:
         return file.getvalue()
 
 
-def _write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
+def _write_rows(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
     """Append rows of cells."""
     csv.writer(file, lineterminator="\n").writerows(rows)
 
@@ -160,26 +160,26 @@ def columns_as_markdown(tables: Sequence[Table], usual: Mapping[str, str]) -> st
         usual: name → meaning of columns described once for all tables, before the first.
     """
     rows = [f"| `{name}` | {meaning} |" for name, meaning in usual.items()]
-    before = ["\n".join([*_HEADER, *rows])] if usual else []
-    return "\n\n".join([*before, *(_described(table, usual) for table in tables)]) + "\n"
+    shared_section = ["\n".join([*_HEADER, *rows])] if usual else []
+    return "\n\n".join([*shared_section, *(_table_section(table, usual) for table in tables)]) + "\n"
 
 
 _HEADER = ("| column | meaning (unit) |", "|---|---|")
 
 
-def _described(table: Table, usual: Mapping[str, str]) -> str:
+def _table_section(table: Table, usual: Mapping[str, str]) -> str:
     """Section of a table; columns with their usual meaning are only named."""
-    named = [f"`{c.name}`" for c in table.columns if usual.get(c.name) == c.meaning]
-    about = f"{table.about} Also {', '.join(named)}." if named else table.about
+    usual_columns = [f"`{c.name}`" for c in table.columns if usual.get(c.name) == c.meaning]
+    about = f"{table.about} Also {', '.join(usual_columns)}." if usual_columns else table.about
     lines = [f"## `{table.path}`", "", about, "", *_HEADER]
     for family in _families([c for c in table.columns if usual.get(c.name) != c.meaning]):
         names = ", ".join(f"`{column.name}`" for column in family)
-        meaning = _together([column.meaning for column in family]).replace("|", chr(92) + "|")
-        lines.append(f"| {names} | {meaning}{_unit_of(family[0], meaning)} |")
+        meaning = _combine_meanings([column.meaning for column in family]).replace("|", chr(92) + "|")
+        lines.append(f"| {names} | {meaning}{_unit_suffix(family[0], meaning)} |")
     return "\n".join(lines)
 
 
-def _unit_of(column: Column, meaning: str) -> str:
+def _unit_suffix(column: Column, meaning: str) -> str:
     """Unit in brackets, unless the meaning mentions it; "text" for text."""
     unit = TEXT if column.kind == TEXT else column.unit
     return f" ({unit})" if unit and not re.search(rf"(?<![\w'])({unit})\b", meaning) else ""
@@ -187,18 +187,22 @@ def _unit_of(column: Column, meaning: str) -> str:
 
 def _families(columns: Sequence[Column]) -> list[list[Column]]:
     """Columns in order; adjacent columns with a common type, unit and part of their meaning form a family."""
-    found: list[list[Column]] = []
+    families: list[list[Column]] = []
     for column in columns:
-        last = found[-1] if found else []
-        alike = [(other.kind, other.unit) == (column.kind, column.unit) for other in last]
-        if last and all(alike) and _common(each.meaning for each in [*last, column]) is not None:
-            last.append(column)
+        family = families[-1] if families else []
+        are_alike = [(other.kind, other.unit) == (column.kind, column.unit) for other in family]
+        if (
+            family
+            and all(are_alike)
+            and _common_part(member.meaning for member in [*family, column]) is not None
+        ):
+            family.append(column)
         else:
-            found.append([column])
-    return found
+            families.append([column])
+    return families
 
 
-def _common(meanings: Iterable[str]) -> int | None:
+def _common_part(meanings: Iterable[str]) -> int | None:
     """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if they have neither.
 
     2 if several columns have the same meaning.
@@ -209,14 +213,14 @@ def _common(meanings: Iterable[str]) -> int | None:
     parts = [meaning.split(": ", 1) for meaning in meanings]
     if any(len(part) < 2 for part in parts):
         return None
-    return next((part for part in (0, 1) if len({each[part] for each in parts}) == 1), None)
+    return next((part for part in (0, 1) if len({split[part] for split in parts}) == 1), None)
 
 
-def _together(meanings: Sequence[str]) -> str:
+def _combine_meanings(meanings: Sequence[str]) -> str:
     """One meaning for all columns of a family."""
-    same = _common(meanings)
-    if len(meanings) == 1 or same is None or same == _SAME:
+    common = _common_part(meanings)
+    if len(meanings) == 1 or common is None or common == _SAME:
         return meanings[0]
     parts = [meaning.split(": ", 1) for meaning in meanings]
-    others = "; ".join(part[1 - same] for part in parts)
-    return f"{parts[0][0]}: {others}" if same == 0 else f"{others}: {parts[0][1]}"
+    varying = "; ".join(part[1 - common] for part in parts)
+    return f"{parts[0][0]}: {varying}" if common == 0 else f"{varying}: {parts[0][1]}"

@@ -52,9 +52,9 @@ _ON_TWO_TIERS = (
 )
 
 
-def _versions(score: Score) -> Table:
+def _versions_table(score: Score) -> Table:
     """Table of evaluations, with columns named by the task's first score."""
-    served = f"mean over clients of the model's test {score.said}"
+    meaning = f"mean over clients of the model's test {score.said}"
     return Table(
         "devices/versions.csv",
         "A row per evaluation of a run on the virtual clock; totals are of the run so far.",
@@ -71,13 +71,17 @@ def _versions(score: Score) -> Table:
             Column("updates", INT, "jobs", "jobs with used results", at("updates")),
             Column("jobs", INT, "jobs", "ended jobs", at("jobs")),
             Column(
-                f"seen_{score.name}", FLOAT, score.unit, f"{served}: users seen in training", at("seen_score")
+                f"seen_{score.name}",
+                FLOAT,
+                score.unit,
+                f"{meaning}: users seen in training",
+                at("seen_score"),
             ),
             Column(
                 f"unseen_{score.name}",
                 FLOAT,
                 score.unit,
-                f"{served}: users unseen in training",
+                f"{meaning}: users unseen in training",
                 at("unseen_score"),
             ),
             Column("uplink_bytes", INT, "bytes", "models: from devices", at("up")),
@@ -123,7 +127,7 @@ def _versions(score: Score) -> Table:
     )
 
 
-VERSIONS = _versions(CLASSIFICATION.scores[0])
+VERSIONS = _versions_table(CLASSIFICATION.scores[0])
 
 JOBS = Table(
     "devices/jobs.csv",
@@ -150,7 +154,7 @@ JOBS = Table(
 )
 
 
-def _count(name: str, meaning: str) -> Column:
+def _job_count_column(name: str, meaning: str) -> Column:
     return Column(name, INT, "jobs", meaning, at(name))
 
 
@@ -161,18 +165,18 @@ DEVICE_TOTALS = Table(
         Column("device", INT, "", USUAL["device"], at("device")),
         Column("leaf", INT, "", USUAL["leaf"], at("leaf")),
         Column("train_samples", INT, "windows", "training windows", at("train_samples")),
-        _count("jobs", "ended jobs: the sum of the next six"),
-        _count("updates", "jobs with used results"),
-        _count("dropped", "dropouts"),
-        _count("away", "lost because the device left (`devices.availability`)"),
-        _count("late", "stopped at the end of a round, or by `asynchrony.timeout-s`"),
-        _count("stale", "results too stale (`asynchrony.max-staleness`)"),
-        _count("failed", "without a valid reply"),
+        _job_count_column("jobs", "ended jobs: the sum of the next six"),
+        _job_count_column("updates", "jobs with used results"),
+        _job_count_column("dropped", "dropouts"),
+        _job_count_column("away", "lost because the device left (`devices.availability`)"),
+        _job_count_column("late", "stopped at the end of a round, or by `asynchrony.timeout-s`"),
+        _job_count_column("stale", "results too stale (`asynchrony.max-staleness`)"),
+        _job_count_column("failed", "without a valid reply"),
         Column("busy_s", FLOAT, "virtual s", "time: busy", at("busy_s")),
         Column("wasted_s", FLOAT, "virtual s", "time: in lost jobs", at("wasted_s")),
         Column("idle_s", FLOAT, "virtual s", "time: idle", at("idle_s")),
         Column("contribution", FLOAT, "share", "share of all updates", at("contribution")),
-        _count("partial", USUAL["partial"]),
+        _job_count_column("partial", USUAL["partial"]),
     ),
     always=False,
 )
@@ -214,7 +218,7 @@ ARRIVALS = Table(
 
 def growing(score: Score, is_real: bool = False) -> tuple[Table, ...]:
     """Tables that grow during a run, with columns named by a score; arrivals only on a real clock."""
-    return _versions(score), JOBS, *([ARRIVALS] if is_real else [])
+    return _versions_table(score), JOBS, *([ARRIVALS] if is_real else [])
 
 
 GROWING = (VERSIONS, JOBS, ARRIVALS)  # tables that grow during a run

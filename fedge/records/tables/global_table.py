@@ -51,20 +51,20 @@ _STATISTICS = {
 }  # fmt: skip
 
 
-_FALLING = {"worst": "largest", "p10": "90th percentile"}  # for scores of which less is better
+_REVERSED_STATISTICS = {"worst": "largest", "p10": "90th percentile"}  # for scores of which less is better
 
 
-def _words_of(statistic: str, higher_is_better: bool) -> str:
+def _describe_statistic(statistic: str, higher_is_better: bool) -> str:
     """Meaning of a statistic, in words."""
-    words = _STATISTICS if higher_is_better else _STATISTICS | _FALLING
-    return words[statistic]
+    meanings = _STATISTICS if higher_is_better else _STATISTICS | _REVERSED_STATISTICS
+    return meanings[statistic]
 
 
-def _over(
+def _client_statistic_column(
     column: str,
     statistic: str,
-    number: str,
-    what: str,
+    measure: str,
+    subject: str,
     unit: str = "share",
     unseen: bool = False,
     always: bool = True,
@@ -73,48 +73,50 @@ def _over(
     """Column of a statistic over clients, each with equal weight."""
 
     def value(row: GlobalRow) -> float | None:
-        found = row.spread(number, unseen)
-        return None if found is None else float(getattr(found, statistic))
+        spread = row.spread(measure, unseen)
+        return None if spread is None else float(getattr(spread, statistic))
 
     clients = " of unseen clients" if unseen else ""
-    meaning = f"{what}{clients}: {_words_of(statistic, higher_is_better)}"
+    meaning = f"{subject}{clients}: {_describe_statistic(statistic, higher_is_better)}"
     return Column(f"{column}_{statistic}", FLOAT, "" if statistic == "jain" else unit, meaning, value, always)
 
 
-def _over_leaves(w: ScoreWords, statistic: str) -> Column:
+def _leaf_statistic_column(w: ScoreWords, statistic: str) -> Column:
     """Column of a statistic over leaves, each with equal weight."""
 
     def value(row: GlobalRow) -> float | None:
-        found = row.over_leaves
-        return None if found is None else float(getattr(found, statistic))
+        spread = row.over_leaves
+        return None if spread is None else float(getattr(spread, statistic))
 
     unit = "" if statistic == "jain" else w.unit
-    meaning = f"{w.test} of leaves: {_words_of(statistic, w.higher_is_better)}"
+    meaning = f"{w.test} of leaves: {_describe_statistic(statistic, w.higher_is_better)}"
     return Column(f"leaf_{w.name}_{statistic}", FLOAT, unit, meaning, value, always=False)
 
 
-def _of_score(w: ScoreWords, which: str, statistics: Sequence[str], words: str, **more: bool) -> list[Column]:
-    """Columns ``{which}_{score}_{statistic}`` over clients."""
+def _score_columns(
+    w: ScoreWords, prefix: str, statistics: Sequence[str], subject: str, **options: bool
+) -> list[Column]:
+    """Columns ``{prefix}_{score}_{statistic}`` over clients."""
     return [
-        _over(
-            f"{which}_{w.name}",
+        _client_statistic_column(
+            f"{prefix}_{w.name}",
             statistic,
-            f"{'test' if which == 'unseen' else which}_score",
-            words,
+            f"{'test' if prefix == 'unseen' else prefix}_score",
+            subject,
             w.unit,
             higher_is_better=w.higher_is_better,
-            **more,
+            **options,
         )
         for statistic in statistics
     ]
 
 
-def _tested(w: ScoreWords) -> list[Column]:
+def _test_columns(w: ScoreWords) -> list[Column]:
     """Test scores of known clients, and their training loss."""
     return [
-        *_of_score(w, "test", ("mean", "std", "worst"), w.test),
-        _over("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
-        *(_over(f.name, "mean", f.name, of_test(f), f.unit) for f in w.further),
+        *_score_columns(w, "test", ("mean", "std", "worst"), w.test),
+        _client_statistic_column("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
+        *(_client_statistic_column(f.name, "mean", f.name, of_test(f), f.unit) for f in w.further),
         Column(
             "train_loss_mean",
             FLOAT,
@@ -125,7 +127,7 @@ def _tested(w: ScoreWords) -> list[Column]:
     ]
 
 
-def _grouped() -> list[Column]:
+def _cluster_columns() -> list[Column]:
     """Clusters of leaves, and leaves' decisions on their offers."""
     return [
         Column("num_clusters", INT, "", "clusters after the round", lambda r: len(set(r.result.labels))),
@@ -141,7 +143,7 @@ def _grouped() -> list[Column]:
     ]
 
 
-def _worked() -> list[Column]:
+def _participation_columns() -> list[Column]:
     """Participating clients, their bytes, the time and the failures."""
     return [
         Column("clients_ok", INT, "clients", "clients: without a failed exchange", at("result.clients_ok")),
@@ -166,16 +168,19 @@ def _worked() -> list[Column]:
     ]
 
 
-def _unseen(w: ScoreWords) -> list[Column]:
+def _unseen_client_columns(w: ScoreWords) -> list[Column]:
     """Test scores of unseen clients."""
     return [
-        *_of_score(w, "unseen", ("mean", "std", "worst", "p10", "jain"), w.test, unseen=True),
-        _over("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
-        *(_over(f"unseen_{f.name}", "mean", f.name, of_test(f), f.unit, unseen=True) for f in w.further),
+        *_score_columns(w, "unseen", ("mean", "std", "worst", "p10", "jain"), w.test, unseen=True),
+        _client_statistic_column("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
+        *(
+            _client_statistic_column(f"unseen_{f.name}", "mean", f.name, of_test(f), f.unit, unseen=True)
+            for f in w.further
+        ),
     ]
 
 
-def _at_cloud() -> list[Column]:
+def _cloud_columns() -> list[Column]:
     """Bytes between leaves and the cloud, and changes of its clusters."""
     return [
         Column(
@@ -202,7 +207,7 @@ def _at_cloud() -> list[Column]:
     ]
 
 
-def _agreement() -> list[Column]:
+def _agreement_columns() -> list[Column]:
     """Agreement of clusters with the planted groups of a scenario."""
     measures = (
         ("ari", "adjusted Rand index"),
@@ -222,7 +227,7 @@ def _agreement() -> list[Column]:
     ]
 
 
-def _private() -> Column:
+def _privacy_column() -> Column:
     """Privacy spent by clients."""
     return Column(
         "epsilon_spent",
@@ -234,7 +239,7 @@ def _private() -> Column:
     )
 
 
-def _timed() -> list[Column]:
+def _device_columns() -> list[Column]:
     """Virtual time and energy of clients as devices."""
     return [
         Column(
@@ -264,19 +269,19 @@ def global_table(w: ScoreWords) -> Table:
         "are over known clients unless stated otherwise; a leaf's score is pooled over its known clients.",
         (
             Column("global_round", INT, "", ROUND, at("result.global_round")),
-            *_tested(w),
-            *_grouped(),
-            *_worked(),
-            *_of_score(w, "test", ("p10", "jain"), w.test),
-            *_unseen(w),
-            *_at_cloud(),
-            *_agreement(),
-            *_of_score(w, "shared", ("mean", "worst"), w.shared, always=False),
-            *_of_score(w, "tuned", ("mean", "worst"), w.tuned, always=False),
-            _private(),
-            *_of_score(w, "val", ("mean", "std", "worst"), w.val, always=False),
-            _over("val_loss", "mean", "val_loss", VAL_LOSS, w.nat, always=False),
-            *(_over_leaves(w, statistic) for statistic in ("mean", "std", "worst", "p10", "jain")),
-            *_timed(),
+            *_test_columns(w),
+            *_cluster_columns(),
+            *_participation_columns(),
+            *_score_columns(w, "test", ("p10", "jain"), w.test),
+            *_unseen_client_columns(w),
+            *_cloud_columns(),
+            *_agreement_columns(),
+            *_score_columns(w, "shared", ("mean", "worst"), w.shared, always=False),
+            *_score_columns(w, "tuned", ("mean", "worst"), w.tuned, always=False),
+            _privacy_column(),
+            *_score_columns(w, "val", ("mean", "std", "worst"), w.val, always=False),
+            _client_statistic_column("val_loss", "mean", "val_loss", VAL_LOSS, w.nat, always=False),
+            *(_leaf_statistic_column(w, statistic) for statistic in ("mean", "std", "worst", "p10", "jain")),
+            *_device_columns(),
         ),
     )

@@ -50,10 +50,10 @@ class GrowingFile:
     def _refit(self) -> bool:
         """Convert a table of another version to the columns of this one; returns whether it differed."""
         assert self._table is not None
-        before = self.path.read_bytes().decode()
-        text = io.StringIO(before, newline="")
+        original = self.path.read_bytes().decode()
+        text = io.StringIO(original, newline="")
         self._table.fit(text)
-        if text.getvalue() == before:
+        if text.getvalue() == original:
             return False
         write_bytes(self.path, text.getvalue().encode())
         return True
@@ -80,10 +80,10 @@ class GrowingFile:
         """
         self._file.flush()
         try:
-            there = self.path.stat().st_size
+            size = self.path.stat().st_size
         except FileNotFoundError:
             return  # reported when a checkpoint is written
-        if there != self._written:
+        if size != self._written:
             raise changed_by_others(self.path.name)
 
     def close(self) -> None:
@@ -117,9 +117,9 @@ def running_digest(path: Path, size: int | None = None) -> "hashlib._Hash":
         OSError: the file cannot be read.
     """
     digest = hashlib.sha256()
-    left = path.stat().st_size if size is None else size
+    remaining = path.stat().st_size if size is None else size
     with path.open("rb") as file:
-        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+        while remaining > 0 and (block := file.read(min(remaining, _BLOCK_BYTES))):
             digest.update(block)
-            left -= len(block)
+            remaining -= len(block)
     return digest

@@ -18,7 +18,7 @@ class LeafRow:
     leaf: "LeafResult"
 
 
-def _place() -> list[Column]:
+def _key_columns() -> list[Column]:
     """Round, leaf and cluster of a row."""
     return [
         Column("global_round", INT, "", ROUND, at("global_round")),
@@ -27,7 +27,7 @@ def _place() -> list[Column]:
     ]
 
 
-def _offer(w: ScoreWords) -> list[Column]:
+def _offer_columns(w: ScoreWords) -> list[Column]:
     """Validation scores of the leaf's own and offered models, and its decision."""
     return [
         Column(
@@ -56,7 +56,7 @@ def _offer(w: ScoreWords) -> list[Column]:
     ]
 
 
-def _tested(w: ScoreWords) -> list[Column]:
+def _test_columns(w: ScoreWords) -> list[Column]:
     """Test scores of known clients."""
     return [
         Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("leaf.test_score")),
@@ -74,7 +74,7 @@ def _tested(w: ScoreWords) -> list[Column]:
     ]
 
 
-def _unseen(w: ScoreWords) -> list[Column]:
+def _unseen_client_columns(w: ScoreWords) -> list[Column]:
     """Test scores of unseen clients."""
     return [
         Column(f"unseen_{w.name}", FLOAT, w.unit, f"{w.test}, unseen clients", at("leaf.unseen_score")),
@@ -93,7 +93,7 @@ def _unseen(w: ScoreWords) -> list[Column]:
     ]
 
 
-def _served() -> list[Column]:
+def _served_model_columns() -> list[Column]:
     """Role of the served model, and mixture of the offer."""
     return [
         later_column("serves", TEXT, "", "role of the model served to known clients", at("leaf.serves")),
@@ -107,7 +107,7 @@ def _served() -> list[Column]:
     ]
 
 
-def _evidence(w: ScoreWords) -> list[Column]:
+def _evidence_columns(w: ScoreWords) -> list[Column]:
     """Evidence for the gate: windows on which the two models differ."""
     return [
         later_column(
@@ -149,7 +149,7 @@ def _evidence(w: ScoreWords) -> list[Column]:
     ]
 
 
-def _tuned(w: ScoreWords) -> list[Column]:
+def _fine_tuning_columns(w: ScoreWords) -> list[Column]:
     """Validation scores before and after fine-tuning."""
     return [
         later_column(
@@ -169,7 +169,7 @@ def _tuned(w: ScoreWords) -> list[Column]:
     ]
 
 
-def _validated(w: ScoreWords) -> list[Column]:
+def _validation_columns(w: ScoreWords) -> list[Column]:
     """Planted group, and validation scores of the served model."""
     return [
         later_column("group", INT, "", "planted group", at("leaf.group")),
@@ -185,14 +185,14 @@ def leaf_table(w: ScoreWords) -> Table:
         "A row per leaf per global round; scores are of known clients unless stated otherwise, test scores "
         "pooled over their windows.",
         (
-            *_place(),
-            *_offer(w),
-            *_tested(w),
-            *_unseen(w),
-            *_served(),
-            *_evidence(w),
-            *_tuned(w),
-            *_validated(w),
+            *_key_columns(),
+            *_offer_columns(w),
+            *_test_columns(w),
+            *_unseen_client_columns(w),
+            *_served_model_columns(),
+            *_evidence_columns(w),
+            *_fine_tuning_columns(w),
+            *_validation_columns(w),
         ),
     )
 

@@ -36,9 +36,9 @@ class RoundTables:
     clients: Table
 
 
-def tables_of(learned: Task) -> RoundTables:
+def tables_of(task: Task) -> RoundTables:
     """Tables of global rounds for a task."""
-    return round_tables(tuple(learned.scores), learned.loss_unit)
+    return round_tables(tuple(task.scores), task.loss_unit)
 
 
 @lru_cache(maxsize=8)

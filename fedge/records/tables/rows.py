@@ -14,11 +14,11 @@ def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     [['round', 'loss'], ['1', '0.5'], ['2', '\\ufffd']]
     """
     rows = csv.reader(line.replace("\0", "\ufffd") for line in lines)
-    while (row := _next(rows)) is not None:
+    while (row := _next_row(rows)) is not None:
         yield row
 
 
-def _next(rows: Iterator[list[str]]) -> list[str] | None:
+def _next_row(rows: Iterator[list[str]]) -> list[str] | None:
     """The next row, empty if unreadable; None after the last."""
     try:
         return next(rows, None)

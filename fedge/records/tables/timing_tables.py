@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedge.timing.timeline import MessageTimes, Timeline
 
 
-def _second(name: str, meaning: str, always: bool = False) -> Column:
+def _seconds_column(name: str, meaning: str, always: bool = False) -> Column:
     """A column of timing.csv, whose row object is a mapping."""
     return Column(name, FLOAT, "s", meaning, lambda row: row.get(name), always)
 
@@ -58,7 +58,7 @@ TIMING = Table(
     (
         Column("global_round", INT, "", ROUND, lambda row: row["global_round"]),
         *(
-            _second(phase, _PHASE[phase])
+            _seconds_column(phase, _PHASE[phase])
             for phase in (
                 "configure",
                 "push",
@@ -72,8 +72,8 @@ TIMING = Table(
                 "other",
             )
         ),
-        _second("total", "wall time", always=True),
-        _second("report", _PHASE["report"]),
+        _seconds_column("total", "wall time", always=True),
+        _seconds_column("report", _PHASE["report"]),
         later_column(
             "workers",
             INT,
@@ -81,9 +81,9 @@ TIMING = Table(
             "workers: threads in process, processes on Ray",
             lambda row: row.get("workers"),
         ),
-        *(_second(f"timeline_{part}", f"all workers: {_WORK[part]}") for part in TIMELINE_PARTS),
+        *(_seconds_column(f"timeline_{part}", f"all workers: {_WORK[part]}") for part in TIMELINE_PARTS),
         *(
-            _second(
+            _seconds_column(
                 f"{leg}_{name}",
                 f"{_LEG[leg]}, percentiles and largest",
             )
@@ -154,9 +154,9 @@ class MessageRows:
         return np.full(len(self.times.client), self.global_round)
 
 
-def _part(place: int) -> Callable[[MessageRows], np.ndarray]:
+def _part_seconds(index: int) -> Callable[[MessageRows], np.ndarray]:
     """Reader of the (M,) seconds of one part."""
-    return lambda rows: np.asarray(rows.times.edges[:, place + 1] - rows.times.edges[:, place])
+    return lambda rows: np.asarray(rows.times.edges[:, index + 1] - rows.times.edges[:, index])
 
 
 MESSAGES = Table(
@@ -170,7 +170,7 @@ MESSAGES = Table(
         Column("worker", INT, "", USUAL["worker"], at("times.worker")),
         Column("pushed", FLOAT, "s", "time: handed over by the server", at("times.pushed")),
         Column("began", FLOAT, "s", "time: start of the client's code", lambda rows: rows.times.edges[:, 0]),
-        *(Column(part, FLOAT, "s", _WORK[part], _part(place)) for place, part in enumerate(PARTS)),
+        *(Column(part, FLOAT, "s", _WORK[part], _part_seconds(place)) for place, part in enumerate(PARTS)),
         Column("received", FLOAT, "s", "time: reply at the server", at("times.received")),
     ),
     always=False,
@@ -186,12 +186,12 @@ class MemoryRow:
     process: "ProcessMemory"
 
 
-def _mib(name: str, meaning: str, always: bool = False) -> Column:
+def _mib_column(name: str, meaning: str, always: bool = False) -> Column:
     """A column in MiB, rounded to a tenth."""
 
     def value(row: MemoryRow) -> float | None:
-        found: float | None = getattr(row.process, name)
-        return round(found, 1) if isinstance(found, float) else found
+        size: float | None = getattr(row.process, name)
+        return round(size, 1) if isinstance(size, float) else size
 
     return Column(name, FLOAT, "MiB", meaning, value, always)
 
@@ -211,21 +211,25 @@ MEMORY = Table(
             at("process.role"),
         ),
         Column("pid", INT, "", "process id", at("process.pid")),
-        _mib("rss_mib", "resident memory, including shared pages", always=True),
+        _mib_column("rss_mib", "resident memory, including shared pages", always=True),
         later_column("fds", INT, "files", "open files", at("process.fds")),
-        _mib("uss_mib", "unshared memory"),
+        _mib_column("uss_mib", "unshared memory"),
         later_column("threads", INT, "threads", "threads of the process", at("process.threads")),
-        _mib(
+        _mib_column(
             "cuda_allocated_mib",
             "peak of tensor memory on its GPU since the previous round: allocated",
         ),
-        _mib("cuda_reserved_mib", "peak of tensor memory on its GPU since the previous round: reserved"),
+        _mib_column(
+            "cuda_reserved_mib", "peak of tensor memory on its GPU since the previous round: reserved"
+        ),
         later_column("machine", TEXT, "", USUAL["machine"], at("process.machine")),
     ),
     optional=True,
 )
 
 
-def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
+def timing_row(
+    global_round: int, laps: Mapping[str, float], measurements: Mapping[str, Any]
+) -> dict[str, Any]:
     """Row object of timing.csv: seconds per phase, and other measurements."""
-    return {"global_round": global_round, **laps, "total": sum(laps.values()), **more}
+    return {"global_round": global_round, **laps, "total": sum(laps.values()), **measurements}

@@ -150,7 +150,7 @@ def test_a_file_was_written_at_some_time_whatever_its_file_system_says(zone, sec
 
 def test_a_name_says_date_time_and_seed():
     assert re.fullmatch(r"\d{8}-\d{6}-seed7", dated_name(7))
-    assert re.fullmatch(r"\d{8}-\d{6}-seed7-\d{6}", dated_name(7, alone=True))
+    assert re.fullmatch(r"\d{8}-\d{6}-seed7-\d{6}", dated_name(7, with_microseconds=True))
 
 
 def test_a_folder_is_absolute_once_the_working_directory_is_gone(tmp_path, monkeypatch):
