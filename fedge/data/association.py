@@ -27,9 +27,9 @@ from hhar.windows.window_file import Windows
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 _KEY = "hierarchy.association"
-_LEAST = 1e-12  # smallest useful gain of a swap
-_MOST = 2 * 10**8  # examined pairs of clients
-_MOST_SWEEPS = 20
+_MIN_GAIN = 1e-12  # smallest useful gain of a swap
+_MAX_PAIRS = 2 * 10**8  # examined pairs of clients
+_MAX_SWEEPS = 20
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ def label_balance(
     costs = np.where(np.isfinite(delays_of(delays, clients, len(places))), 0.0, np.inf)
     all_shares = clients.counts.sum(axis=0) / clients.counts.sum()
 
-    def of_leaves(counts: np.ndarray) -> np.ndarray:
+    def leaf_costs(counts: np.ndarray) -> np.ndarray:
         """Distance of leaves (…, C), each with windows, to all clients."""
-        found: np.ndarray = np.abs(_shares(counts) - all_shares).sum(axis=-1)
-        return found
+        distances: np.ndarray = np.abs(_shares(counts) - all_shares).sum(axis=-1)
+        return distances
 
-    return _swapped(clients, places, costs, of_leaves)
+    return _reduce_by_swaps(clients, places, costs, leaf_costs)
 
 
 def share(
@@ -111,14 +111,16 @@ def share(
     total = clients.counts.sum()
     all_shares = clients.counts.sum(axis=0) / total
 
-    def of_leaves(counts: np.ndarray) -> np.ndarray:
+    def leaf_costs(counts: np.ndarray) -> np.ndarray:
         """Weighted divergence of leaves (…, C)."""
         shares = _shares(counts)
         ratio = np.divide(shares, all_shares, out=np.ones_like(shares), where=shares > 0)
-        found: np.ndarray = gamma * (counts.sum(axis=-1) / total) * (shares * np.log(ratio)).sum(axis=-1)
-        return found
+        divergences: np.ndarray = (
+            gamma * (counts.sum(axis=-1) / total) * (shares * np.log(ratio)).sum(axis=-1)
+        )
+        return divergences
 
-    return _swapped(clients, places, costs, of_leaves)
+    return _reduce_by_swaps(clients, places, costs, leaf_costs)
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
@@ -145,21 +147,21 @@ def delays_of(path: str, clients: DealtClients, leaves: int) -> np.ndarray:
     header, rows = table_of(file, option)
     if not {"client", "leaf", "delay"} <= set(header):
         raise ConfigError(f"{option} must have columns client, leaf and delay, but {path} has not; fix it")
-    at = {int(client): row for row, client in enumerate(clients.ids)}
-    found = np.full((len(clients.ids), leaves), np.inf)
-    for where, row in rows:
+    row_of = {int(client): row for row, client in enumerate(clients.ids)}
+    delays = np.full((len(clients.ids), leaves), np.inf)
+    for place, row in rows:
         try:
             client, leaf, delay = int(row["client"]), int(row["leaf"]), float(row["delay"])
         except (TypeError, ValueError):
             client, leaf, delay = -1, -1, math.nan
         if client < 0 or not 0 <= leaf < leaves or not 0 <= delay < math.inf:
             raise ConfigError(
-                f"{option} must have client, leaf (0 to {leaves - 1}) and seconds of at least 0, but {where} "
+                f"{option} must have client, leaf (0 to {leaves - 1}) and seconds of at least 0, but {place} "
                 f"has {shown(dict(row))}; fix it"
             )
-        if client in at:  # others are unseen clients, or not of this run
-            found[at[client], leaf] = delay
-    return found
+        if client in row_of:  # others are unseen clients, or not of this run
+            delays[row_of[client], leaf] = delay
+    return delays
 
 
 def _refuse_without_classes(clients: DealtClients, name: str) -> None:
@@ -171,47 +173,50 @@ def _refuse_without_classes(clients: DealtClients, name: str) -> None:
         )
 
 
-def _swapped(
+def _reduce_by_swaps(
     clients: DealtClients,
     places: np.ndarray,
     costs: np.ndarray,
-    of_leaves: Callable[[np.ndarray], np.ndarray],
+    leaf_costs: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """(n,) leaves by which Σ costs + Σ of_leaves is no larger after any swap of two clients.
+    """(n,) leaves by which Σ costs + Σ leaf_costs is no larger after any swap of two clients.
 
     Args:
         clients: as dealt, the start of the search if possible for all.
         places: (S,) of each leaf.
         costs: (n, S) of each client at each leaf; infinite for impossible pairs.
-        of_leaves: cost of leaves by their windows of each class (…, C).
+        leaf_costs: cost of leaves by their windows of each class (…, C).
     """
-    leaf = _first(costs, places)
-    counts, everybody = clients.counts, np.arange(len(leaf))
+    leaf = _initial_leaves(costs, places)
+    counts, rows = clients.counts, np.arange(len(leaf))
     sums = np.zeros((len(places), counts.shape[1]), dtype=np.int64)
     np.add.at(sums, leaf, counts)
-    for _ in range(max(1, min(_MOST_SWEEPS, _MOST // max(1, len(leaf) ** 2)))):
+    for _ in range(max(1, min(_MAX_SWEEPS, _MAX_PAIRS // max(1, len(leaf) ** 2)))):
         has_changed = False
-        for one in everybody:
-            mine, theirs = leaf[one], leaf
-            change = counts - counts[one]  # gain of leaf `mine` by a swap with each
-            now = (
-                of_leaves(sums[mine]) + of_leaves(sums)[theirs] + costs[one, mine] + costs[everybody, theirs]
+        for client in rows:
+            current, targets = leaf[client], leaf
+            change = counts - counts[client]  # gain of leaf `current` by a swap with each
+            before = (
+                leaf_costs(sums[current])
+                + leaf_costs(sums)[targets]
+                + costs[client, current]
+                + costs[rows, targets]
             )
-            then = of_leaves(sums[mine] + change) + of_leaves(sums[theirs] - change)
-            gain = now - (then + costs[one, theirs] + costs[everybody, mine])
-            gain[theirs == mine] = -np.inf
-            other = int(np.argmax(gain))
-            if gain[other] > _LEAST:
-                sums[mine] += change[other]
-                sums[leaf[other]] -= change[other]
-                leaf[one], leaf[other] = leaf[other], mine
+            after = leaf_costs(sums[current] + change) + leaf_costs(sums[targets] - change)
+            gain = before - (after + costs[client, targets] + costs[rows, current])
+            gain[targets == current] = -np.inf
+            partner = int(np.argmax(gain))
+            if gain[partner] > _MIN_GAIN:
+                sums[current] += change[partner]
+                sums[leaf[partner]] -= change[partner]
+                leaf[client], leaf[partner] = leaf[partner], current
                 has_changed = True
         if not has_changed:
             break
     return leaf
 
 
-def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _initial_leaves(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
     """(n,) leaves at the start of the search: as dealt, or the cheapest assignment if that is impossible.
 
     Raises:
@@ -222,9 +227,9 @@ def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
         return dealt
     from scipy.optimize import linear_sum_assignment
 
-    of_places = costs[:, dealt]
+    place_costs = costs[:, dealt]
     try:
-        rows, columns = linear_sum_assignment(of_places)
+        rows, columns = linear_sum_assignment(place_costs)
     except ValueError:
         raise ConfigError(
             f"{_KEY}-args.delays must leave every client a leaf with a place for it, but does not; add rows, "
@@ -258,44 +263,44 @@ def associated(
     known = [client for client in range(len(parts)) if client not in unseen]
     places = np.array(clients_per_leaf, np.int64) - config.partition.unseen_clients
     dealt = DealtClients(
-        np.array(known, np.int64), *_counted([parts[client][0] for client in known], windows)
+        np.array(known, np.int64), *_count_windows([parts[client][0] for client in known], windows)
     )
     name, arguments = config.hierarchy.association, config.hierarchy.arguments("association")
     associate = ASSOCIATIONS.load(name)
 
-    def given() -> np.ndarray:
+    def compute_leaves() -> np.ndarray:
         stream = numpy_stream(seed, Purpose.ASSOCIATION)
-        return _checked(name, associate(dealt, places.copy(), stream, **arguments), places)
+        return _check_leaves(name, associate(dealt, places.copy(), stream, **arguments), places)
 
     with ASSOCIATIONS.carried_out(name):
-        leaf = asked_twice(ASSOCIATIONS, name, given, FROM_RNG)
+        leaf = asked_twice(ASSOCIATIONS, name, compute_leaves, FROM_RNG)
     order = np.argsort(leaf, kind="stable")  # of leaf 0 first, each leaf's in the order of the deal
-    found = list(parts)
-    for client, was in zip(known, order, strict=True):
-        found[client] = parts[known[was]]
-    return found
+    exchanged = list(parts)
+    for client, source in zip(known, order, strict=True):
+        exchanged[client] = parts[known[source]]
+    return exchanged
 
 
-def _counted(train: Sequence[np.ndarray], windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+def _count_windows(train: Sequence[np.ndarray], windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     """Per client its training windows of each class (n, C), and all of them (n,)."""
     has_classes = windows.y.ndim == 1 and windows.y.dtype.kind in "iu" and len(windows.classes) > 0
     classes = len(windows.classes) if has_classes else 0
-    nothing = np.zeros(0, np.int64)
-    counts = [np.bincount(windows.y[rows], minlength=classes) if classes else nothing for rows in train]
+    empty = np.zeros(0, np.int64)
+    counts = [np.bincount(windows.y[rows], minlength=classes) if classes else empty for rows in train]
     return np.array(counts, np.int64).reshape(len(train), classes), np.array(
         [len(r) for r in train], np.int64
     )
 
 
-def _checked(name: str, given: Any, places: np.ndarray) -> np.ndarray:
+def _check_leaves(name: str, result: Any, places: np.ndarray) -> np.ndarray:
     """(n,) leaves from an association; ConfigError unless they fill every place."""
-    leaf = np.asarray(given) if isinstance(given, Sequence | np.ndarray) else np.zeros(0)
+    leaf = np.asarray(result) if isinstance(result, Sequence | np.ndarray) else np.zeros(0)
     fits = leaf.shape == (int(places.sum()),) and leaf.dtype.kind in "iu"
     fits = fits and leaf.min() >= 0 and leaf.max() < len(places)
     if not fits or np.bincount(leaf, minlength=len(places)).tolist() != places.tolist():
         raise ConfigError(
             f"{_KEY} {name} must return the leaf of each of {int(places.sum())} clients, "
-            f"{shown(places.tolist())} of each leaf, but returned {shown(given)}; fix it"
+            f"{shown(places.tolist())} of each leaf, but returned {shown(result)}; fix it"
         )
-    found: np.ndarray = leaf
-    return found
+    leaves: np.ndarray = leaf
+    return leaves

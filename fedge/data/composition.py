@@ -42,11 +42,11 @@ class Holding:
 def holdings(windows: Windows, partition: Partition, clients_per_leaf: Sequence[int]) -> Iterator[Holding]:
     """Windows of every client of `partition`, by client and split, sorted by user, device and class."""
     leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf).tolist()
-    planted = partition.scenario
+    scenario = partition.scenario
     for client, parts in enumerate(partition.clients):
         leaf = leaf_of[client]
-        labels = planted.change_of(client).labels if planted else None
-        unseen, group = int(client in partition.unseen_clients), planted.groups[leaf] if planted else None
+        labels = scenario.change_of(client).labels if scenario else None
+        unseen, group = int(client in partition.unseen_clients), scenario.groups[leaf] if scenario else None
         for split, indices in zip(("train", "val", "test"), parts, strict=True):
             y = windows.labels[indices] if labels is None else labels[windows.labels[indices]]
             for owner, count in _counts(windows, indices, y):
@@ -59,8 +59,8 @@ def _counts(
     """Yield ((user, device, class), windows) of the windows at `indices` with labels `y`, sorted."""
     devices = np.full(len(indices), "") if windows.device is None else windows.device[indices]
     keys = np.rec.fromarrays([windows.user[indices], devices, y])
-    found, counts = np.unique(keys, return_counts=True)
-    for (user, device, label), count in zip(found.tolist(), counts.tolist(), strict=True):
+    unique_keys, counts = np.unique(keys, return_counts=True)
+    for (user, device, label), count in zip(unique_keys.tolist(), counts.tolist(), strict=True):
         yield (user, device, windows.classes[label] if windows.has_labels else ""), count
 
 
@@ -72,13 +72,13 @@ def class_counts(held: Iterable[Holding], classes: Sequence[str], clients: int) 
         classes: names, in order.
         clients: how many there are.
     """
-    at = {label: place for place, label in enumerate(classes)}
+    column_of = {label: column for column, label in enumerate(classes)}
     counts = np.zeros((clients, len(classes)), dtype=np.int64)
-    for each in held:
-        if each.split == "train" and each.label not in at:
+    for holding in held:
+        if holding.split == "train" and holding.label not in column_of:
             return counts[:, :0]
-        if each.split == "train":
-            counts[each.client, at[each.label]] += each.windows
+        if holding.split == "train":
+            counts[holding.client, column_of[holding.label]] += holding.windows
     return counts
 
 
@@ -93,12 +93,14 @@ def class_gap(held: Iterable[Holding]) -> float:
     0.25
     """
     counts: dict[int, dict[str, int]] = {}
-    for each in held:
-        if each.split == "train" and not each.unseen_client:
-            own = counts.setdefault(each.leaf, {})
-            own[each.label] = own.get(each.label, 0) + each.windows
-    labels = sorted({label for own in counts.values() for label in own})
-    table = np.array([[own.get(label, 0) for label in labels] for own in counts.values()], dtype=np.float64)
+    for holding in held:
+        if holding.split == "train" and not holding.unseen_client:
+            leaf_counts = counts.setdefault(holding.leaf, {})
+            leaf_counts[holding.label] = leaf_counts.get(holding.label, 0) + holding.windows
+    labels = sorted({label for leaf_counts in counts.values() for label in leaf_counts})
+    table = np.array(
+        [[leaf_counts.get(label, 0) for label in labels] for leaf_counts in counts.values()], dtype=np.float64
+    )
     return widest_class_gap(table) if table.size else 0.0
 
 
@@ -111,8 +113,8 @@ def widest_class_gap(counts: np.ndarray) -> float:
     >>> widest_class_gap(np.array([[30, 10], [1, 3], [0, 0]]))
     0.25
     """
-    there = counts[counts.sum(axis=1) > 0].astype(np.float64)
-    if not there.size:
+    nonempty = counts[counts.sum(axis=1) > 0].astype(np.float64)
+    if not nonempty.size:
         return 0.0
-    shares = there / there.sum(axis=1, keepdims=True)
+    shares = nonempty / nonempty.sum(axis=1, keepdims=True)
     return float(np.abs(shares - shares.mean(axis=0)).sum(axis=1).max() / 2)

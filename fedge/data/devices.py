@@ -51,43 +51,48 @@ def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[in
     order = DealOrder(config.partition, seed)
     client = reserve_users(windows.user, unseen, order)
     split = split_apart(windows, config, kind, codes(windows.user), client != NOBODY, None, seed)
-    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
-    clients: list[_Split] = [(_NOTHING, _NOTHING, _NOTHING)] * sum(clients_per_leaf)
-    for mine in groups_of(client):
-        if client[mine[0]] != NOBODY:
-            clients[int(client[mine[0]])] = _parts(mine, split)
-    known = [each for each in range(sum(clients_per_leaf)) if each not in set(unseen)]
+    scenario = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    clients: list[_Split] = [(_NO_ROWS, _NO_ROWS, _NO_ROWS)] * sum(clients_per_leaf)
+    for members in groups_of(client):
+        if client[members[0]] != NOBODY:
+            clients[int(client[members[0]])] = _split_rows(members, split)
+    known = [number for number in range(sum(clients_per_leaf)) if number not in set(unseen)]
     place = order.of(len(np.unique(windows.user)))[codes(windows.user)]
     users = [rows for rows in groups_of(place) if client[rows[0]] == NOBODY]
     for user, rows in enumerate(users):
-        own = known[_first(user, len(users), len(known)) : _first(user + 1, len(users), len(known))]
-        train, val, test = _parts(rows, split)
-        for device, piece in zip(own, _pieces(train, len(own), config), strict=True):
-            clients[device] = (piece, _NOTHING, _NOTHING)
-        if own:
-            clients[own[0]] = (clients[own[0]][0], val, test)
+        user_devices = known[
+            _first_device(user, len(users), len(known)) : _first_device(user + 1, len(users), len(known))
+        ]
+        train, val, test = _split_rows(rows, split)
+        for device, piece in zip(user_devices, _cut_pieces(train, len(user_devices), config), strict=True):
+            clients[device] = (piece, _NO_ROWS, _NO_ROWS)
+        if user_devices:
+            clients[user_devices[0]] = (clients[user_devices[0]][0], val, test)
     _refuse_devices_without_windows(clients, len(users), len(known))
-    if planted is not None:
-        clients = [_held(parts, windows.labels, planted.change_of(k).held) for k, parts in enumerate(clients)]
+    if scenario is not None:
+        clients = [
+            _keep_held_classes(parts, windows.labels, scenario.change_of(k).held)
+            for k, parts in enumerate(clients)
+        ]
         _refuse_devices_without_windows(clients, len(users), len(known))
-    return Partition(clients, kind, frozenset(unseen), planted)
+    return Partition(clients, kind, frozenset(unseen), scenario)
 
 
-_NOTHING = np.empty(0, dtype=np.int64)
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
-def _first(user: int, users: int, devices: int) -> int:
+def _first_device(user: int, users: int, devices: int) -> int:
     """The number of a user's first device, for an even distribution of devices."""
     return user * devices // users
 
 
-def _parts(rows: np.ndarray, split: np.ndarray) -> _Split:
+def _split_rows(rows: np.ndarray, split: np.ndarray) -> _Split:
     """The training, validation and test windows among some."""
     train, val, test = (rows[split[rows] == part] for part in (TRAIN, VAL, TEST))
     return train, val, test
 
 
-def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]:
+def _cut_pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]:
     """The windows of each of a user's devices, sorted.
 
     The user's windows are cut, in file order, into `devices.pieces` parts, each part into as many stretches
@@ -96,17 +101,17 @@ def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]
     """
     parts = np.array_split(train, config.devices.pieces)
     least = -(-config.devices.least_windows // config.devices.pieces)
-    found: list[list[np.ndarray]] = [[] for _ in range(devices)]
+    stretches: list[list[np.ndarray]] = [[] for _ in range(devices)]
     for part in parts:
         for device in range(devices):
             if len(part):
                 begin, end = device * len(part) // devices, (device + 1) * len(part) // devices
                 count = min(len(part), max(least, end - begin))
-                found[device].append(part[(begin + np.arange(count)) % len(part)])
-    return [np.unique(np.concatenate(pieces)) if pieces else _NOTHING for pieces in found]
+                stretches[device].append(part[(begin + np.arange(count)) % len(part)])
+    return [np.unique(np.concatenate(pieces)) if pieces else _NO_ROWS for pieces in stretches]
 
 
-def _held(parts: _Split, y: np.ndarray, held: np.ndarray | None) -> _Split:
+def _keep_held_classes(parts: _Split, y: np.ndarray, held: np.ndarray | None) -> _Split:
     """A client's windows of its group's classes."""
     if held is None:
         return parts

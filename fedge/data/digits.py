@@ -9,7 +9,7 @@ import numpy as np
 from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import Windows
 
-_LARGEST = 16  # of a pixel
+_LARGEST_VALUE = 16  # of a pixel
 
 
 def digits(users: int = 10) -> Windows:
@@ -25,12 +25,12 @@ def digits(users: int = 10) -> Windows:
 
     if not 1 <= users <= 100:
         raise ConfigError(f"data.path-args.users must be 1 to 100, but is {users}; take for example 10")
-    found = load_digits()
-    count = len(found.target)
+    dataset = load_digits()
+    count = len(dataset.target)
     block = np.arange(count) * users // count
     return Windows(
-        x=(found.images[:, None] / _LARGEST).astype(np.float32),
-        y=found.target.astype(np.int64),
+        x=(dataset.images[:, None] / _LARGEST_VALUE).astype(np.float32),
+        y=dataset.target.astype(np.int64),
         user=np.array([f"block-{number:02d}" for number in block]),
         device=None,
         session=None,

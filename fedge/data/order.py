@@ -12,8 +12,8 @@ import numpy as np
 
 from hhar.windows.window_file import Windows
 
-_MOST = 20_000  # examined windows
-_LEAST = 300  # pairs of neighbours of one class, with fewer of which nothing is said
+_MAX_WINDOWS = 20_000  # examined windows
+_MIN_PAIRS = 300  # pairs of neighbours of one class, with fewer of which nothing is said
 _DRAWS = 20  # random orders to compare with
 _SIGMAS = 4.0  # by which neighbours must be more alike than in random order
 _SEED = 0  # of the random orders: the same file is judged alike in every run
@@ -54,66 +54,70 @@ def time_order(windows: Windows) -> TimeOrder | None:
     stream = np.unique(windows.user, return_inverse=True)[1]
     if windows.device is not None:
         stream = stream * len(stream) + np.unique(windows.device, return_inverse=True)[1]
-    rows = _first_of_each(stream)
+    rows = _limit_per_stream(stream)
     stream, y = np.unique(stream[rows], return_inverse=True)[1], windows.labels[rows]
     group = stream * (int(y.max()) + 1) + y
-    if int(np.sum(np.bincount(group) - 1, where=np.bincount(group) > 0)) < _LEAST:
+    if int(np.sum(np.bincount(group) - 1, where=np.bincount(group) > 0)) < _MIN_PAIRS:
         return None
     rng = np.random.default_rng(_SEED)
-    same, random_same = _in_order_and_at_random(stream, lambda order: _alike(y[order], stream[order]), rng)
-    features = _features(windows.x[rows], group)
-    near, random_near = _in_order_and_at_random(
-        group, lambda order: -_apart(features[order], group[order]), rng
+    same, random_same = _measure_orders(
+        stream, lambda order: _count_alike_neighbours(y[order], stream[order]), rng
     )
-    classes_return = _runs(y, stream) > np.unique(group).size  # else the file is sorted by class
-    is_kept = _stands_out(near, random_near) or (classes_return and _stands_out(same, random_same))
+    features = _features(windows.x[rows], group)
+    closeness, random_closeness = _measure_orders(
+        group, lambda order: -_neighbour_distance(features[order], group[order]), rng
+    )
+    classes_return = _count_runs(y, stream) > np.unique(group).size  # else the file is sorted by class
+    is_kept = _is_significant(closeness, random_closeness) or (
+        classes_return and _is_significant(same, random_same)
+    )
     count = len(rows)
     return TimeOrder(is_kept, count / (count - same), count / (count - float(np.mean(random_same))))
 
 
-def _first_of_each(stream: np.ndarray) -> np.ndarray:
+def _limit_per_stream(stream: np.ndarray) -> np.ndarray:
     """Rows (M,), stream after stream and in the order of the file, with a limit for each stream."""
     order = np.argsort(stream, kind="stable")
     sizes = np.unique(stream, return_counts=True)[1]
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return order[place < max(2, _MOST // len(sizes))]
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[rank < max(2, _MAX_WINDOWS // len(sizes))]
 
 
-def _in_order_and_at_random(
-    within: np.ndarray, measure: Callable[[np.ndarray], float], rng: np.random.Generator
+def _measure_orders(
+    groups: np.ndarray, measure: Callable[[np.ndarray], float], rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
     """A measure of the rows in order, and of as many random orders within groups (N,) of rows."""
-    in_order = measure(np.argsort(within, kind="stable"))
-    at_random = [measure(np.lexsort((rng.random(len(within)), within))) for _ in range(_DRAWS)]
+    in_order = measure(np.argsort(groups, kind="stable"))
+    at_random = [measure(np.lexsort((rng.random(len(groups)), groups))) for _ in range(_DRAWS)]
     return in_order, np.array(at_random)
 
 
-def _stands_out(in_order: float, at_random: np.ndarray) -> bool:
+def _is_significant(in_order: float, at_random: np.ndarray) -> bool:
     """Whether a measure is larger than in random orders."""
     return bool(in_order > at_random.mean() + _SIGMAS * at_random.std() + 1e-9)
 
 
-def _alike(y: np.ndarray, stream: np.ndarray) -> float:
+def _count_alike_neighbours(y: np.ndarray, stream: np.ndarray) -> float:
     """Number of neighbours of a stream that are of one class."""
     return float(np.sum((y[1:] == y[:-1]) & (stream[1:] == stream[:-1])))
 
 
-def _runs(y: np.ndarray, stream: np.ndarray) -> int:
+def _count_runs(y: np.ndarray, stream: np.ndarray) -> int:
     """Number of runs of one class in the streams, which follow one another."""
     return 1 + int(np.sum((y[1:] != y[:-1]) | (stream[1:] != stream[:-1])))
 
 
 def _features(x: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Mean and deviation of each channel (N, 2 C) less the group's mean, all of one scale."""
-    found = np.concatenate([x.mean(axis=2, dtype=np.float64), x.std(axis=2, dtype=np.float64)], axis=1)
+    features = np.concatenate([x.mean(axis=2, dtype=np.float64), x.std(axis=2, dtype=np.float64)], axis=1)
     _, code, sizes = np.unique(group, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(sizes), found.shape[1]))
-    np.add.at(sums, code, found)
-    found -= (sums / sizes[:, None])[code]
-    scale = found.std(axis=0)
-    return found / np.where(scale > 0, scale, 1.0)
+    sums = np.zeros((len(sizes), features.shape[1]))
+    np.add.at(sums, code, features)
+    features -= (sums / sizes[:, None])[code]
+    scale = features.std(axis=0)
+    return features / np.where(scale > 0, scale, 1.0)
 
 
-def _apart(features: np.ndarray, group: np.ndarray) -> float:
+def _neighbour_distance(features: np.ndarray, group: np.ndarray) -> float:
     """The squared distance of all neighbours of a group."""
     return float(np.sum(((features[1:] - features[:-1]) ** 2)[group[1:] == group[:-1]]))

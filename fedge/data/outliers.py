@@ -62,42 +62,42 @@ def outlying_clients(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]
         parts: client → sums of its training windows; at least one value each.
         channels: names of the C channels.
 
-    >>> told = {client: ChannelSums(100, (0.1 * client,), (100.0,)) for client in range(8)}
-    >>> outlying_clients(told | {8: ChannelSums(100, (1e3,), (100.0,))}, ("x",))
+    >>> sums = {client: ChannelSums(100, (0.1 * client,), (100.0,)) for client in range(8)}
+    >>> outlying_clients(sums | {8: ChannelSums(100, (1e3,), (100.0,))}, ("x",))
     {8: "channel 'x' has mean 1000 and deviation 1, others have at most 1.08 about their middle"}
     """
-    found = _impossible(parts, channels)
-    clients = sorted(parts.keys() - found.keys())
+    reasons = _find_invalid(parts, channels)
+    clients = sorted(parts.keys() - reasons.keys())
     if not clients:
-        return found
+        return reasons
     means, deviations = _moments([parts[client] for client in clients])
     sizes = _sizes(means, deviations)
-    usual, factors = _usual(sizes)
-    odd = sizes > factors * usual
-    for row in np.flatnonzero(odd.any(axis=1)).tolist():
-        channel = int(np.argmax(sizes[row] / np.where(odd[row], usual, np.inf)))
-        most = float(sizes[~odd.any(axis=1), channel].max(initial=0.0))
-        found[clients[row]] = (
+    typical, factors = _typical_sizes(sizes)
+    is_outlying = sizes > factors * typical
+    for row in np.flatnonzero(is_outlying.any(axis=1)).tolist():
+        channel = int(np.argmax(sizes[row] / np.where(is_outlying[row], typical, np.inf)))
+        largest = float(sizes[~is_outlying.any(axis=1), channel].max(initial=0.0))
+        reasons[clients[row]] = (
             f"channel {channels[channel]!r} has mean {means[row, channel]:.4g} and deviation "
-            f"{deviations[row, channel]:.4g}, others have at most {most:.3g} about their middle"
+            f"{deviations[row, channel]:.4g}, others have at most {largest:.3g} about their middle"
         )
-    return found | _outweighing({client: parts[client] for client in clients if client not in found})
+    return reasons | _find_outweighing({client: parts[client] for client in clients if client not in reasons})
 
 
-def _impossible(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
+def _find_invalid(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
     """Clients of which a mean or a deviation is no number or too large, each with the reason in words."""
-    found = {}
+    reasons = {}
     for client, part in sorted(parts.items()):
         for name, mean, spread in zip(channels, part.mean, part.spread, strict=True):
             square = spread / max(1, part.count)
             if not (abs(mean) <= _LARGEST and 0 <= square <= _LARGEST**2):
                 deviation = math.sqrt(square) if square >= 0 else math.nan
-                found[client] = (
+                reasons[client] = (
                     f"channel {name!r} has mean {mean:.4g} and deviation {deviation:.4g}, but both must be "
                     f"numbers of at most {_LARGEST:g}"
                 )
                 break
-    return found
+    return reasons
 
 
 def proportions(parts: Sequence[ChannelSums]) -> tuple[np.ndarray, np.ndarray]:
@@ -108,8 +108,8 @@ def proportions(parts: Sequence[ChannelSums]) -> tuple[np.ndarray, np.ndarray]:
     ([1.0, 1.0, 1.0, 10.0], [30.0])
     """
     sizes = _sizes(*_moments(parts))
-    usual, factors = _usual(sizes)
-    return sizes / np.where(usual > 0, usual, np.inf), factors
+    typical, factors = _typical_sizes(sizes)
+    return sizes / np.where(typical > 0, typical, np.inf), factors
 
 
 def _moments(parts: Sequence[ChannelSums]) -> tuple[np.ndarray, np.ndarray]:
@@ -129,60 +129,60 @@ def _deviations(part: ChannelSums) -> list[float]:
     return [float(np.sqrt(spread / max(1, part.count))) for spread in part.spread]
 
 
-def _usual(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _typical_sizes(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """E and c of each channel (C), from the clients' sizes d (K, C); E is infinite if unknown."""
-    usual, factors = np.zeros(sizes.shape[1]), np.full(sizes.shape[1], _FACTOR)
+    typical, factors = np.zeros(sizes.shape[1]), np.full(sizes.shape[1], _FACTOR)
     for channel, column in enumerate(sizes.T):
-        usual[channel] = _large(column)
+        typical[channel] = _trimmed_maximum(column)
         logs = np.log(column[column > 0])
         if len(logs):
             spread = _MAD * float(np.median(np.abs(logs - np.median(logs))))
             most = math.log(_LARGEST_FACTOR)
             least = _FACTOR if len(logs) > _FEWEST else _LARGEST_FACTOR
             factors[channel] = max(least, math.exp(min(_DEVIATIONS * spread, most)))
-    floor = np.sort(usual)[len(usual) // 2]
+    floor = np.sort(typical)[len(typical) // 2]
     comparable = (sizes > 0).sum(axis=0) >= _FEWEST
-    return np.where(comparable, np.maximum(usual, floor), np.inf), factors
+    return np.where(comparable, np.maximum(typical, floor), np.inf), factors
 
 
-def _large(sizes: np.ndarray) -> float:
+def _trimmed_maximum(sizes: np.ndarray) -> float:
     """D of one channel from clients' sizes (K,): a third of the non-zero ones may exceed the limit, or be
     false."""
     moving = np.sort(sizes[sizes > 0])[::-1]
     return float(moving[min(len(moving) - 1, max(1, (len(moving) - 1) // 3))]) if len(moving) else 0.0
 
 
-def _outweighing(parts: Mapping[int, ChannelSums]) -> dict[int, str]:
+def _find_outweighing(parts: Mapping[int, ChannelSums]) -> dict[int, str]:
     """Clients whose number of values alone makes the pooled deviation far smaller than the others'."""
-    found: dict[int, str] = {}
-    while len(left := [client for client in parts if client not in found]) >= _FEWEST:
-        counts = np.array([float(parts[client].count) for client in left])
-        means = np.array([parts[client].mean for client in left])
-        squares = np.array([_deviations(parts[client]) for client in left]) ** 2
+    reasons: dict[int, str] = {}
+    while len(remaining := [client for client in parts if client not in reasons]) >= _FEWEST:
+        counts = np.array([float(parts[client].count) for client in remaining])
+        means = np.array([parts[client].mean for client in remaining])
+        squares = np.array([_deviations(parts[client]) for client in remaining]) ** 2
         centre = counts @ means / counts.sum()
-        about = squares + (means - centre) ** 2
-        pooled, moving = counts @ about / counts.sum(), (about > 0).sum(axis=0)
-        usual = np.array([_large(column) for column in about.T])
-        if not ((usual > _FACTOR**2 * pooled) & (moving >= _FEWEST)).any():
+        second_moments = squares + (means - centre) ** 2
+        pooled, moving = counts @ second_moments / counts.sum(), (second_moments > 0).sum(axis=0)
+        typical = np.array([_trimmed_maximum(column) for column in second_moments.T])
+        if not ((typical > _FACTOR**2 * pooled) & (moving >= _FEWEST)).any():
             break
-        largest = left[int(np.argmax(counts))]
-        found[largest] = (
+        largest = remaining[int(np.argmax(counts))]
+        reasons[largest] = (
             f"it counts {parts[largest].count} values of a channel, others at most "
             f"{int(np.sort(counts)[-2])}, and hardly differs in itself"
         )
-    return found
+    return reasons
 
 
 def unlike_owners(
-    told: Mapping[int, WindowsReport | None], known: Mapping[int, WindowsReport] | None = None
+    reports: Mapping[int, WindowsReport | None], earlier_reports: Mapping[int, WindowsReport] | None = None
 ) -> dict[int, str]:
     """Clients whose windows cannot be used with the others': partition id → reason, in ascending order.
 
     The usual kind is that of more than half of the clients; without one, none is unlike the others.
 
     Args:
-        told: partition id → the client's description; None if it has no windows of its own.
-        known: partition id → its description at the start of the run, for a resumed run.
+        reports: partition id → the client's description; None if it has no windows of its own.
+        earlier_reports: partition id → its description at the start of the run, for a resumed run.
 
     >>> from fedge.data.scaling import ChannelSums
     >>> def owner(*classes):
@@ -194,27 +194,32 @@ def unlike_owners(
     >>> unlike_owners({0: owner("a", "b"), 2: owner("a", "c")})
     {}
     """
-    kinds = Counter(map(_kind, told.values()))
+    kinds = Counter(map(_kind, reports.values()))
     kind, count = kinds.most_common(1)[0] if kinds else ((), 0)
-    usual = kind if 2 * count > len(told) else None
-    found = {client: _reason(one, usual, (known or {}).get(client)) for client, one in sorted(told.items())}
-    return {client: f"partition {client} {reason}" for client, reason in found.items() if reason}
+    usual_kind = kind if 2 * count > len(reports) else None
+    reasons = {
+        client: _reason(report, usual_kind, (earlier_reports or {}).get(client))
+        for client, report in sorted(reports.items())
+    }
+    return {client: f"partition {client} {reason}" for client, reason in reasons.items() if reason}
 
 
-def _reason(one: WindowsReport | None, usual: tuple[Any, ...] | None, known: WindowsReport | None) -> str:
-    """Fault of a client's windows beside others; empty for none. `usual` is the kind of most clients."""
-    if usual is not None and _kind(one) != usual:
-        if one is None or not usual:
-            return f"names {'no ' if one is None else ''}windows of its own, unlike most clients"
-        at = next(at for at, value in enumerate(_kind(one)) if value != usual[at])
-        return f"has other {KIND[at].replace('_', ' ')} than most clients: {shown(_kind(one)[at])}"
-    if one is not None and (missing := [split for split in SPLITS if one.windows(split) == 0]):
+def _reason(
+    report: WindowsReport | None, usual_kind: tuple[Any, ...] | None, earlier: WindowsReport | None
+) -> str:
+    """Fault of a client's windows beside others; empty for none. `usual_kind` is the kind of most clients."""
+    if usual_kind is not None and _kind(report) != usual_kind:
+        if report is None or not usual_kind:
+            return f"names {'no ' if report is None else ''}windows of its own, unlike most clients"
+        index = next(index for index, value in enumerate(_kind(report)) if value != usual_kind[index])
+        return f"has other {KIND[index].replace('_', ' ')} than most clients: {shown(_kind(report)[index])}"
+    if report is not None and (missing := [split for split in SPLITS if report.windows(split) == 0]):
         return f"has no {missing[0]} windows"
-    if one is not None and known is not None and known.fingerprint != one.fingerprint:
+    if report is not None and earlier is not None and earlier.fingerprint != report.fingerprint:
         return "has other windows than at the start of the run"
     return ""
 
 
-def _kind(one: WindowsReport | None) -> tuple[Any, ...]:
+def _kind(report: WindowsReport | None) -> tuple[Any, ...]:
     """The properties that must be the same for all clients' windows; empty for a client without windows."""
-    return () if one is None else tuple(getattr(one, name) for name in KIND)
+    return () if report is None else tuple(getattr(report, name) for name in KIND)

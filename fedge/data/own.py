@@ -99,48 +99,50 @@ class WindowsReport:
         if len(text) > _LONGEST:
             raise ValueError(f"{len(text):,} characters are told, at most {_LONGEST:,} are read")
         try:
-            told = json.loads(text)
-            counts = {split: tuple(map(_count, told["counts"][split])) for split in _SPLITS}
-            sums = told["sums"]
-            read = WindowsReport(
-                str(told["source"]), str(told["fingerprint"]), bool(told["synthetic"]),
-                str(told["split_kind"]),
-                tuple(map(_count, told["input_shape"])), str(told["dtype"]),
-                tuple(map(str, told["classes"])), tuple(map(str, told["channels"])),
-                {str(key): str(text) for key, text in told["about"].items()}, counts,
-                ChannelSums(_count(sums["count"]), _numbers(sums["mean"]), _numbers(sums["spread"])),
-                tuple(map(_count, told["y_shape"])), str(told["y_dtype"]),
+            content = json.loads(text)
+            counts = {split: tuple(map(_parse_count, content["counts"][split])) for split in _SPLITS}
+            sums = content["sums"]
+            report = WindowsReport(
+                str(content["source"]), str(content["fingerprint"]), bool(content["synthetic"]),
+                str(content["split_kind"]),
+                tuple(map(_parse_count, content["input_shape"])), str(content["dtype"]),
+                tuple(map(str, content["classes"])), tuple(map(str, content["channels"])),
+                {str(key): str(text) for key, text in content["about"].items()}, counts,
+                ChannelSums(
+                    _parse_count(sums["count"]), _parse_numbers(sums["mean"]), _parse_numbers(sums["spread"])
+                ),
+                tuple(map(_parse_count, content["y_shape"])), str(content["y_dtype"]),
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
-        if any(read.windows(split) > _MOST_WINDOWS for split in _SPLITS):
+        if any(report.windows(split) > _MOST_WINDOWS for split in _SPLITS):
             raise ValueError(f"a client has at most {_MOST_WINDOWS:,} windows of a split")
-        if any(len(counts[split]) != len(read.labels) for split in _SPLITS):
+        if any(len(counts[split]) != len(report.labels) for split in _SPLITS):
             raise ValueError("counts must have a number for each class")
-        if read.y_dtype not in ("int64", "float32") or not all(read.y_shape):
+        if report.y_dtype not in ("int64", "float32") or not all(report.y_shape):
             raise ValueError("y must be int64 or float32")
-        if not len(read.sums.mean) == len(read.sums.spread) == len(read.channels):
+        if not len(report.sums.mean) == len(report.sums.spread) == len(report.channels):
             raise ValueError("sums must have a number for each channel")
-        if not all(map(str.isprintable, [*read._names(), *read._words_about()])):
+        if not all(map(str.isprintable, [*report._names(), *report._about_texts()])):
             raise ValueError("names must be printable")
-        if any(len(name) > _LONGEST_NAME for name in read._names()):
+        if any(len(name) > _LONGEST_NAME for name in report._names()):
             raise ValueError(f"names must have at most {_LONGEST_NAME} characters")
-        if sum(map(len, read._words_about())) > MAX_ABOUT:
+        if sum(map(len, report._about_texts())) > MAX_ABOUT:
             raise ValueError(f"data say at most {MAX_ABOUT:,} characters about themselves")
-        tokens = read.dtype == "int64"
-        if read.input_shape[:1] != (len(read.channels),) and not (tokens and not read.channels):
+        tokens = report.dtype == "int64"
+        if report.input_shape[:1] != (len(report.channels),) and not (tokens and not report.channels):
             raise ValueError("a window must have a row for each channel")
-        values = 0 if tokens else read.windows("train") * math.prod(read.input_shape[1:])
-        if read.sums.count != values:
+        values = 0 if tokens else report.windows("train") * math.prod(report.input_shape[1:])
+        if report.sums.count != values:
             raise ValueError("sums must be those of the training windows")
-        return read
+        return report
 
     def _names(self) -> list[str]:
         """All names, which reports and tables show."""
-        named = [self.source, self.fingerprint, self.split_kind, self.dtype, self.y_dtype]
-        return [*named, *self.classes, *self.channels]
+        names = [self.source, self.fingerprint, self.split_kind, self.dtype, self.y_dtype]
+        return [*names, *self.classes, *self.channels]
 
-    def _words_about(self) -> list[str]:
+    def _about_texts(self) -> list[str]:
         """Description in the data, names and texts."""
         return [text for entry in self.about.items() for text in entry]
 
@@ -149,14 +151,14 @@ class WindowsReport:
         return sum(self.counts[split])
 
 
-def _count(value: Any) -> int:
+def _parse_count(value: Any) -> int:
     """A whole number of at least 0, or raise ValueError."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{shown(value)} is not a count")
     return value
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
+def _parse_numbers(values: Any) -> tuple[float, ...]:
     """Numbers of channels, which may be beyond all bounds (`fedge.data.outliers`), or raise ValueError."""
     if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
         raise ValueError("sums must be lists of numbers")
@@ -189,8 +191,8 @@ def partition_of_node(node_config: Mapping[str, Any]) -> tuple[int, int]:
     Raises:
         ConfigError: its configuration does not say.
     """
-    found = [node_config.get(key) for key in ("partition-id", "num-partitions")]
-    partition_id, partitions = found
+    numbers = [node_config.get(key) for key in ("partition-id", "num-partitions")]
+    partition_id, partitions = numbers
     if type(partition_id) is not int or type(partitions) is not int or not 0 <= partition_id < partitions:
         raise ConfigError(
             f"a SuperNode's --node-config must hold partition-id and num-partitions, whole numbers with "
@@ -217,29 +219,29 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int, is_first
     Raises:
         ConfigError: several sources, none readable, or windows unsuitable for the run.
     """
-    named = [(key, str(node_config[key])) for key in (FOLDER, OWN, SHARE) if key in node_config]
+    paths = [(key, str(node_config[key])) for key in (FOLDER, OWN, SHARE) if key in node_config]
     client, clients = partition_of_node(node_config)
-    if len(named) != 1:
+    if len(paths) != 1:
         raise ConfigError(
             f"a SuperNode's configuration must name its windows by one of {FOLDER}, {OWN}, {SHARE}, but that "
-            f"of partition {client} has {' and '.join(key for key, _ in named) or 'none of them'}; change it"
+            f"of partition {client} has {' and '.join(key for key, _ in paths) or 'none of them'}; change it"
         )
-    ((key, place),) = named
+    ((key, place),) = paths
     try:
         if key == FOLDER:
-            return _of_folder(place, is_first)
-        return _dealt(key, place, config, seed, client, clients)
+            return _load_share(place, is_first)
+        return _load_dealt(key, place, config, seed, client, clients)
     except ConfigError as error:
         raise ConfigError(f"partition {client}, {key}={shown(place)}: {error}") from error
 
 
-def _of_folder(folder: str, is_first: bool = False) -> OwnData:
+def _load_share(folder: str, is_first: bool = False) -> OwnData:
     """Inverse of `write_share`."""
     try:
-        own = _mapped(folder, folder_identity(folder))
-        if is_first and _fingerprint(own.laid) != own.told.fingerprint:
+        data = _map_share(folder, folder_identity(folder))
+        if is_first and _fingerprint(data.laid) != data.told.fingerprint:
             raise ValueError("its windows have another fingerprint")
-        return own
+        return data
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"must be a folder that fedge deal wrote, but {type(error).__name__}: {error}; write it again"
@@ -247,34 +249,41 @@ def _of_folder(folder: str, is_first: bool = False) -> OwnData:
 
 
 @lru_cache(maxsize=1)
-def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
+def _map_share(folder: str, identity: tuple[int, ...]) -> OwnData:
     """Map a folder once per process; `identity` is the identity of its files."""
     laid, facts = read_laid_out(Path(folder))
-    told = WindowsReport.of_text(facts["told"])
-    _refuse_other_form(laid, told)
-    return OwnData(laid, told, tuple(looked_in()))
+    report = WindowsReport.of_text(facts["told"])
+    _refuse_other_form(laid, report)
+    return OwnData(laid, report, tuple(looked_in()))
 
 
-def _refuse_other_form(laid: LaidOut, told: WindowsReport) -> None:
+def _refuse_other_form(laid: LaidOut, report: WindowsReport) -> None:
     """Raise ValueError unless windows have the form and the counts of their description."""
     form = (laid.x.shape[1:], laid.y.shape[1:], laid.y.dtype.name, len(laid.y))
-    if form != (told.input_shape, told.y_shape, told.y_dtype, len(laid.x)):
+    if form != (report.input_shape, report.y_shape, report.y_dtype, len(laid.x)):
         raise ValueError("x.npy and y.npy do not have the form described")
-    if laid.x.dtype.name != ("int64" if told.dtype == "int64" else "float32"):
+    if laid.x.dtype.name != ("int64" if report.dtype == "int64" else "float32"):
         raise ValueError(f"x.npy is of {laid.x.dtype.name}")
     for bounds in laid.bounds:
-        at = list(asdict(bounds).values())
-        if any(type(row) is not int for row in at) or at != sorted(at) or at[0] < 0 or at[-1] > len(laid.x):
+        edges = list(asdict(bounds).values())
+        if (
+            any(type(row) is not int for row in edges)
+            or edges != sorted(edges)
+            or edges[0] < 0
+            or edges[-1] > len(laid.x)
+        ):
             raise ValueError("bounds are not rows of x.npy, in order")
     rounds = [first for first, _ in laid.eras]
-    blocks = [mine for _, mine in laid.eras]
+    blocks = [client_blocks for _, client_blocks in laid.eras]
     if not rounds or rounds[0] != 1 or any(a >= b for a, b in pairwise(rounds)):
         raise ValueError("stretches of rounds do not begin with the first, in order")
-    if not all(len(mine) == 1 and 0 <= mine[0] < len(laid.bounds) for mine in blocks):
+    if not all(
+        len(client_blocks) == 1 and 0 <= client_blocks[0] < len(laid.bounds) for client_blocks in blocks
+    ):
         raise ValueError("a stretch of rounds has no windows")
     first = laid.bounds[blocks[0][0]]
     sizes = first.val - first.start, first.test - first.val, first.stop - first.test
-    if sizes != tuple(map(told.windows, _SPLITS)):
+    if sizes != tuple(map(report.windows, _SPLITS)):
         raise ValueError("there are not as many windows as described")
 
 
@@ -284,11 +293,11 @@ def write_share(folder: Path, data: OwnData) -> None:
 
 
 @lru_cache(maxsize=1)
-def _dealt(key: str, place: str, config: Config, seed: int, client: int, clients: int) -> OwnData:
+def _load_dealt(key: str, path: str, config: Config, seed: int, client: int, clients: int) -> OwnData:
     """A client's windows of a data set; the most recent ones are cached."""
-    there = replace(config, data=replace(config.data, path=place))
+    source_config = replace(config, data=replace(config.data, path=path))
     sizes = clients_per_leaf(config.hierarchy, clients)
-    windows, source = load_source(there, clients)
+    windows, source = load_source(source_config, clients)
     if key == OWN:
         dealt = own_partition(windows, config, sizes, client, seed)
     else:
@@ -309,16 +318,18 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
     laid = lay_out(windows, dealt, [client])
     first = laid.bounds[0]
     parts = (slice(first.start, first.val), slice(first.val, first.test), slice(first.test, first.stop))
-    counts = {split: _counts(windows, laid.y[part]) for split, part in zip(_SPLITS, parts, strict=True)}
-    told = WindowsReport(
+    counts = {
+        split: _count_by_class(windows, laid.y[part]) for split, part in zip(_SPLITS, parts, strict=True)
+    }
+    report = WindowsReport(
         source, _fingerprint(laid), synthetic, dealt.split_kind, laid.x.shape[1:], windows.x.dtype.name,
         tuple(windows.classes), tuple(windows.channels), dict(windows.about), counts,
         channel_sums(laid.x[parts[0]]), laid.y.shape[1:], laid.y.dtype.name,
     )  # fmt: skip
-    return OwnData(laid, told, tuple(looked_in()))
+    return OwnData(laid, report, tuple(looked_in()))
 
 
-def _counts(windows: Windows, y: np.ndarray) -> tuple[int, ...]:
+def _count_by_class(windows: Windows, y: np.ndarray) -> tuple[int, ...]:
     """Number of y (N, …) of each class; without classes, of all."""
     if not windows.has_labels:
         return (len(y),)
@@ -333,33 +344,33 @@ def _fingerprint(laid: LaidOut) -> str:
     return digest.hexdigest()
 
 
-def client_data(own: OwnData, scale: Scale, global_round: int) -> ClientData:
+def client_data(data: OwnData, scale: Scale, global_round: int) -> ClientData:
     """A client's windows in a global round, with the server's scale."""
-    x = _scaled(own, scale)
-    at = own.bounds(global_round)
-    train, held_out = slice(at.start, at.val), slice(at.val, at.stop)
-    y = own.laid.y
+    x = _scale_windows(data, scale)
+    bounds = data.bounds(global_round)
+    train, held_out = slice(bounds.start, bounds.val), slice(bounds.val, bounds.stop)
+    y = data.laid.y
     return ClientData(
         (x[train], y[train]), (x[held_out], y[held_out]),
-        at.test - at.val, len(own.told.classes), own.look_in,
+        bounds.test - bounds.val, len(data.told.classes), data.look_in,
     )  # fmt: skip
 
 
-_newest: list[tuple[OwnData, Scale, np.ndarray]] = []
+_newest_scaled: list[tuple[OwnData, Scale, np.ndarray]] = []
 
 
-def _scaled(own: OwnData, scale: Scale) -> np.ndarray:
+def _scale_windows(data: OwnData, scale: Scale) -> np.ndarray:
     """A client's scaled windows (N, C, …) float32; the most recent ones are cached."""
-    for known, by, x in _newest:
-        if known is own and by == scale:
+    for cached, cached_scale, x in _newest_scaled:
+        if cached is data and cached_scale == scale:
             return x
-    x = np.array(own.laid.x)
+    x = np.array(data.laid.x)
     apply_scale(x, scale)
-    if odd := unscalable(x, scale, own.told.channels):
+    if problem := unscalable(x, scale, data.told.channels):
         raise ConfigError(
-            f"data.normalize needs windows in units that clients share, but here {odd}; leave out the "
+            f"data.normalize needs windows in units that clients share, but here {problem}; leave out the "
             f"channel or these windows, or set data.normalize=false"
         )
     x.flags.writeable = False
-    _newest[:] = [(own, scale, x)]
+    _newest_scaled[:] = [(data, scale, x)]
     return x

@@ -38,35 +38,37 @@ class DealOrder:
     config: PartitionConfig
     seed: int
 
-    def of(self, count: int, *where: int) -> np.ndarray:
+    def of(self, count: int, *stream_path: int) -> np.ndarray:
         """The places (count,) of owners 0, 1, …, in sorted order of their names."""
         if self.config.deal == SORTED:
             return np.arange(count)
-        own = self.config.deal_seed
-        return numpy_stream(self.seed if own is None else own, Purpose.DEAL, *where).permutation(count)
+        deal_seed = self.config.deal_seed
+        return numpy_stream(
+            self.seed if deal_seed is None else deal_seed, Purpose.DEAL, *stream_path
+        ).permutation(count)
 
 
-def deal_by_source(windows: Windows, planted: Scenario, order: DealOrder) -> np.ndarray:
+def deal_by_source(windows: Windows, scenario: Scenario, order: DealOrder) -> np.ndarray:
     """The client (N,) of each window: users of file g are dealt to the clients of leaves of group g.
 
     Raises:
         ConfigError: a file has fewer users than its leaves have clients.
     """
     source, user = source_of(windows), codes(windows.user)
-    leaf_of = np.repeat(np.arange(len(planted.groups)), planted.clients_per_leaf)
+    leaf_of = np.repeat(np.arange(len(scenario.groups)), scenario.clients_per_leaf)
     client = np.full(len(user), NOBODY, dtype=np.int64)
-    for group in range(len(planted.changes)):
+    for group in range(len(scenario.changes)):
         rows = np.flatnonzero(source == group)
-        mine = np.flatnonzero(np.array(planted.groups)[leaf_of] == group)
+        ids = np.flatnonzero(np.array(scenario.groups)[leaf_of] == group)
         owner = codes(user[rows])
         count = int(owner.max()) + 1
-        if count < len(mine):
+        if count < len(ids):
             raise ConfigError(
-                f"scenario {planted.kind} needs a user for each client, but "
-                f"{windows.user[rows[0]].split(SEPARATOR)[0]} has {count} users for {len(mine)} clients at "
-                f"{planted.groups.count(group)} leaves; use a smaller federation, or scenario-sizes"
+                f"scenario {scenario.kind} needs a user for each client, but "
+                f"{windows.user[rows[0]].split(SEPARATOR)[0]} has {count} users for {len(ids)} clients at "
+                f"{scenario.groups.count(group)} leaves; use a smaller federation, or scenario-sizes"
             )
-        client[rows] = mine[clients_of_owners(order.of(count, group)[owner], count, len(mine))]
+        client[rows] = ids[clients_of_owners(order.of(count, group)[owner], count, len(ids))]
     return client
 
 
@@ -74,22 +76,22 @@ def deal_owners(
     windows: Windows, config: Config, num_clients: int, kind: str, order: DealOrder
 ) -> tuple[np.ndarray, np.ndarray]:
     """(client, stratum of its sessions) per window for whole users or devices."""
-    what = config.partition.kind
-    owner = codes(PARTITIONS.load(what)(windows))
+    owner_kind = config.partition.kind
+    owner = codes(PARTITIONS.load(owner_kind)(windows))
     num_owners = int(owner.max()) + 1
     owner = order.of(num_owners)[owner]
     if num_owners >= num_clients:
         client = clients_of_owners(owner, num_owners, num_clients)
     elif not config.partition.cuts_owners:
         raise ConfigError(
-            f"partition.kind={what} needs at least one {what} per client, but the data have "
-            f"{quantity(num_owners, what)} for {num_clients} clients; use at most that many "
+            f"partition.kind={owner_kind} needs at least one {owner_kind} per client, but the data have "
+            f"{quantity(num_owners, owner_kind)} for {num_clients} clients; use at most that many "
             f"(--clients {num_owners}), or set partition.kind-args.split-users=true"
         )
     else:
         client = _cut_owners(windows, owner, num_clients, kind, config)
     # One motion may be recorded on several devices: then its split must be the same at every client.
-    return client, client if what == "user" else codes(windows.user)
+    return client, client if owner_kind == "user" else codes(windows.user)
 
 
 def clients_of_owners(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
@@ -108,8 +110,8 @@ def clients_of_owners(owner: np.ndarray, num_owners: int, num_clients: int) -> n
     [0, 1, 2, 3, 0, 1, 2, 3, 0, 2]
     """
     even = num_owners // num_clients * num_clients
-    left = max(num_owners - even, 1)
-    return np.where(owner < even, owner % num_clients, (owner - even) * num_clients // left)
+    remainder = max(num_owners - even, 1)
+    return np.where(owner < even, owner % num_clients, (owner - even) * num_clients // remainder)
 
 
 def _cut_owners(

@@ -77,27 +77,27 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
     kind = split_kind(windows, config)
     refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
     order = DealOrder(config.partition, seed)
-    planted = _planted(windows, config, clients_per_leaf, seed)
+    scenario = _draw_scenario(windows, config, clients_per_leaf, seed)
     unseen_clients = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     if PARTITIONS.has(config.partition.kind, OWNERS):
         if SCENARIOS.has(config.scenario, FILES):
-            assert planted is not None
-            client = deal_by_source(windows, planted, order)
+            assert scenario is not None
+            client = deal_by_source(windows, scenario, order)
             group = client
         else:
             client, group = deal_owners(windows, config, sum(clients_per_leaf), kind, order)
-        used = _held(client, windows.labels, planted)
+        used = _is_held(client, windows.labels, scenario)
         split = split_apart(windows, config, kind, group, np.isin(client, unseen_clients), used, seed)
     else:
         client = reserve_users(windows.user, unseen_clients, order)
         reserved = client != NOBODY
         split = split_apart(windows, config, kind, codes(windows.user), reserved, None, seed)
         client = deal_among_known(windows, client, split, config, clients_per_leaf, seed)
-        split[~_held(client, windows.labels, planted)] = UNUSED
-    clients = _indices(client, split, sum(clients_per_leaf))
-    _refuse_empty(clients, windows, config, kind, planted)
+        split[~_is_held(client, windows.labels, scenario)] = UNUSED
+    clients = _indices_by_client(client, split, sum(clients_per_leaf))
+    _refuse_empty(clients, windows, config, kind, scenario)
     clients = associated(clients, windows, config, clients_per_leaf, seed)
-    return Partition(clients, kind, frozenset(unseen_clients), planted)
+    return Partition(clients, kind, frozenset(unseen_clients), scenario)
 
 
 def own_partition(
@@ -116,58 +116,62 @@ def own_partition(
         ConfigError: there are no sessions to split by, or windows of a split are missing.
     """
     kind = split_kind(windows, config)
-    planted = _planted(windows, config, clients_per_leaf, seed)
+    scenario = _draw_scenario(windows, config, clients_per_leaf, seed)
     unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     owner = np.full(len(windows.y), client)
     split = np.full(len(windows.y), UNUSED)
-    rows = np.flatnonzero(_held(owner, windows.labels, planted))
+    rows = np.flatnonzero(_is_held(owner, windows.labels, scenario))
     rng = numpy_stream(seed, Purpose.SPLIT, 2, client)
     split[rows] = split_rows(windows, rows, config, kind, np.zeros(len(rows), dtype=np.int64), rng)
-    clients = _indices(owner, split, sum(clients_per_leaf))
+    clients = _indices_by_client(owner, split, sum(clients_per_leaf))
     _refuse_empty_own(clients[client], windows, config, kind)
-    return Partition(clients, kind, frozenset(unseen), planted)
+    return Partition(clients, kind, frozenset(unseen), scenario)
 
 
-def _planted(windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int) -> Scenario | None:
+def _draw_scenario(
+    windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> Scenario | None:
     """The run's scenario; ConfigError where windows lack the time, classes or channels that it changes."""
-    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    scenario = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
     x, y = windows.x, windows.y
-    for change in planted.changes if planted else ():
-        of_classes = change.labels is not None or change.held is not None
-        for is_lacking, what in (
+    for change in scenario.changes if scenario else ():
+        uses_classes = change.labels is not None or change.held is not None
+        for is_lacking, requirement in (
             (change.span != 1 and x.ndim != 3, f"in time (N, channels, samples), but x is {x.shape}"),
-            (of_classes and not windows.has_labels, f"with a class each, but y is {y.dtype} {y.shape}"),
+            (uses_classes and not windows.has_labels, f"with a class each, but y is {y.dtype} {y.shape}"),
             (change.matrix is not None and x.dtype == np.int64, "of channels, but x are tokens (int64)"),
         ):
             if is_lacking:
-                raise ConfigError(f"scenario {config.scenario} needs windows {what}; set another scenario")
-    return planted
+                raise ConfigError(
+                    f"scenario {config.scenario} needs windows {requirement}; set another scenario"
+                )
+    return scenario
 
 
-def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.ndarray:
+def _is_held(client: np.ndarray, y: np.ndarray, scenario: Scenario | None) -> np.ndarray:
     """Tell of each window (N,) whether the group of its client holds its class; True for NOBODY's."""
     used = np.ones(len(y), dtype=bool)
-    if planted is None:
+    if scenario is None:
         return used
-    for mine in groups_of(client):
-        k = int(client[mine[0]])
-        held = None if k == NOBODY else planted.change_of(k).held
+    for rows in groups_of(client):
+        k = int(client[rows[0]])
+        held = None if k == NOBODY else scenario.change_of(k).held
         if held is not None:
-            used[mine] = held[y[mine]]
+            used[rows] = held[y[rows]]
     return used
 
 
-def _indices(
+def _indices_by_client(
     client: np.ndarray, split: np.ndarray, num_clients: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Every client's window indices per split: TRAIN, VAL, TEST."""
-    nothing = np.empty(0, dtype=np.int64)
-    found: list[list[np.ndarray]] = [[nothing] * 3 for _ in range(num_clients)]
-    for mine in groups_of(client * (UNUSED + 1) + split):
-        k, part = int(client[mine[0]]), int(split[mine[0]])
+    empty = np.empty(0, dtype=np.int64)
+    indices: list[list[np.ndarray]] = [[empty] * 3 for _ in range(num_clients)]
+    for rows in groups_of(client * (UNUSED + 1) + split):
+        k, part = int(client[rows[0]]), int(split[rows[0]])
         if k != NOBODY and part != UNUSED:
-            found[k][part] = mine
-    return [(train, val, test) for train, val, test in found]
+            indices[k][part] = rows
+    return [(train, val, test) for train, val, test in indices]
 
 
 _REMEDIES = {
@@ -175,7 +179,7 @@ _REMEDIES = {
     "quantity": "lower partition.kind-args.sigma or use fewer clients",
     "imbalance": "lower partition.kind-args.imbalance or use fewer clients",
 }
-_MORE, _BLOCKS = "use fewer clients or more data", 'set data.split="blocks"'
+_MORE_DATA, _SPLIT_BY_BLOCKS = "use fewer clients or more data", 'set data.split="blocks"'
 
 
 def _refuse_empty(
@@ -183,27 +187,30 @@ def _refuse_empty(
     windows: Windows,
     config: Config,
     kind: str,
-    planted: Scenario | None,
+    scenario: Scenario | None,
 ) -> None:
     """Raise ConfigError for the first client without windows of a split."""
     cuts = kind == "blocks"
     lacking = sum(any(len(indices) == 0 for indices in parts) for parts in clients)
-    others = f" ({quantity(lacking - 1, 'other client')} without windows of a split)" if lacking > 1 else ""
+    others_note = (
+        f" ({quantity(lacking - 1, 'other client')} without windows of a split)" if lacking > 1 else ""
+    )
     for k, parts in enumerate(clients):
         for part in (part for part, indices in enumerate(parts) if len(indices) == 0):
-            held = planted.change_of(k).held if planted else None
-            why = _reason(windows, parts, config, kind) + others  # looks at the windows of all clients
+            held = scenario.change_of(k).held if scenario else None
+            # looks at the windows of all clients
+            reason = _reason(windows, parts, config, kind) + others_note
             if held is not None:
                 classes = ", ".join(np.array(windows.classes)[held])
                 raise ConfigError(
                     f"scenario {config.scenario} must leave every client {_SPLIT_NAMES[part]} windows, but "
-                    f"client {k} has none of {classes}{why}; use fewer clients, fewer scenario-groups, "
-                    f"another seed{'' if cuts else f', or {_BLOCKS}'}"
+                    f"client {k} has none of {classes}{reason}; use fewer clients, fewer scenario-groups, "
+                    f"another seed{'' if cuts else f', or {_SPLIT_BY_BLOCKS}'}"
                 )
             raise ConfigError(
                 f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} "
-                f"windows, but client {k} of {len(clients)} has none{why}; {_remedy(config, cuts)}"
-                f"{_without_guard(windows, parts, config, kind)}"
+                f"windows, but client {k} of {len(clients)} has none{reason}; {_remedy(config, cuts)}"
+                f"{_guard_note(windows, parts, config, kind)}"
             )
 
 
@@ -213,7 +220,7 @@ def _refuse_empty_own(
     """Raise ConfigError if a client's own windows leave a split empty."""
     for part, indices in enumerate(parts):
         if len(indices) == 0:
-            blocks = "" if kind == "blocks" else f", or {_BLOCKS}"
+            blocks = "" if kind == "blocks" else f", or {_SPLIT_BY_BLOCKS}"
             raise ConfigError(
                 f"its windows must be split into training, validation and test windows, but it has no "
                 f"{_SPLIT_NAMES[part]} windows{_reason(windows, parts, config, kind)}; add windows{blocks}"
@@ -222,14 +229,14 @@ def _refuse_empty_own(
 
 def _remedy(config: Config, cuts: bool) -> str:
     """Options to set if a client has no windows of a split; `cuts`: recordings are cut in time already."""
-    dealt = config.partition.kind
-    if PARTITIONS.is_own(dealt):
+    kind = config.partition.kind
+    if PARTITIONS.is_own(kind):
         first = "change how it deals"
-    elif dealt == "quantity" and config.partition.arguments("kind")["sigma"] == 0:
-        first = _MORE
+    elif kind == "quantity" and config.partition.arguments("kind")["sigma"] == 0:
+        first = _MORE_DATA
     else:
-        first = _REMEDIES.get(dealt, _MORE)
-    return first if cuts else f"{first}, or {_BLOCKS}"
+        first = _REMEDIES.get(kind, _MORE_DATA)
+    return first if cuts else f"{first}, or {_SPLIT_BY_BLOCKS}"
 
 
 def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
@@ -241,19 +248,19 @@ def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind:
         config: configuration, of which section `data` is read.
         kind: kind of the split.
     """
-    own = np.concatenate(list(parts)).astype(np.int64)
-    said = config.data.split if config.data.split == kind else f"{config.data.split} (here {kind})"
-    if not own.size:
+    rows = np.concatenate(list(parts)).astype(np.int64)
+    split_text = config.data.split if config.data.split == kind else f"{config.data.split} (here {kind})"
+    if not rows.size:
         return ""
     if kind == "given":
-        return f", because data.split={said} takes the split that comes with the data"
+        return f", because data.split={split_text} takes the split that comes with the data"
     if kind == "session":
-        count = quantity(len(np.unique(session_codes(windows)[own])), "session")
-        return f", because data.split={said} keeps sessions whole, and its windows are of {count}"
-    return _too_few_of_a_class(windows, parts, config, kind)
+        count = quantity(len(np.unique(session_codes(windows)[rows])), "session")
+        return f", because data.split={split_text} keeps sessions whole, and its windows are of {count}"
+    return _small_class_note(windows, parts, config, kind)
 
 
-def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
+def _small_class_note(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
     """Words on a client that has fewer windows of each class than blocks of time are cut from; else "".
 
     Args:
@@ -262,30 +269,33 @@ def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], config: C
         config: configuration, of which section `data` is read.
         kind: kind of the split.
     """
-    own = np.concatenate(list(parts)).astype(np.int64)
+    rows = np.concatenate(list(parts)).astype(np.int64)
     fewest = fewest_to_cut(config.data)
-    if kind != "blocks" or not own.size or _most_of_a_class(windows, own) >= fewest:
+    if kind != "blocks" or not rows.size or _largest_class_size(windows, rows) >= fewest:
         return ""
     if not windows.has_labels:
-        return f" among {quantity(own.size, 'window')}, which are cut in time if a user has at least {fewest}"
-    classes = len(np.unique(windows.y[own]))
-    of = f"{quantity(own.size, 'window')} of {quantity(classes, 'class')}"
+        return (
+            f" among {quantity(rows.size, 'window')}, which are cut in time if a user has at least {fewest}"
+        )
+    classes = len(np.unique(windows.y[rows]))
+    sizes = f"{quantity(rows.size, 'window')} of {quantity(classes, 'class')}"
     return (
-        f" among {of}, each of which is cut in time by itself if a user has at least {fewest} windows of it"
+        f" among {sizes}, each of which is cut in time by itself if a user has at least "
+        f"{fewest} windows of it"
     )
 
 
-def _without_guard(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
+def _guard_note(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
     """Words on the guard, if a client has too few windows of a class because of it alone; else ""."""
-    own = np.concatenate(list(parts)).astype(np.int64)
+    rows = np.concatenate(list(parts)).astype(np.int64)
     unguarded = replace(config.data, guard_windows=0)
-    if not _too_few_of_a_class(windows, parts, config, kind):
+    if not _small_class_note(windows, parts, config, kind):
         return ""
-    enough = _most_of_a_class(windows, own) >= fewest_to_cut(unguarded)
-    return ", or set data.guard-windows=0 if windows do not overlap" if enough else ""
+    is_enough = _largest_class_size(windows, rows) >= fewest_to_cut(unguarded)
+    return ", or set data.guard-windows=0 if windows do not overlap" if is_enough else ""
 
 
-def _most_of_a_class(windows: Windows, rows: np.ndarray) -> int:
+def _largest_class_size(windows: Windows, rows: np.ndarray) -> int:
     """The largest number of windows at `rows` (n,), at least one, that are of one stream and class."""
     return int(
         np.unique(pair_codes(stream_codes(windows)[rows], windows.labels[rows]), return_counts=True)[1].max()

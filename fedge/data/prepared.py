@@ -51,7 +51,7 @@ PREPARED = Path("data/hhar-windows.npz")
 _INDEX, _FROZEN = "index.json", "frozen.safetensors"
 _NAME = re.compile(r"[A-Za-z0-9][\w-]{0,80}")  # of a data set, and no path
 _HHAR_USERS = 9
-_KEPT_BYTES = 64 * 2**20
+_MAX_CACHED_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
         ConfigError: the file is missing or damaged, or a user's data set cannot be made.
     """
     if SCENARIOS.has(config.scenario, FILES):
-        sources = [(path, _one_source(path, config, num_clients)[0]) for path in files_of(config.data.path)]
+        sources = [
+            (path, _load_one_source(path, config, num_clients)[0]) for path in files_of(config.data.path)
+        ]
         try:
             windows = join(sources)
         except WindowFileError as error:
@@ -84,10 +86,10 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
         name = ", ".join(source_names([path for path, _ in sources]))
         synthetic = any(path in ("auto", "synthetic") for path, _ in sources)
         return windows, DataSource(name, fingerprint_windows(windows), synthetic)
-    return _one_source(config.data.path, config, num_clients)
+    return _load_one_source(config.data.path, config, num_clients)
 
 
-def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
+def _load_one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
     """Load the data of one name; errors as in `load_source`."""
     if path == "auto":
         path = str(PREPARED) if PREPARED.is_file() else "synthetic"
@@ -98,13 +100,13 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
                 f"the synthetic set has at most {MOST_SYNTHETIC_USERS} users, because each takes 0.1 s and "
                 f"0.7 MB, but {num_clients} clients need {users}; set data.path to a window file"
             )
-        windows = _synthetic(users)
+        windows = _make_synthetic(users)
         return windows, DataSource(
             f"synthetic HHAR ({quantity(users, 'user')})", fingerprint_windows(windows), True
         )
     if DATASETS.is_code(path):
-        windows = _windows_of(path, config.data.arguments("path"))
-        return windows, DataSource(_said(path), fingerprint_windows(windows), False)
+        windows = _windows_from_function(path, config.data.arguments("path"))
+        return windows, DataSource(_display_name(path), fingerprint_windows(windows), False)
     if _NAME.fullmatch(path) and not os.path.isfile(path):
         path = _prepared_file(path)
     try:
@@ -129,7 +131,7 @@ def _prepared_file(name: str) -> str:
     return file
 
 
-def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
+def _windows_from_function(name: str, arguments: Mapping[str, Any]) -> Windows:
     """The windows returned by the function behind a name.
 
     Args:
@@ -141,34 +143,34 @@ def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
     """
     DATASETS.refuse_wrong_arguments(name, arguments)
     try:
-        found = DATASETS.load(name)(**arguments)
+        windows = DATASETS.load(name)(**arguments)
     except (ConfigError, KeyboardInterrupt):
         raise
     except OWN_ERRORS as error:
         raise ConfigError(
             f"data.path {name} cannot be made: {own_error(error)}; fix it, or change data.path-args"
         ) from error
-    if not isinstance(found, Windows):
-        kind = type(found).__name__
+    if not isinstance(windows, Windows):
+        kind = type(windows).__name__
         raise ConfigError(
             f"data.path {name} must return hhar.Windows, but returned a {kind}; "
             f"fedge.from_pandas and fedge.from_images make them (docs/data.md)"
         )
-    found = as_format(found)
+    windows = as_format(windows)
     try:
-        check_windows(found, _said(name))
+        check_windows(windows, _display_name(name))
     except WindowFileError as error:
         raise ConfigError(f"data.path: {error}") from error
-    return found
+    return windows
 
 
-def _said(name: str) -> str:
+def _display_name(name: str) -> str:
     """Name of data made by a function: the function's name, or its own description."""
     return str(getattr(DATASETS.load(name), "said", name))
 
 
 @lru_cache(maxsize=1)
-def _synthetic(users: int) -> Windows:
+def _make_synthetic(users: int) -> Windows:
     """Make the synthetic set, once for the check before a run and for the run itself."""
     return synthetic_windows(num_users=users)
 
@@ -178,8 +180,8 @@ def forget_source(windows: Windows) -> None:
 
     Small ones stay cached for the next run in this process.
     """
-    if windows.x.nbytes > _KEPT_BYTES:
-        _synthetic.cache_clear()
+    if windows.x.nbytes > _MAX_CACHED_BYTES:
+        _make_synthetic.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -288,19 +290,19 @@ def lay_out(windows: Windows, partition: Partition, clients: Sequence[int] | Non
         partition: per client its window indices.
         clients: whose windows, in this order; by default of all.
     """
-    mine = range(len(partition.clients)) if clients is None else clients
-    blocks, of_eras = _blocks(partition, mine)
+    chosen = range(len(partition.clients)) if clients is None else clients
+    blocks, eras = _plan_blocks(partition, chosen)
     order = np.concatenate([part for client, _ in blocks for part in partition.clients[client]])
     x, y = as_float(windows.x[order]), windows.y[order]
-    bounds, at = [], 0
+    bounds, start = [], 0
     for client, change in blocks:
-        ends = at + np.cumsum([len(part) for part in partition.clients[client]])
-        bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
+        ends = start + np.cumsum([len(part) for part in partition.clients[client]])
+        bounds.append(ClientBounds(start, int(ends[0]), int(ends[1]), int(ends[2])))
         if change is not None:
-            own = slice(at, int(ends[2]))
-            x[own], y[own] = change.apply(x[own], y[own])
-        at = int(ends[2])
-    return LaidOut(x, y, bounds, of_eras)
+            rows = slice(start, int(ends[2]))
+            x[rows], y[rows] = change.apply(x[rows], y[rows])
+        start = int(ends[2])
+    return LaidOut(x, y, bounds, eras)
 
 
 def write_client_data(folder: Path, windows: Windows, partition: Partition, normalize: bool) -> DataShape:
@@ -329,13 +331,13 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
 
 def _refuse_unscalable(laid: LaidOut, scale: Scale, channels: Sequence[str]) -> None:
     """Raise ConfigError naming the first client with windows too large for the common scale."""
-    for _, mine in laid.eras:
-        for client, block in enumerate(mine):
+    for _, blocks in laid.eras:
+        for client, block in enumerate(blocks):
             bounds = laid.bounds[block]
-            if odd := unscalable(laid.x[bounds.start : bounds.stop], scale, channels):
+            if problem := unscalable(laid.x[bounds.start : bounds.stop], scale, channels):
                 raise ConfigError(
                     f"data.normalize needs windows in units that clients share, but of client {client} "
-                    f"{odd}; leave out the channel or these windows, or set data.normalize=false"
+                    f"{problem}; leave out the channel or these windows, or set data.normalize=false"
                 )
 
 
@@ -369,7 +371,7 @@ def _write_array(path: Path, array: np.ndarray) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _blocks(
+def _plan_blocks(
     partition: Partition, clients: Sequence[int]
 ) -> tuple[list[tuple[int, Change | None]], list[tuple[int, list[int]]]]:
     """Arrays to be written one after another, and their owners in time.
@@ -378,23 +380,23 @@ def _blocks(
         Blocks (client, change of its windows): every client's of round 1 first, then those of later rounds.
             And (first global round, each client's block) of every stretch of rounds.
     """
-    planted = partition.scenario
-    if planted is None:
+    scenario = partition.scenario
+    if scenario is None:
         return [(client, None) for client in clients], [(1, list(range(len(clients))))]
-    place: dict[tuple[int, int], int] = {}
+    block_of: dict[tuple[int, int], int] = {}
     blocks: list[tuple[int, Change | None]] = []
-    of_eras = []
-    for first, _ in planted.eras:
-        mine = []
+    eras = []
+    for first, _ in scenario.eras:
+        era_blocks = []
         for client in clients:
-            change = planted.change_of(client, first)
+            change = scenario.change_of(client, first)
             key = (client, id(change))
-            if key not in place:
-                place[key] = len(blocks)
+            if key not in block_of:
+                block_of[key] = len(blocks)
                 blocks.append((client, change))
-            mine.append(place[key])
-        of_eras.append((first, mine))
-    return blocks, of_eras
+            era_blocks.append(block_of[key])
+        eras.append((first, era_blocks))
+    return blocks, eras
 
 
 def as_float(x: np.ndarray) -> np.ndarray:
@@ -410,14 +412,14 @@ def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
         ValueError, KeyError: the content is something else.
     """
     x, y, index = _map_folder(str(folder), folder_identity(str(folder)))
-    eras = [(int(first), [int(number) for number in mine]) for first, mine in index["eras"]]
+    eras = [(int(first), [int(number) for number in blocks]) for first, blocks in index["eras"]]
     return LaidOut(x, y, [ClientBounds(**b) for b in index["bounds"]], eras), index
 
 
 def folder_identity(folder: str) -> tuple[int, ...]:
     """Digest, different for every write of a data folder."""
-    there = os.stat(f"{folder}/{_INDEX}")  # no Path: thousands of clients ask in each round
-    return there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns
+    status = os.stat(f"{folder}/{_INDEX}")  # no Path: thousands of clients ask in each round
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=2)

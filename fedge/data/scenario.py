@@ -52,14 +52,16 @@ class Change:
         if self.matrix is not None:
             x = np.matmul(self.matrix, x.reshape(*x.shape[:2], -1)).reshape(x.shape)
         if self.span != 1:
-            x = _stretched(x, self.span)
+            x = _stretch(x, self.span)
         return x, y if self.labels is None else self.labels[y]
 
     def describe(self) -> dict[str, Any]:
         """Settings other than the default, as JSON."""
         arrays = {"matrix": self.matrix, "labels": self.labels, "held": self.held}
-        found: dict[str, Any] = {name: array.tolist() for name, array in arrays.items() if array is not None}
-        return found | ({"span": self.span} if self.span != 1 else {})
+        settings: dict[str, Any] = {
+            name: array.tolist() for name, array in arrays.items() if array is not None
+        }
+        return settings | ({"span": self.span} if self.span != 1 else {})
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,17 @@ class Scenario:
     def describe(self) -> dict[str, Any]:
         """The truth as JSON, for the manifest."""
         changes = [change.describe() for change in self.changes]
-        found = {"kind": self.kind, "groups": list(self.groups), "changes": changes}
+        description = {"kind": self.kind, "groups": list(self.groups), "changes": changes}
         later = [[first, list(groups)] for first, groups in self.later]
-        return found | ({"later": later} if later else {})
+        return description | ({"later": later} if later else {})
 
     def line(self) -> str:
         """The truth in one line."""
         first, *later = (" ".join(map(str, groups)) for _, groups in self.eras)
-        changes = [f"; from round {at} on {now}" for (at, _), now in zip(self.later, later, strict=True)]
+        changes = [
+            f"; from round {start} on {groups_text}"
+            for (start, _), groups_text in zip(self.later, later, strict=True)
+        ]
         return f"scenario: {self.kind}, planted groups of the leaves {first}{''.join(changes)}"
 
 
@@ -131,64 +136,64 @@ def make_scenario(
         return None
     count = group_count(config)
     sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
-    planted = _assign(len(clients_per_leaf), count, sizes, seed)
+    planted_groups = _draw_groups(len(clients_per_leaf), count, sizes, seed)
     maker: Maker = SCENARIOS.load(config.scenario)
 
-    def made() -> list[Change]:
+    def make_changes() -> list[Change]:
         rng = numpy_stream(seed, Purpose.SCENARIO, 1)
         return maker(count, list(channels), num_classes, rng, **config.arguments("scenario"))
 
     with SCENARIOS.carried_out(config.scenario):
-        changes = asked_twice(SCENARIOS, config.scenario, made, FROM_RNG)
+        changes = asked_twice(SCENARIOS, config.scenario, make_changes, FROM_RNG)
     _refuse_other_changes(config.scenario, changes, count, len(channels), num_classes)
-    (_, groups), *later = _eras(config, planted, count, seed)
+    (_, groups), *later = _plan_eras(config, planted_groups, count, seed)
     return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf), tuple(later))
 
 
 def _refuse_other_changes(scenario: str, changes: Any, groups: int, channels: int, classes: int) -> None:
     """Raise ConfigError unless a scenario made one change per group, suitable for the data."""
     if not isinstance(changes, Sequence) or len(changes) != groups:
-        raise _other_changes(scenario, f"must give {groups} groups a Change each", changes)
+        raise _changes_error(scenario, f"must give {groups} groups a Change each", changes)
     for group, change in enumerate(changes):
         if not isinstance(change, Change):
-            raise _other_changes(scenario, f"must give group {group} a fedge.data.scenario.Change", change)
+            raise _changes_error(scenario, f"must give group {group} a fedge.data.scenario.Change", change)
         shapes = {"matrix": (channels, channels), "labels": (classes,), "held": (classes,)}
         for name, shape in shapes.items():
             value = getattr(change, name)
             if value is not None and np.shape(value) != shape:
-                raise _other_changes(scenario, f"must give group {group} a {name} of shape {shape}", value)
+                raise _changes_error(scenario, f"must give group {group} a {name} of shape {shape}", value)
         if change.labels is not None and not np.isin(change.labels, np.arange(classes)).all():
-            raise _other_changes(scenario, f"must give group {group} labels 0..{classes - 1}", change.labels)
+            raise _changes_error(scenario, f"must give group {group} labels 0..{classes - 1}", change.labels)
 
 
-def _other_changes(scenario: str, rule: str, gave: Any) -> ConfigError:
+def _changes_error(scenario: str, rule: str, value: Any) -> ConfigError:
     """An error in one line."""
-    return ConfigError(f"scenario {scenario} {rule}, but gave {shown(gave)}; fix it")
+    return ConfigError(f"scenario {scenario} {rule}, but gave {shown(value)}; fix it")
 
 
 Groups = tuple[int, ...]
 
 
-def _assign(num_leaves: int, num_groups: int, sizes: Sequence[int], seed: int) -> Groups:
+def _draw_groups(num_leaves: int, num_groups: int, sizes: Sequence[int], seed: int) -> Groups:
     """The group of each leaf, drawn; sizes are given, or differ by at most one."""
     ordered = np.repeat(np.arange(len(sizes)), sizes) if sizes else np.arange(num_leaves) % num_groups
     return tuple(int(g) for g in numpy_stream(seed, Purpose.SCENARIO, 0).permutation(ordered))
 
 
-def _eras(config: Config, planted: Groups, count: int, seed: int) -> list[tuple[int, Groups]]:
+def _plan_eras(config: Config, planted: Groups, count: int, seed: int) -> list[tuple[int, Groups]]:
     """(first global round, groups) of each stretch of rounds in which groups stay, from round 1 on."""
-    nobody: Groups = (0,) * len(planted)
-    eras = [(1, nobody)] if config.scenario_from > 1 else []
+    unchanged: Groups = (0,) * len(planted)
+    eras = [(1, unchanged)] if config.scenario_from > 1 else []
     eras.append((config.scenario_from, planted))
     for number, (global_round, leaves) in enumerate(moves(config.scenario_moves)):
         rng = numpy_stream(seed, Purpose.SCENARIO, 2, number)
-        eras.append((global_round, _after_moving(eras[-1][1], count, leaves, rng)))
+        eras.append((global_round, _move_leaves(eras[-1][1], count, leaves, rng)))
     if config.scenario_until:
-        eras.append((config.scenario_until + 1, nobody))
+        eras.append((config.scenario_until + 1, unchanged))
     return eras
 
 
-def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Generator) -> Groups:
+def _move_leaves(groups: Groups, count: int, leaves: int, rng: np.random.Generator) -> Groups:
     """The groups (S,) after some leaves, drawn, have gone to another; no group is left empty.
 
     Args:
@@ -199,7 +204,7 @@ def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Genera
     """
     after, moved = list(groups), set[int]()
     for _ in range(leaves):
-        free = [leaf for leaf, own in enumerate(after) if leaf not in moved and after.count(own) > 1]
+        free = [leaf for leaf, group in enumerate(after) if leaf not in moved and after.count(group) > 1]
         leaf = int(rng.choice(free))
         after[leaf] = int(rng.choice([g for g in range(count) if g != after[leaf]]))
         moved.add(leaf)
@@ -227,7 +232,7 @@ def rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator
             if best_deg >= _NEAREST_DEG:
                 break
         rotations.append(farthest)
-    return [Change(), *(Change(_on_triples(r, triples, len(channels))) for r in rotations[1:])]
+    return [Change(), *(Change(_matrix_for_sensors(r, triples, len(channels))) for r in rotations[1:])]
 
 
 def flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
@@ -244,7 +249,7 @@ def flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) 
         )
     order = sorted(rng.permutation(len(signs)), key=lambda k: -signs[k].prod())  # stable: as drawn
     flips = [np.diag(signs[k]) for k in order[: count - 1]]
-    return [Change(), *(Change(_on_triples(flip, triples, len(channels))) for flip in flips)]
+    return [Change(), *(Change(_matrix_for_sensors(flip, triples, len(channels))) for flip in flips)]
 
 
 def gain(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
@@ -318,21 +323,23 @@ def triples_of(channels: Sequence[str], kind: str) -> list[tuple[int, int, int]]
     sensors: dict[str, dict[str, int]] = {}
     for index, name in enumerate(channels):
         sensors.setdefault(name[:-1].lower(), {})[name[-1:].lower()] = index
-    found = [axes for axes in sensors.values() if set(axes) == set(_AXES)]
-    if 3 * len(found) != len(channels):
+    triples = [axes for axes in sensors.values() if set(axes) == set(_AXES)]
+    if 3 * len(triples) != len(channels):
         raise ConfigError(
             f"scenario {kind} needs sensors of three axes, with channels named as acc_x, acc_y, acc_z, but "
             f"the data have {', '.join(channels)}; rename them or use scenario gain"
         )
-    return [(axes["x"], axes["y"], axes["z"]) for axes in found]
+    return [(axes["x"], axes["y"], axes["z"]) for axes in triples]
 
 
-def _on_triples(matrix: np.ndarray, triples: Sequence[tuple[int, int, int]], num_channels: int) -> np.ndarray:
+def _matrix_for_sensors(
+    matrix: np.ndarray, triples: Sequence[tuple[int, int, int]], num_channels: int
+) -> np.ndarray:
     """(C, C) float32, applies a (3, 3) matrix to every sensor's axes."""
-    whole = np.zeros((num_channels, num_channels), dtype=np.float32)
+    combined = np.zeros((num_channels, num_channels), dtype=np.float32)
     for triple in triples:
-        whole[np.ix_(triple, triple)] = matrix
-    return whole
+        combined[np.ix_(triple, triple)] = matrix
+    return combined
 
 
 def random_rotation(rng: np.random.Generator) -> np.ndarray:
@@ -347,18 +354,18 @@ def random_rotation(rng: np.random.Generator) -> np.ndarray:
     )
 
 
-def axes_apart_deg(one: np.ndarray, other: np.ndarray) -> float:
+def axes_apart_deg(first: np.ndarray, second: np.ndarray) -> float:
     """The smallest angle, 0..90 degrees, between the lines of an axis under two rotations (3, 3)."""
-    cosines = np.abs((one * other).sum(axis=1))  # rows: where an axis of the changed sensor points
+    cosines = np.abs((first * second).sum(axis=1))  # rows: where an axis of the changed sensor points
     return float(np.degrees(np.arccos(min(1.0, cosines.max()))))
 
 
-def _stretched(x: np.ndarray, span: float) -> np.ndarray:
+def _stretch(x: np.ndarray, span: float) -> np.ndarray:
     """The middle `span` of windows x (N, C, T) stretched to T samples, linear between samples."""
     samples = x.shape[2]
-    at = (samples - 1) * ((1 - span) / 2 + span * np.linspace(0, 1, samples))
-    left = np.minimum(at.astype(np.int64), max(samples - 2, 0))
+    positions = (samples - 1) * ((1 - span) / 2 + span * np.linspace(0, 1, samples))
+    left = np.minimum(positions.astype(np.int64), max(samples - 2, 0))
     right = np.minimum(left + 1, samples - 1)
-    share = (at - left).astype(np.float32)
+    share = (positions - left).astype(np.float32)
     stretched: np.ndarray = x[:, :, left] * (1 - share) + x[:, :, right] * share
     return stretched

@@ -42,50 +42,50 @@ def deal_among_known(
         seed: root of the stream for dealing.
     """
     count = config.partition.unseen_clients
-    left = np.where(reserved == NOBODY, split, UNUSED)
+    available = np.where(reserved == NOBODY, split, UNUSED)
     sizes = known_per_leaf(clients_per_leaf, count)
     if PARTITIONS.is_own(config.partition.kind):
-        dealt = _deal_as_asked(windows, left, config, sizes, seed)
+        dealt = _deal_by_user_code(windows, available, config, sizes, seed)
     else:
-        dealt = deal_windows(windows.labels, left, config, sizes, seed)
+        dealt = deal_windows(windows.labels, available, config, sizes, seed)
     known = np.setdiff1d(np.arange(sum(clients_per_leaf)), unseen_ids(clients_per_leaf, count))
     client = reserved.copy()
     client[dealt != NOBODY] = known[dealt[dealt != NOBODY]]
     return client
 
 
-def _deal_as_asked(
+def _deal_by_user_code(
     windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> np.ndarray:
     """The client (N,) of each window as dealt by a user's function; NOBODY for windows left out."""
-    kind, given = config.partition.kind, lent(windows)
+    kind, read_only = config.partition.kind, lent(windows)
     deal, arguments = PARTITIONS.load(kind), config.partition.arguments("kind")
 
-    def dealt() -> np.ndarray:
+    def call_deal() -> np.ndarray:
         return np.asarray(
-            deal(given, list(clients_per_leaf), numpy_stream(seed, Purpose.PARTITION), **arguments)
+            deal(read_only, list(clients_per_leaf), numpy_stream(seed, Purpose.PARTITION), **arguments)
         )
 
     with PARTITIONS.carried_out(kind):
-        found = asked_twice(PARTITIONS, kind, dealt, FROM_RNG)
-    most = sum(clients_per_leaf) - 1
-    fits = found.shape == (len(windows.y),) and np.issubdtype(found.dtype, np.integer)
-    if not fits or found.min() < NOBODY or found.max() > most:
+        client = asked_twice(PARTITIONS, kind, call_deal, FROM_RNG)
+    last = sum(clients_per_leaf) - 1
+    fits = client.shape == (len(windows.y),) and np.issubdtype(client.dtype, np.integer)
+    if not fits or client.min() < NOBODY or client.max() > last:
         raise ConfigError(
-            f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "
-            f"-1 for no client, but returned {shown(found)}; fix it"
+            f"partition.kind {kind} must return a client 0..{last} for each of {len(windows.y)} windows, or "
+            f"-1 for no client, but returned {shown(client)}; fix it"
         )
-    return np.where(split == UNUSED, NOBODY, found)
+    return np.where(split == UNUSED, NOBODY, client)
 
 
 def lent(windows: Windows) -> Windows:
     """The same windows in arrays that a user's code cannot change by mistake."""
     views = {}
-    for each in fields(windows):
-        value = getattr(windows, each.name)
+    for field in fields(windows):
+        value = getattr(windows, field.name)
         if isinstance(value, np.ndarray):
-            views[each.name] = value.view()
-            views[each.name].flags.writeable = False
+            views[field.name] = value.view()
+            views[field.name].flags.writeable = False
     return replace(windows, **views)
 
 
@@ -99,15 +99,15 @@ def deal_windows(
     rng = numpy_stream(seed, Purpose.PARTITION)
     num_clients = sum(clients_per_leaf)
     shares_of: Shares = PARTITIONS.load(config.partition.kind)
-    given = config.partition.arguments("kind")
-    is_foreign = given.pop("test_deal", "matched") == "as-published"
+    arguments = config.partition.arguments("kind")
+    is_foreign = arguments.pop("test_deal", "matched") == "as-published"
     is_drawn, tops_up = (PARTITIONS.has(config.partition.kind, trait) for trait in (DRAWN, TOPPED_UP))
     for _ in range(_MAX_DRAWS):
-        shares = shares_of(clients_per_leaf, int(y.max()) + 1, rng, **given)
+        shares = shares_of(clients_per_leaf, int(y.max()) + 1, rng, **arguments)
         client = np.full(len(y), NOBODY, dtype=np.int64)
         for part in (TRAIN, VAL, TEST):
             if part == TEST and is_foreign:
-                shares = foreign_shares(clients_per_leaf, len(shares), rng, given["alpha_leaves"])
+                shares = foreign_shares(clients_per_leaf, len(shares), rng, arguments["alpha_leaves"])
             held = np.zeros(num_clients, dtype=np.int64)
             for label in range(shares.shape[0]):
                 members = rng.permutation(np.flatnonzero((split == part) & (y == label)))

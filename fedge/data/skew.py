@@ -65,9 +65,9 @@ def foreign_shares(
 
     Every class is spread over leaves by Dir(alpha_leaves), and evenly over a leaf's clients.
     """
-    of_leaves = rng.dirichlet(np.full(len(clients_per_leaf), alpha_leaves), size=num_classes)
+    leaf_shares = rng.dirichlet(np.full(len(clients_per_leaf), alpha_leaves), size=num_classes)
     columns = [
-        np.repeat(of_leaves[:, leaf : leaf + 1] / size, size, axis=1)
+        np.repeat(leaf_shares[:, leaf : leaf + 1] / size, size, axis=1)
         for leaf, size in enumerate(clients_per_leaf)
     ]
     return np.concatenate(columns, axis=1)
@@ -86,11 +86,11 @@ def top_up(client: np.ndarray, rows: np.ndarray, clients_per_leaf: Sequence[int]
     dealt = client.copy()
     leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf)
     held = np.bincount(dealt[rows][dealt[rows] >= 0], minlength=len(leaf_of))
-    for poor in np.flatnonzero(held == 0):
-        here = np.flatnonzero(leaf_of == leaf_of[poor])
-        rich = here[held[here].argmax()]
-        rich = rich if held[rich] > 1 else held.argmax()
-        if held[rich] > 1:
-            dealt[rows[dealt[rows] == rich][-1]] = poor
-            held[rich], held[poor] = held[rich] - 1, 1
+    for recipient in np.flatnonzero(held == 0):
+        leaf_clients = np.flatnonzero(leaf_of == leaf_of[recipient])
+        donor = leaf_clients[held[leaf_clients].argmax()]
+        donor = donor if held[donor] > 1 else held.argmax()
+        if held[donor] > 1:
+            dealt[rows[dealt[rows] == donor][-1]] = recipient
+            held[donor], held[recipient] = held[donor] - 1, 1
     return dealt

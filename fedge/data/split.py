@@ -43,8 +43,8 @@ def split_by_session(
     np.add.at(counts, (inverse, y), 1)
     stratum = group[first] * num_classes + counts.argmax(axis=1)
     split = np.full(len(sessions), TRAIN)
-    for same in groups_of(stratum):
-        members = rng.permutation(same)
+    for sessions_in_stratum in groups_of(stratum):
+        members = rng.permutation(sessions_in_stratum)
         longest = members[sizes[members].argmax()]
         order = np.append(members[members != longest], longest)
         split[order] = _deal_sessions(sizes[order], config)
@@ -74,10 +74,10 @@ def _deal_sessions(sizes: np.ndarray, config: DataConfig) -> np.ndarray:
         return split
     next_session = 0
     for part, share, must_leave in ((TEST, config.test_fraction, 2), (VAL, config.val_fraction, 1)):
-        wanted, taken = share * sizes.sum(), 0
-        while taken == 0 or (next_session < n - must_leave and taken + sizes[next_session] / 2 <= wanted):
+        target, dealt = share * sizes.sum(), 0
+        while dealt == 0 or (next_session < n - must_leave and dealt + sizes[next_session] / 2 <= target):
             split[next_session] = part
-            taken += sizes[next_session]
+            dealt += sizes[next_session]
             next_session += 1
     return split
 
@@ -104,7 +104,7 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
     """
     split = np.full(len(y), TRAIN)
     for members in blocks(stream, y):
-        split[members] = _cut(len(members), config)
+        split[members] = _cut_blocks(len(members), config)
     return split
 
 
@@ -113,9 +113,9 @@ def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
     return groups_of(np.unique(stream, return_inverse=True)[1] * (y.max(initial=0) + 1) + y)
 
 
-def _cut(n: int, config: DataConfig) -> np.ndarray:
+def _cut_blocks(n: int, config: DataConfig) -> np.ndarray:
     """The split of n consecutive windows of one class."""
-    num_train, num_val, num_test = _sizes(n, config)
+    num_train, num_val, num_test = _block_sizes(n, config)
     split = np.full(n, TRAIN)
     if num_train < 1:
         return split
@@ -128,7 +128,7 @@ def _cut(n: int, config: DataConfig) -> np.ndarray:
     return split
 
 
-def _sizes(n: int, config: DataConfig) -> tuple[int, int, int]:
+def _block_sizes(n: int, config: DataConfig) -> tuple[int, int, int]:
     """Training, validation and test windows of n consecutive ones; nothing is cut if none would train."""
     num_test = max(1, round(config.test_fraction * n))
     num_val = max(1, round(config.val_fraction * n))
@@ -143,7 +143,7 @@ def fewest_to_cut(config: DataConfig) -> int:
     """
     training = 1 - config.test_fraction - config.val_fraction
     n = max(3 + 2 * config.guard_windows, int(2 * config.guard_windows / training) - 2)  # rounding: up to 1
-    while _sizes(n, config)[0] < 1:
+    while _block_sizes(n, config)[0] < 1:
         n += 1
     return n
 

@@ -34,12 +34,12 @@ def table_of(path: Path, option: str) -> Table:
         ConfigError: the file is unreadable, or has a column twice; later, of a row: it cannot be read, or has
             more cells than there are columns.
     """
-    rows = _of_parquet(path) if _read(path, option, lambda: _is_parquet(path)) else _of_csv(path)
+    rows = _parquet_rows(path) if _read(path, option, lambda: _is_parquet(path)) else _csv_rows(path)
     _, names = _read(path, option, lambda: next(rows, ("", [])))
-    for name, times in Counter(names).items():
-        if times > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ConfigError(
-                f"{option} must have every column once, but {path} has {shown(name)} {times} times; remove "
+                f"{option} must have every column once, but {path} has {shown(name)} {count} times; remove "
                 f"one"
             )
     return tuple(names), _rows(path, option, names, rows)
@@ -50,14 +50,14 @@ def _rows(
 ) -> Iterator[tuple[str, Row]]:
     """Yield the rows by the names of their cells."""
     end: tuple[str, list[str]] = ("", [])
-    while (found := _read(path, option, lambda: next(rows, end))) is not end:
-        where, cells = found
+    while (row := _read(path, option, lambda: next(rows, end))) is not end:
+        position, cells = row
         if len(cells) > len(names):
             raise ConfigError(
-                f"{option} must have as many cells in a row as columns, but {where} has more; fix it, and "
+                f"{option} must have as many cells in a row as columns, but {position} has more; fix it, and "
                 f"write numbers with points"
             )
-        yield where, dict(zip(names, [*cells, *[None] * (len(names) - len(cells))], strict=True))
+        yield position, dict(zip(names, [*cells, *[None] * (len(names) - len(cells))], strict=True))
 
 
 def _is_parquet(path: Path) -> bool:
@@ -66,7 +66,7 @@ def _is_parquet(path: Path) -> bool:
         return file.read(len(_PARQUET)) == _PARQUET
 
 
-def _of_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
+def _csv_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Names, then the rows of a CSV file, each with its position."""
     with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, skipinitialspace=True)
@@ -75,16 +75,16 @@ def _of_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
                 yield f"{path}, line {reader.line_num}", cells
 
 
-def _of_parquet(path: Path) -> Iterator[tuple[str, list[str]]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Names, then the rows of a Parquet file, each with its position."""
     for number, cells in enumerate(parquet_lines(path)):
         yield f"{path}, row {number}", cells
 
 
-def _read(path: Path, option: str, act: Callable[[], T]) -> T:
+def _read(path: Path, option: str, step: Callable[[], T]) -> T:
     """Result of a step of reading; any error of a file is one line."""
     try:
-        return act()
+        return step()
     except Exception as error:
         if isinstance(error, HharError):  # begins with the path
             raise ConfigError(f"{option}: {error}") from error

@@ -53,10 +53,10 @@ def split_apart(
         seed: root of the streams for shuffling sessions.
     """
     split = np.full(len(group), UNUSED)
-    for where, mine in (((), ~unseen), ((1,), unseen)):
-        rows = np.flatnonzero(mine if used is None else mine & used)
+    for stream_path, mask in (((), ~unseen), ((1,), unseen)):
+        rows = np.flatnonzero(mask if used is None else mask & used)
         if len(rows):
-            rng = numpy_stream(seed, Purpose.SPLIT, *where)
+            rng = numpy_stream(seed, Purpose.SPLIT, *stream_path)
             split[rows] = split_rows(windows, rows, config, kind, group[rows], rng)
     return split
 
@@ -67,7 +67,7 @@ def split_rows(
     """The split (n,) of the windows at `rows` (n,), with sessions stratified by `group` (n,)."""
     y = windows.labels[rows]
     if kind == "given":
-        return _given(windows, rows, config, group, rng)
+        return _split_as_given(windows, rows, config, group, rng)
     if kind == "session":
         return split_by_session(group, session_codes(windows)[rows], y, config.data, rng)
     # a user cut over several clients is a separate stream at each
@@ -77,7 +77,7 @@ def split_rows(
 _PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
-def _given(
+def _split_as_given(
     windows: Windows, rows: np.ndarray, config: Config, group: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """The split (n,) given in the data; without "val", validation windows are split off the training windows.

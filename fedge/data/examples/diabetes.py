@@ -26,14 +26,14 @@ def diabetes(users: int = 10) -> Windows:
 
     if not 1 <= users <= 40:
         raise ConfigError(f"data.path-args.users must be 1 to 40, but is {users}; take for example 10")
-    found = load_diabetes(scaled=False)
-    count = len(found.target)
+    dataset = load_diabetes(scaled=False)
+    count = len(dataset.target)
     return Windows(
-        x=found.data.astype(np.float32),
-        y=(found.target / _UNIT).astype(np.float32),
+        x=dataset.data.astype(np.float32),
+        y=(dataset.target / _UNIT).astype(np.float32),
         user=np.array([f"clinic-{number:02d}" for number in np.arange(count) * users // count]),
         device=None,
         session=None,
         classes=("progression",),
-        channels=tuple(str(name) for name in found.feature_names),
+        channels=tuple(str(name) for name in dataset.feature_names),
     )

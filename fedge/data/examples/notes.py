@@ -28,10 +28,10 @@ def notes(users: int = 10) -> Windows:
     """
     if not 1 <= users <= 1000:
         raise ConfigError(f"data.path-args.users must be 1 to 1000, but is {users}; take for example 10")
-    made = [_of_one(number) for number in range(users)]
+    rows_by_user = [_make_user_rows(number) for number in range(users)]
     return Windows(
-        x=np.concatenate([x for x, _ in made]),
-        y=np.concatenate([y for _, y in made]),
+        x=np.concatenate([x for x, _ in rows_by_user]),
+        y=np.concatenate([y for _, y in rows_by_user]),
         user=np.repeat([f"player-{number:03d}" for number in range(users)], _ROWS),
         device=None,
         session=None,
@@ -40,7 +40,7 @@ def notes(users: int = 10) -> Windows:
     )
 
 
-def _of_one(user: int) -> tuple[np.ndarray, np.ndarray]:
+def _make_user_rows(user: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a user, x (60, 12) float32 and y (60, 6) int64."""
     rng = np.random.default_rng(np.random.SeedSequence([user, _ROWS]))
     loud, overtone = rng.uniform(0.5, 1.5, size=len(NOTES)), rng.uniform(0.0, 0.8)

@@ -33,23 +33,25 @@ def sonnets(length: int = 32, step: int = 8) -> Windows:
             f"data.path-args: length must be 4 to 64 and step 1 to 64, but they are {length} and {step}; "
             f"take for example 32 and 8"
         )
-    found: list[tuple[np.ndarray, str, str]] = []
+    examples: list[tuple[np.ndarray, str, str]] = []
     for number, sonnet in texts().items():
         lines = sonnet.splitlines(keepends=True)
-        for part, own in (("train", lines[:10]), ("val", lines[10:12]), ("test", lines[12:])):
-            codes = coded("".join(own))
+        for part, part_lines in (("train", lines[:10]), ("val", lines[10:12]), ("test", lines[12:])):
+            codes = coded("".join(part_lines))
             starts = range(0, len(codes) - length, step)
-            found += [(codes[at : at + length + 1], part, f"sonnet-{number:03d}") for at in starts]
-    pieces = np.stack([piece for piece, _, _ in found])
+            examples += [
+                (codes[start : start + length + 1], part, f"sonnet-{number:03d}") for start in starts
+            ]
+    pieces = np.stack([piece for piece, _, _ in examples])
     return Windows(
         x=pieces[:, :-1].copy(),
         y=pieces[:, 1:].copy(),
-        user=np.array([user for _, _, user in found]),
+        user=np.array([user for _, _, user in examples]),
         device=None,
         session=None,
         classes=tuple(_NAMES.get(letter, letter) for letter in ALPHABET),
         channels=(),
-        part=np.array([part for _, part, _ in found]),
+        part=np.array([part for _, part, _ in examples]),
     )
 
 
@@ -59,7 +61,7 @@ _NAMES = {"~": "other", "\n": "new line", " ": "blank"}
 def texts() -> dict[int, str]:
     """The sonnets by number, fourteen lines each."""
     text = (files(__package__) / "sonnets.txt").read_text(encoding="utf-8")
-    return {int(head): body for head, _, body in (one.partition("\n") for one in text.split("\n# ")[1:])}
+    return {int(head): body for head, _, body in (block.partition("\n") for block in text.split("\n# ")[1:])}
 
 
 def coded(text: str) -> np.ndarray:
@@ -68,5 +70,5 @@ def coded(text: str) -> np.ndarray:
     >>> coded("A cab!").tolist()
     [3, 2, 5, 3, 4, 35]
     """
-    places = {letter: number for number, letter in enumerate(ALPHABET)}
-    return np.array([places.get(letter, 0) for letter in text.lower()], dtype=np.int64)
+    numbers = {letter: number for number, letter in enumerate(ALPHABET)}
+    return np.array([numbers.get(letter, 0) for letter in text.lower()], dtype=np.int64)

@@ -76,7 +76,7 @@ def counts(dealt, place, seeds):
     """How many folders were refused and read."""
     seen = Counter()
     for seed in seeds:
-        own._mapped.cache_clear()
+        own._map_share.cache_clear()
         try:
             seen[became(dealt, place, seed)] += 1
         except BaseException as error:

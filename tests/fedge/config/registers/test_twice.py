@@ -27,7 +27,7 @@ from fedge.config.registers.twice import GLOBAL_STREAMS, asked_again
 from fedge.data.association import associated
 from fedge.data.prepared import DataShape
 from fedge.data.scenario import Change, make_scenario
-from fedge.data.shares import _deal_as_asked
+from fedge.data.shares import _deal_by_user_code
 from fedge.devices import Fleet
 from fedge.leaf.strategies.quorum import fewest_training
 from fedge.leaf.trial import try_algorithm
@@ -233,7 +233,11 @@ ASKED = {
     "cluster.signal": ("signal", {}, _grouped),
     "cluster.method": ("group", {}, _grouped),
     "gate.rule": ("gate", {}, _asked),
-    "partition.kind": ("deal", {}, lambda c: _deal_as_asked(_windows(), np.zeros(64, np.int64), c, SIZES, 0)),
+    "partition.kind": (
+        "deal",
+        {},
+        lambda c: _deal_by_user_code(_windows(), np.zeros(64, np.int64), c, SIZES, 0),
+    ),
     "scenario": ("plant", {}, lambda config: make_scenario(config, ("x", "y"), 2, SIZES, 0)),
     "asynchrony.rule": ("server", CLOCK, refuse_parts_that_do_not_fit),
     "asynchrony.cloud-rule": ("server", CLOCK, refuse_parts_that_do_not_fit),
