@@ -26,7 +26,7 @@ from fedge.sweep.study import keep_study, study_of
 from hhar.quantity import quantity
 
 _LEAVE_S = END_S + 3.0  # after a signal, runs end first
-_WORDS = {"new": "to do", "resume": "to resume", "again": "to restart", "skip": "complete"}
+_ACTION_WORDS = {"new": "to do", "resume": "to resume", "again": "to restart", "skip": "complete"}
 
 
 def run_sweeps(options: argparse.Namespace) -> int:
@@ -41,29 +41,31 @@ def run_sweeps(options: argparse.Namespace) -> int:
         KeyboardInterrupt: a signal arrived; interrupted runs can be resumed.
     """
     workers = _at_least_one("--workers", options.workers)
-    _refuse_words_of_others(options)
+    _refuse_options_of_other_launchers(options)
     address = options.address or os.environ.get("RAY_ADDRESS", "")
     on_ray = options.launcher == "ray" and not options.dry_run and options.only is None
-    each = runs_with_room(address, workers) if on_ray else max(1, available_cores() // workers)
-    jobs = _at_least_one("--jobs", each if options.jobs is None else options.jobs)
+    default_jobs = runs_with_room(address, workers) if on_ray else max(1, available_cores() // workers)
+    jobs = _at_least_one("--jobs", default_jobs if options.jobs is None else options.jobs)
     _refuse_seed()
     with exits.signals_as_exceptions(_LEAVE_S) if options.owns_process else nullcontext():
         if any(has_search(path) for path in options.files):
-            return _search(options, jobs, workers)
+            return _carry_out_search(options, jobs, workers)
         sweeps = [read_sweep(path) for path in options.files]
         _refuse_one_folder(sweeps)
         if options.only is not None:
             return _carry_out_one(options, sweeps, workers)
-        with _locked(sweeps) if not options.dry_run else nullcontext():
-            found = [standings(sweep) for sweep in sweeps]
-            is_said = on_ray or options.launcher == "local"
-            _introduce(sweeps, found, jobs if is_said else None, address if on_ray else "")
+        with _lock_folders(sweeps) if not options.dry_run else nullcontext():
+            standings_by_sweep = [standings(sweep) for sweep in sweeps]
+            is_known = on_ray or options.launcher == "local"
+            _print_plan(sweeps, standings_by_sweep, jobs if is_known else None, address if on_ray else "")
             if options.dry_run:
-                _list_runs(found)
+                _list_runs(standings_by_sweep)
                 return 0
             if options.launcher == "slurm":
-                return _write_scripts(options, sweeps, found, workers)
-            return _carry_out(options, sweeps, found, _Jobs(jobs, workers, address if on_ray else ""))
+                return _write_scripts(options, sweeps, standings_by_sweep, workers)
+            return _carry_out(
+                options, sweeps, standings_by_sweep, _Jobs(jobs, workers, address if on_ray else "")
+            )
 
 
 def _at_least_one(option: str, value: int) -> int:
@@ -88,7 +90,7 @@ class _Jobs:
     address: str = ""
 
 
-def _refuse_words_of_others(options: argparse.Namespace) -> None:
+def _refuse_options_of_other_launchers(options: argparse.Namespace) -> None:
     """Raise ConfigError for options that belong to a launcher other than the chosen one."""
     if options.address and options.launcher != "ray":
         raise ConfigError(
@@ -101,7 +103,7 @@ def _refuse_words_of_others(options: argparse.Namespace) -> None:
             )
 
 
-def _only(sweep: Sweep, name: str) -> Sweep:
+def _restrict_to_run(sweep: Sweep, name: str) -> Sweep:
     """A sweep restricted to one of its runs.
 
     Raises:
@@ -138,12 +140,12 @@ def _refuse_one_folder(sweeps: Sequence[Sweep]) -> None:
 
 
 @contextmanager
-def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
+def _lock_folders(sweeps: Sequence[Sweep]) -> Iterator[None]:
     """Create the folders of sweeps, and lock them."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for sweep in sweeps:
             _make_folder(sweep)
-            held.callback(
+            stack.callback(
                 RunLock(sweep.folder, "a sweep must have ended before it is carried out again").close
             )
         yield
@@ -158,52 +160,60 @@ def _make_folder(sweep: Sweep) -> None:
 # --- before -------------------------------------------------------------------------------------------
 
 
-def _introduce(
-    sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], jobs: int | None, address: str = ""
+def _print_plan(
+    sweeps: Sequence[Sweep],
+    standings_by_sweep: Sequence[Sequence[RunStanding]],
+    jobs: int | None,
+    address: str = "",
 ) -> None:
     """Print the plan: runs, their states, and the number at a time.
 
     Args:
         sweeps: all sweeps.
-        found: standings of each sweep's runs.
+        standings_by_sweep: standings of each sweep's runs.
         jobs: runs at a time; None if the launcher decides.
         address: address of the Ray cluster; empty without one.
     """
-    for sweep, runs in zip(sweeps, found, strict=True):
-        counts = [sum(s.action == action for s in runs) for action in _WORDS]
-        states = ", ".join(f"{n} {words}" for n, words in zip(counts, _WORDS.values(), strict=True) if n)
+    for sweep, runs in zip(sweeps, standings_by_sweep, strict=True):
+        counts = [sum(s.action == action for s in runs) for action in _ACTION_WORDS]
+        states = ", ".join(
+            f"{n} {words}" for n, words in zip(counts, _ACTION_WORDS.values(), strict=True) if n
+        )
         print(f"{sweep.name}: {quantity(len(runs), 'run')} in {short(sweep.folder)} ({states})")
         for note in dict.fromkeys([*sweep.notes, *(standing.note for standing in runs if standing.note)]):
             print(f"note: {note}")
-    todo = sum(standing.action != "skip" for runs in found for standing in runs)
+    todo = sum(standing.action != "skip" for runs in standings_by_sweep for standing in runs)
     if todo and jobs is not None:
-        where = f"the Ray cluster at {address}" if address else quantity(available_cores(), "core")
-        print(f"{quantity(min(jobs, todo), 'run')} at a time on {where}", flush=True)
+        location = f"the Ray cluster at {address}" if address else quantity(available_cores(), "core")
+        print(f"{quantity(min(jobs, todo), 'run')} at a time on {location}", flush=True)
 
 
-def _list_runs(found: Sequence[Sequence[RunStanding]]) -> None:
+def _list_runs(standings_by_sweep: Sequence[Sequence[RunStanding]]) -> None:
     """Print every run and its next action."""
-    for runs in found:
+    for runs in standings_by_sweep:
         width = max(len(standing.run.name) for standing in runs)
         for standing in runs:
             rounds = f"{standing.done_rounds}/{quantity(standing.run.config.num_server_rounds, 'round')}"
-            print(f"{standing.run.name:<{width}}  {_WORDS[standing.action]:<13}  {rounds}")
+            print(f"{standing.run.name:<{width}}  {_ACTION_WORDS[standing.action]:<13}  {rounds}")
 
 
 # --- the runs -----------------------------------------------------------------------------------------
 
 
 def _write_scripts(
-    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], workers: int
+    options: argparse.Namespace,
+    sweeps: Sequence[Sweep],
+    standings_by_sweep: Sequence[Sequence[RunStanding]],
+    workers: int,
 ) -> int:
     """Write a job array for every sweep with runs to do; compare the complete ones."""
-    wishes = JobSettings(workers, options.jobs or 0, options.sbatch)
-    for sweep, runs in zip(sweeps, found, strict=True):
+    settings = JobSettings(workers, options.jobs or 0, options.sbatch)
+    for sweep, runs in zip(sweeps, standings_by_sweep, strict=True):
         todo = [standing for standing in runs if standing.action != "skip"]
         if not todo:
             _summarise([sweep])
             continue
-        script = write_script(sweep, todo, wishes)
+        script = write_script(sweep, todo, settings)
         _keep_plan(sweep)
         print(submit(script) if options.submit else f"next: {to_submit(script)}")
         print(
@@ -214,87 +224,95 @@ def _write_scripts(
 
 def _keep_plan(sweep: Sweep) -> None:
     """Write the sweep's file, and the plan made from it, to its folder."""
-    own = sweep.folder / "sweep.toml"
-    if not (own.exists() and own.samefile(sweep.path)):  # the sweep may run from its folder's own copy
-        write_output(own, sweep.path.read_bytes())
+    copy = sweep.folder / "sweep.toml"
+    if not (copy.exists() and copy.samefile(sweep.path)):  # the sweep may run from its folder's own copy
+        write_output(copy, sweep.path.read_bytes())
     keep_study(study_of(sweep))
 
 
 def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers: int) -> int:
     """Carry out one run of each sweep, without a summary; returns the exit code."""
-    found = [standings(_only(sweep, options.only)) for sweep in sweeps]
+    standings_by_sweep = [standings(_restrict_to_run(sweep, options.only)) for sweep in sweeps]
     if options.dry_run:
-        _list_runs(found)
+        _list_runs(standings_by_sweep)
         return exits.COMPLETED
-    todo = [standing for runs in found for standing in runs if standing.action != "skip"]
-    counter = _Counter(sum(map(len, found)) - len(todo), sum(map(len, found)), 0)
+    todo = [standing for runs in standings_by_sweep for standing in runs if standing.action != "skip"]
+    counter = _Counter(sum(map(len, standings_by_sweep)) - len(todo), sum(map(len, standings_by_sweep)), 0)
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
     for sweep in sweeps:
         _make_folder(sweep)
         _keep_plan(sweep)
-    beside = max(1, available_cores() // workers)  # commands like this one on the machine, from Slurm or Ray
-    with RunPool(todo, 1, workers, keep, beside) as pool:
-        for ended in pool.results():
-            print(counter.take(ended, pool), flush=True)
-    return _exit_code(counter)
+    # commands like this one on the machine, from Slurm or Ray
+    concurrent_runs = max(1, available_cores() // workers)
+    with RunPool(todo, 1, workers, keep, concurrent_runs) as pool:
+        for outcome in pool.results():
+            print(counter.take(outcome, pool), flush=True)
+    return _report_failures(counter)
 
 
 def _carry_out(
-    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], how: _Jobs
+    options: argparse.Namespace,
+    sweeps: Sequence[Sweep],
+    standings_by_sweep: Sequence[Sequence[RunStanding]],
+    settings: _Jobs,
 ) -> int:
     """Carry out the runs and write the results; returns the exit code."""
     for sweep in sweeps:
         _keep_plan(sweep)
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
-    todo = [standing for runs in found for standing in runs if standing.action != "skip"]
-    done = sum(map(len, found)) - len(todo)
-    counter = _Counter(done, sum(map(len, found)), max((len(s.run.name) for s in todo), default=0))
+    todo = [standing for runs in standings_by_sweep for standing in runs if standing.action != "skip"]
+    done = sum(map(len, standings_by_sweep)) - len(todo)
+    counter = _Counter(
+        done, sum(map(len, standings_by_sweep)), max((len(s.run.name) for s in todo), default=0)
+    )
     try:
-        with exits.interruptions(), _pool(sweeps, todo, how, keep) as pool:
-            for ended in pool.results():
-                print(counter.take(ended, pool), flush=True)
+        with exits.interruptions(), _make_pool(sweeps, todo, settings, keep) as pool:
+            for outcome in pool.results():
+                print(counter.take(outcome, pool), flush=True)
     except KeyboardInterrupt:
-        files = " ".join(map(str, options.files)) + (" --launcher ray" if how.address else "")
-        print(f"interrupted: {_done(counter)}; resume with: fedge sweep {files}", flush=True)
+        files = " ".join(map(str, options.files)) + (" --launcher ray" if settings.address else "")
+        print(f"interrupted: {_progress_text(counter)}; resume with: fedge sweep {files}", flush=True)
         raise
     _summarise(sweeps)
-    return _exit_code(counter)
+    return _report_failures(counter)
 
 
-def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
+def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> int:
     """Carry out a sweep with a table [search]; returns the exit code."""
     _refuse_search_elsewhere(options)
     search = read_search(options.files[0])
-    drawn = kept_draws(search)
+    trials = kept_draws(search)
     if options.dry_run:
-        drawn = drawn or next_batch(search, drawn)
-        _list_runs([standings(sweep_of(search, drawn))])
-        print(f"{quantity(len(drawn), 'trial')} of {search.trials}; the others depend on results")
+        trials = trials or next_batch(search, trials)
+        _list_runs([standings(sweep_of(search, trials))])
+        print(f"{quantity(len(trials), 'trial')} of {search.trials}; the others depend on results")
         return exits.COMPLETED
     counter = _Counter(0, search.trials * len(search.head["seeds"]), 0)
 
-    def carry(sweep: Sweep, found: Sequence[RunStanding]) -> Iterator[RunOutcome]:
+    def carry(sweep: Sweep, run_standings: Sequence[RunStanding]) -> Iterator[RunOutcome]:
         _keep_plan(sweep)
-        todo = [standing for standing in found if standing.action != "skip"]
-        counter.done += len(found) - len(todo)
+        todo = [standing for standing in run_standings if standing.action != "skip"]
+        counter.done += len(run_standings) - len(todo)
         with RunPool(todo, jobs, workers, {sweep.folder: sweep.keep_checkpoints}) as pool:
-            for ended in pool.results():
-                print(counter.take(ended, pool), flush=True)
-                yield ended
+            for outcome in pool.results():
+                print(counter.take(outcome, pool), flush=True)
+                yield outcome
 
-    with _locked([sweep_of(search, [])]):
+    with _lock_folders([sweep_of(search, [])]):
         print(
             f"{search.head['name']}: {quantity(search.trials, 'trial')} in {short(search.folder)}", flush=True
         )
         try:
             with exits.interruptions():
-                sweep = search_through(search, drawn, carry)
+                sweep = search_through(search, trials, carry)
         except KeyboardInterrupt:
-            print(f"interrupted: {_done(counter)}; resume with: fedge sweep {search.path}", flush=True)
+            print(
+                f"interrupted: {_progress_text(counter)}; resume with: fedge sweep {search.path}", flush=True
+            )
             raise
         _summarise([sweep])
-        print(*write_trials(search, drawn), sep="\n", flush=True)
-    return _exit_code(counter)
+        print(*write_trials(search, trials), sep="\n", flush=True)
+    return _report_failures(counter)
 
 
 def _refuse_search_elsewhere(options: argparse.Namespace) -> None:
@@ -313,13 +331,13 @@ def _refuse_search_elsewhere(options: argparse.Namespace) -> None:
         raise ConfigError(f"--only must be omitted for [search], but is {shown(options.only)}; remove it")
 
 
-def _pool(
-    sweeps: Sequence[Sweep], todo: Sequence[RunStanding], how: _Jobs, keep: Mapping[Path, bool]
+def _make_pool(
+    sweeps: Sequence[Sweep], todo: Sequence[RunStanding], settings: _Jobs, keep: Mapping[Path, bool]
 ) -> RunPool | RayPool:
     """Pool that carries out the runs."""
-    if how.address:
-        return RayPool(sweeps, todo, how.at_a_time, how.workers, how.address)
-    return RunPool(todo, how.at_a_time, how.workers, keep)
+    if settings.address:
+        return RayPool(sweeps, todo, settings.at_a_time, settings.workers, settings.address)
+    return RunPool(todo, settings.at_a_time, settings.workers, keep)
 
 
 class _Counter:
@@ -333,19 +351,19 @@ class _Counter:
         self._width = width
         self._pace = SweepPace()
 
-    def take(self, ended: RunOutcome, pool: RunPool | RayPool) -> str:
+    def take(self, outcome: RunOutcome, pool: RunPool | RayPool) -> str:
         """Record a run that has ended; returns its line."""
         from fedge.report.listing import line_of_run
 
-        self.done += ended.status != "failed"
-        {"partial": self.partial, "failed": self.failed}.get(ended.status, []).append(ended)
-        run = ended.standing.run
-        self._pace.observe(run.label, ended.seconds, ended.rounds)
+        self.done += outcome.status != "failed"
+        {"partial": self.partial, "failed": self.failed}.get(outcome.status, []).append(outcome)
+        run = outcome.standing.run
+        self._pace.observe(run.label, outcome.seconds, outcome.rounds)
         left_s = seconds_left(self._pace, pool.at_work(), pool.to_come(), pool.jobs)
-        at_end = line_of_run(run.folder)
-        scores = at_end.said, at_end.score, at_end.worst
+        results = line_of_run(run.folder)
+        scores = results.said, results.score, results.worst
         return run_line(
-            self.done, self.total, run.name, self._width, ended.status, scores, ended.seconds,
+            self.done, self.total, run.name, self._width, outcome.status, scores, outcome.seconds,
             left_s,
         )  # fmt: skip
 
@@ -366,16 +384,16 @@ def _summarise(sweeps: Sequence[Sweep]) -> None:
         print(*(short(sweep.folder / name) for name in (PAGE, TABLE, RUNS)), sep="\n", flush=True)
 
 
-def _done(counter: _Counter) -> str:
+def _progress_text(counter: _Counter) -> str:
     """Number of runs done, of all, in words."""
     return f"{counter.done} of {quantity(counter.total, 'run')} {'is' if counter.total == 1 else 'are'} done"
 
 
-def _exit_code(counter: _Counter) -> int:
+def _report_failures(counter: _Counter) -> int:
     """Print the runs that did not complete; returns the exit code."""
-    for ended in (*counter.partial, *counter.failed):
-        reason = ended.reason or "clients failed in some rounds"
-        print(f"{ended.status}: {short(ended.standing.run.folder)}: {reason}")
+    for outcome in (*counter.partial, *counter.failed):
+        reason = outcome.reason or "clients failed in some rounds"
+        print(f"{outcome.status}: {short(outcome.standing.run.folder)}: {reason}")
     if counter.failed:
         failed = quantity(len(counter.failed), "run")
         print(f"{failed} failed; the same command retries from the last checkpoint")

@@ -35,13 +35,13 @@ def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
             print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
     try:
         with intact_tables(list(runs.values())):
-            found = comparisons(study, runs, options.target)
-            write_study_page(study, missing, found, options.output, "fedge compare")
+            results = comparisons(study, runs, options.target)
+            write_study_page(study, missing, results, options.output, "fedge compare")
             if options.csv:
-                write_finals(study, found, options.csv)
+                write_finals(study, results, options.csv)
     except OSError as error:
         raise file_error(error, options.output) from error
-    for comparison in found:
+    for comparison in results:
         if comparison.title:
             print(f"{_COMMENT.get(options.format, '')}{comparison.title}:")
         if options.format == "text":

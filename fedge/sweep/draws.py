@@ -38,8 +38,8 @@ def draw(search: Search, ended: Sequence[Trial], maximize: bool, count: int) -> 
                 intermediate_values=_means(trial.course),
             )
         )
-    asked = [study.ask(ranges).params for _ in range(count)]
-    return [{key: _value(search.space[key], point[key]) for key in search.space} for point in asked]
+    points = [study.ask(ranges).params for _ in range(count)]
+    return [{key: _value(search.space[key], point[key]) for key in search.space} for point in points]
 
 
 def _sampler(search: Search, number: int) -> Any:
@@ -66,13 +66,15 @@ def _index(values: Range, value: Scalar) -> Scalar:
     """An option's value in Optuna's representation."""
     if not values.choices:
         return value
-    return next(n for n, one in enumerate(values.choices) if one == value and type(one) is type(value))
+    return next(
+        n for n, choice in enumerate(values.choices) if choice == value and type(choice) is type(value)
+    )
 
 
 def _value(values: Range, drawn: Any) -> Scalar:
     """An option's value from Optuna's representation."""
-    found: Scalar = values.choices[drawn] if values.choices else drawn
-    return found
+    value: Scalar = values.choices[drawn] if values.choices else drawn
+    return value
 
 
 def _means(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
@@ -93,9 +95,11 @@ def floors(search: Search, ended: Sequence[Trial], seed: int) -> dict[str, float
     if not search.prune_after or len(courses) < search.prune_after:
         return {}
     rounds = sorted({number for course in courses for number in course})
-    known = {number: [course[number] for course in courses if number in course] for number in rounds}
+    scores_by_round = {
+        number: [course[number] for course in courses if number in course] for number in rounds
+    }
     return {
         str(number): statistics.median(values)
-        for number, values in known.items()
+        for number, values in scores_by_round.items()
         if len(values) >= search.prune_after
     }

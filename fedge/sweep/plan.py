@@ -151,8 +151,8 @@ def read_sweep(path: Path) -> Sweep:
     tables = read_toml(path, "the sweep file")
     with placed(str(path)):
         head = read_head(tables.get("sweep"), path)
-        base = read_entry(tables.get("base", {}), "[base]", named=False)
-        axes = [_axis(name, table) for name, table in tables.items() if name not in ("sweep", "base")]
+        base = read_entry(tables.get("base", {}), "[base]", has_name=False)
+        axes = [_read_axis(name, table) for name, table in tables.items() if name not in ("sweep", "base")]
         _refuse_too_many("seeds × entries of every axis", [head["seeds"], *(axis.entries for axis in axes)])
         combinations = list(product(*(axis.entries for axis in axes)))
         folder = Path(head["runs-dir"]) / head["name"]
@@ -162,7 +162,7 @@ def read_sweep(path: Path) -> Sweep:
             for entries in combinations
         ]
         _refuse_equal_names([run.name for run in runs])
-        notes = dict.fromkeys(note for entries in combinations for note in _overridden(base, entries))
+        notes = dict.fromkeys(note for entries in combinations for note in _override_notes(base, entries))
         return Sweep(
             path, head["name"], folder, axes, head["seeds"], runs, head["keep-checkpoints"], list(notes)
         )
@@ -191,8 +191,8 @@ def read_head(table: Any, path: Path) -> dict[str, Any]:
         }  # fmt: skip
         head = {**defaults, **table}
         _refuse_name("name", head["name"])
-        head["seeds"] = _seeds(head.get("seeds"))
-        head["supernodes"] = _supernodes(head["supernodes"]) if "supernodes" in head else 0
+        head["seeds"] = _check_seeds(head.get("seeds"))
+        head["supernodes"] = _check_supernodes(head["supernodes"]) if "supernodes" in head else 0
         if type(head["keep-checkpoints"]) is not bool:
             raise ConfigError(
                 f"keep-checkpoints must be true or false, but is {shown(head['keep-checkpoints'])}"
@@ -201,19 +201,19 @@ def read_head(table: Any, path: Path) -> dict[str, Any]:
     return head
 
 
-def _seeds(value: Any) -> list[int]:
+def _check_seeds(value: Any) -> list[int]:
     """The checked seeds."""
-    good = isinstance(value, list) and value and all(type(seed) is int and seed >= 0 for seed in value)
-    if not good or len(set(value)) < len(value):
-        what = "is missing" if value is None else f"is {shown(value)}"
+    is_valid = isinstance(value, list) and value and all(type(seed) is int and seed >= 0 for seed in value)
+    if not is_valid or len(set(value)) < len(value):
+        problem = "is missing" if value is None else f"is {shown(value)}"
         raise ConfigError(
-            f"seeds must be a list of different whole numbers of at least 0, but {what}; "
+            f"seeds must be a list of different whole numbers of at least 0, but {problem}; "
             f"e.g. seeds = [1, 2, 3]"
         )
     return list(value)
 
 
-def _supernodes(value: Any) -> int:
+def _check_supernodes(value: Any) -> int:
     """A checked number of clients."""
     if type(value) is not int or value < 1:
         raise ConfigError(
@@ -225,7 +225,7 @@ def _supernodes(value: Any) -> int:
 # --- axes ---------------------------------------------------------------------------------------------
 
 
-def _axis(name: str, table: Any) -> Axis:
+def _read_axis(name: str, table: Any) -> Axis:
     """[grid] or an array of tables as an axis."""
     if name in COLUMNS:
         raise ConfigError(
@@ -233,10 +233,10 @@ def _axis(name: str, table: Any) -> Axis:
             f"own; write for example [[my-{name}]]"
         )
     if name == "grid":
-        return Axis(name, _grid(table))
+        return Axis(name, _read_grid(table))
     if not (isinstance(table, list) and table and all(isinstance(entry, Mapping) for entry in table)):
-        near = nearest(name, list(_OWN_TABLES)) or f"; write an axis as [[{name}]], once per entry"
-        raise ConfigError(f"[{name}] is not a table of a sweep file{near}")
+        hint = nearest(name, list(_OWN_TABLES)) or f"; write an axis as [[{name}]], once per entry"
+        raise ConfigError(f"[{name}] is not a table of a sweep file{hint}")
     entries = [
         read_entry(entry, f"[[{name}]] number {number}" if len(table) > 1 else f"[[{name}]]")
         for number, entry in enumerate(table, start=1)
@@ -246,28 +246,28 @@ def _axis(name: str, table: Any) -> Axis:
     return Axis(name, entries)
 
 
-def read_entry(table: Any, place: str, named: bool = True) -> AxisEntry:
+def read_entry(table: Any, place: str, has_name: bool = True) -> AxisEntry:
     """An entry of an axis, or [base], which has no name."""
     with placed(place):
         if not isinstance(table, Mapping):
             raise ConfigError(f"it must be a table of options, but is {shown(table)}")
-        if not named and "name" in table:
+        if not has_name and "name" in table:
             raise ConfigError("name belongs in [sweep]")
         file = table.get("config", "")
         if not isinstance(file, str):
             raise ConfigError(f"config must be the name of a TOML file, but is {shown(file)}")
         name = table.get("name", Path(file.removeprefix(PREFIX)).stem)
-        if named:
+        if has_name:
             _refuse_name("name", name)
         clients = table.get("supernodes")
-        own = flatten({key: value for key, value in table.items() if key not in _ENTRY_KEYS})
-        check_options(own, also=_ENTRY_KEYS)
+        options = flatten({key: value for key, value in table.items() if key not in _ENTRY_KEYS})
+        check_options(options, also=_ENTRY_KEYS)
         return AxisEntry(
-            name, file, _options_of(file), own, None if clients is None else _supernodes(clients)
+            name, file, _load_options(file), options, None if clients is None else _check_supernodes(clients)
         )
 
 
-def _options_of(file: str) -> dict[str, Scalar]:
+def _load_options(file: str) -> dict[str, Scalar]:
     """Options of a configuration file; empty without one."""
     if not file:
         return {}
@@ -277,7 +277,7 @@ def _options_of(file: str) -> dict[str, Scalar]:
     return options
 
 
-def _grid(table: Any) -> list[AxisEntry]:
+def _read_grid(table: Any) -> list[AxisEntry]:
     """Every combination of the values in [grid]."""
     with placed("[grid]"):
         if not isinstance(table, Mapping) or not table:
@@ -295,7 +295,7 @@ def _grid(table: Any) -> list[AxisEntry]:
         for key, values in lists.items():
             _refuse_equal_values(key, values)
         short = _short_keys(list(lists))
-        words = [[f"{short[key]}={word}" for word in _words(values)] for key, values in lists.items()]
+        words = [[f"{short[key]}={word}" for word in _folder_words(values)] for key, values in lists.items()]
         return [
             AxisEntry("-".join(names), own=dict(zip(lists, values, strict=True)))
             for names, values in zip(product(*words), product(*lists.values()), strict=True)
@@ -318,17 +318,17 @@ def _short_keys(keys: Sequence[str]) -> dict[str, str]:
     return {key: tail if tails.count(tail) == 1 else key for key, tail in zip(keys, tails, strict=True)}
 
 
-def _words(values: Sequence[Any]) -> list[str]:
+def _folder_words(values: Sequence[Any]) -> list[str]:
     """Values as parts of folders' names; a number is appended if a value reads like an earlier one."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for value in values:
-        word = _word(value)
-        again = (f"{word}.{number}" for number in count(2))
-        found[next(name for name in chain([word], again) if name not in found)] = None
-    return list(found)
+        word = _folder_word(value)
+        numbered = (f"{word}.{number}" for number in count(2))
+        names[next(name for name in chain([word], numbered) if name not in names)] = None
+    return list(names)
 
 
-def _word(value: Any) -> str:
+def _folder_word(value: Any) -> str:
     """A value as part of a folder's name; for a path, the file's name."""
     text = Path(value).stem if isinstance(value, str) else json.dumps(value)
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
@@ -339,19 +339,19 @@ def check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
     for key in options:
         if key in _SET_BY_SWEEP:
             raise ConfigError(f"{key} is set by the sweep; use {_SET_BY_SWEEP[key]}")
-        near = nearest(key, list(also)) if "." not in key else ""
+        hint = nearest(key, list(also)) if "." not in key else ""
         try:
             check_keys([key])
         except ConfigError as error:
-            raise ConfigError(f"{key} is not a configuration key{near}") if near else error from None
+            raise ConfigError(f"{key} is not a configuration key{hint}") if hint else error from None
 
 
-def refuse_unknown_keys(table: Mapping[str, Any], known: Sequence[str]) -> None:
+def refuse_unknown_keys(table: Mapping[str, Any], allowed: Sequence[str]) -> None:
     """Raise ConfigError for an unknown key."""
     for key in table:
-        if key not in known:
-            near = nearest(key, list(known)) or f"; it may have {', '.join(known)}"
-            raise ConfigError(f"{key} is not known here{near}")
+        if key not in allowed:
+            hint = nearest(key, list(allowed)) or f"; it may have {', '.join(allowed)}"
+            raise ConfigError(f"{key} is not known here{hint}")
 
 
 def _refuse_name(key: str, name: Any) -> None:
@@ -363,24 +363,24 @@ def _refuse_name(key: str, name: Any) -> None:
         )
 
 
-def _refuse_too_many(what: str, lists: Sequence[Sequence[Any]]) -> None:
+def _refuse_too_many(subject: str, lists: Sequence[Sequence[Any]]) -> None:
     """Raise ConfigError if lists have more combinations than a sweep may have runs."""
     count = math.prod(map(len, lists))
     if count > _MOST_RUNS:
         raise ConfigError(
-            f"{what} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep into several"
+            f"{subject} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep into several"
         )
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
     """Raise ConfigError if two entries or runs have the same name."""
-    twice = (
+    duplicate = (
         next((name for name in names if names.count(name) > 1), None)
         if len(set(names)) < len(names)
         else None
     )
-    if twice is not None:
-        raise ConfigError(f"names must differ, but {twice} occurs twice; rename one of them")
+    if duplicate is not None:
+        raise ConfigError(f"names must differ, but {duplicate} occurs twice; rename one of them")
 
 
 # --- runs ---------------------------------------------------------------------------------------------
@@ -397,10 +397,12 @@ def planned_run(
     """Run of one combination and one seed."""
     label = "-".join(entry.name for entry in entries) or head["name"]
     name = f"{label}-seed{seed}"
-    options = _merged(base, entries)
-    clients = _clients(head, options.get("clients"), (base, *entries))
-    counted = {"clients": clients} if clients and "clients" in options else {}
-    run_config = fold_tables({**options, **counted, "seed": seed, "runs-dir": str(folder), "run-name": name})
+    options = _merge_options(base, entries)
+    clients = _count_clients(head, options.get("clients"), (base, *entries))
+    client_option = {"clients": clients} if clients and "clients" in options else {}
+    run_config = fold_tables(
+        {**options, **client_option, "seed": seed, "runs-dir": str(folder), "run-name": name}
+    )
     with placed(name):
         config = from_run_config(run_config)
         return PlannedRun(
@@ -414,20 +416,20 @@ def planned_run(
         )
 
 
-def _clients(head: Mapping[str, Any], merged: Any, entries: Sequence[AxisEntry]) -> int:
+def _count_clients(head: Mapping[str, Any], option: Any, entries: Sequence[AxisEntry]) -> int:
     """Number of clients: the last one given by [base] or an entry, as `supernodes` or as option `clients`.
 
     Args:
         head: [sweep], whose `supernodes` is the default; 0 if none is given.
-        merged: option `clients` of all files and entries, which takes precedence over [sweep].
+        option: option `clients` of all files and entries, which takes precedence over [sweep].
         entries: [base], then the entries.
     """
-    given = [count for entry in entries for count in (entry.own.get("clients"), entry.supernodes)]
-    numbers = [count for count in (head["supernodes"], merged, *given) if type(count) is int]
+    entry_counts = [count for entry in entries for count in (entry.own.get("clients"), entry.supernodes)]
+    numbers = [count for count in (head["supernodes"], option, *entry_counts) if type(count) is int]
     return numbers[-1]
 
 
-def _merged(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:
+def _merge_options(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:
     """Options of a combination: those of named files first, then those of the sweep file."""
     options = dict(DEFAULTS)
     for entry in (base, *entries):
@@ -437,9 +439,9 @@ def _merged(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:
     return options
 
 
-def _overridden(base: AxisEntry, entries: Sequence[AxisEntry]) -> Iterator[str]:
+def _override_notes(base: AxisEntry, entries: Sequence[AxisEntry]) -> Iterator[str]:
     """Notes on options of a named file that the sweep file overrides elsewhere."""
-    options = _merged(base, entries)
+    options = _merge_options(base, entries)
     for entry in (base, *entries):
         for key, value in entry.from_file.items():
             if options[key] != value and key not in entry.own and any(key in e.own for e in (base, *entries)):

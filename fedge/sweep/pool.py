@@ -79,7 +79,7 @@ class RunPool:
         jobs: int,
         workers: int,
         keep_checkpoints: Mapping[Path, bool],
-        beside: int | None = None,
+        concurrent_runs: int | None = None,
     ) -> None:
         """Pool for `todo`, `jobs` at a time; nothing starts before `results` is called.
 
@@ -88,12 +88,12 @@ class RunPool:
             jobs: runs at a time.
             workers: clients in training at a time in each run.
             keep_checkpoints: folder of a sweep → whether its completed runs keep their checkpoints.
-            beside: runs that may share the machine's memory, including those of other pools; None: `jobs`.
+            concurrent_runs: runs sharing the machine's memory, including those of other pools; None: `jobs`.
         """
         self._waiting = deque(todo)
         self._running: dict[int, _Job] = {}  # by process sentinel
         self.jobs = jobs
-        self._beside = beside or jobs
+        self._concurrent_runs = concurrent_runs or jobs
         self._workers = workers
         self._keep_checkpoints = keep_checkpoints
         self._context = _new_context()
@@ -108,13 +108,13 @@ class RunPool:
         """Carry out the runs; yields each as it ends."""
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self.jobs:
-                job = _Job(self._context, self._waiting.popleft(), self._workers, self._beside)
+                job = _Job(self._context, self._waiting.popleft(), self._workers, self._concurrent_runs)
                 self._running[job.process.sentinel] = job
             for sentinel in wait(list(self._running)):
                 assert isinstance(sentinel, int)
-                ended = self._running.pop(sentinel).ended()
-                self._tidy(ended)
-                yield ended
+                outcome = self._running.pop(sentinel).ended()
+                self._remove_checkpoints(outcome)
+                yield outcome
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
         """Runs in progress, in the form of `fedge.sweep.progress.seconds_left`."""
@@ -128,10 +128,10 @@ class RunPool:
         """Waiting runs, in the form of `fedge.sweep.progress.seconds_left`."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
-    def _tidy(self, ended: RunOutcome) -> None:
+    def _remove_checkpoints(self, outcome: RunOutcome) -> None:
         """Remove the checkpoints of a complete run, unless they are to be kept."""
-        folder = ended.standing.run.folder
-        if ended.status != "failed" and not self._keep_checkpoints[folder.parent]:
+        folder = outcome.standing.run.folder
+        if outcome.status != "failed" and not self._keep_checkpoints[folder.parent]:
             remove_all(folder / FOLDER)
 
     def _end_all(self) -> None:
@@ -155,9 +155,9 @@ class _Job:
         context: "ForkServerContext | SpawnContext",
         standing: RunStanding,
         workers: int,
-        beside: int,
+        concurrent_runs: int,
     ) -> None:
-        """Start the process; `beside` runs, including this one, may share the machine's memory."""
+        """Start the process; `concurrent_runs` runs, including this one, may share the machine's memory."""
         run = standing.run
         if standing.action == "again":
             shutil.rmtree(run.folder)
@@ -167,19 +167,19 @@ class _Job:
         log = run.folder.with_name("sweep.log")
         self.process = context.Process(
             target=_carry_out,
-            args=(standing.run_config, run.supernodes, workers, beside, str(log), other_end),
+            args=(standing.run_config, run.supernodes, workers, concurrent_runs, str(log), other_end),
             name=run.name,
             daemon=True,  # always ends with this process
         )
         with safe_path():
             resource_tracker.ensure_running()  # its start would undo the next line
         # Ctrl-C reaches a process that is still loading, too, which would end with a traceback
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with safe_path():
                 self.process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
         other_end.close()
 
     def interrupt(self) -> None:
@@ -192,50 +192,57 @@ class _Job:
         """Outcome of the run, from its manifest if there is one."""
         self.process.join()
         seconds = time.monotonic() - self.began
-        said = ""
+        message = ""
         with suppress(EOFError, OSError):
             if self._lifeline.poll():
-                said = self._lifeline.recv_bytes().decode()
+                message = self._lifeline.recv_bytes().decode()
         self._lifeline.close()
         return ended_as(
-            self.standing, said, seconds, f"its process ended with code {self.process.exitcode}: "
+            self.standing, message, seconds, f"its process ended with code {self.process.exitcode}: "
         )
 
 
-def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = "") -> RunOutcome:
+def ended_as(standing: RunStanding, reason: str, seconds: float, ending: str = "") -> RunOutcome:
     """Outcome of a run whose process has ended, from its manifest if there is one.
 
     Args:
         standing: the run's standing before.
-        said: reason for a failure, as its process reported it; empty without a report.
+        reason: reason for a failure, as its process reported it; empty without a report.
         seconds: duration in seconds.
-        otherwise: description of how its process ended, used without a manifest.
+        ending: how its process ended, used without a manifest.
     """
     folder = standing.run.folder
     try:
         manifest = read_manifest(folder)
         rounds = read_status(folder).last_round - standing.done_rounds
         status = "failed" if manifest["status"] == "running" else manifest["status"]
-        return RunOutcome(standing, status, said or str(manifest.get("reason", "")), max(rounds, 0), seconds)
+        return RunOutcome(
+            standing, status, reason or str(manifest.get("reason", "")), max(rounds, 0), seconds
+        )
     except ConfigError as error:
-        return RunOutcome(standing, "failed", said or f"{otherwise}{error}", 0, seconds)
+        return RunOutcome(standing, "failed", reason or f"{ending}{error}", 0, seconds)
 
 
 def _carry_out(
-    run_config: dict[str, Scalar], supernodes: int, workers: int, beside: int, log: str, lifeline: Connection
+    run_config: dict[str, Scalar],
+    supernodes: int,
+    workers: int,
+    concurrent_runs: int,
+    log: str,
+    lifeline: Connection,
 ) -> None:
     """Carry out a run in its process; the exit code is the run's."""
     leave_safe_path()
-    _leave_the_terminal(Path(log))
-    share_memory(beside)
-    threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
+    _detach_from_terminal(Path(log))
+    share_memory(concurrent_runs)
+    threading.Thread(target=_end_when_closed, args=(lifeline,), name="lifeline", daemon=True).start()
     from fedge.launch.simulate import run_in_process  # loads torch, not needed in the command's process
 
     code, reason = exits.FAILED, ""
     try:
-        with exits.signals_as_exceptions(), open(os.devnull, "w") as nowhere:
+        with exits.signals_as_exceptions(), open(os.devnull, "w") as null:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            outcome = run_in_process(run_config, Federation(supernodes), workers, nowhere, owns_process=True)
+            outcome = run_in_process(run_config, Federation(supernodes), workers, null, owns_process=True)
             code, reason = outcome.exit_code, outcome.reason
     except ConfigError as error:
         reason = str(error)
@@ -247,7 +254,7 @@ def _carry_out(
     sys.exit(code)
 
 
-def _leave_the_terminal(log: Path) -> None:
+def _detach_from_terminal(log: Path) -> None:
     """Leave the terminal's session, and redirect libraries' output to `log`."""
     if hasattr(os, "setsid"):
         with suppress(OSError):  # already a group leader
@@ -258,7 +265,7 @@ def _leave_the_terminal(log: Path) -> None:
     os.close(descriptor)
 
 
-def _end_with(lifeline: Connection) -> None:
+def _end_when_closed(lifeline: Connection) -> None:
     """End this process by SIGTERM when the other end of `lifeline` is closed."""
     with suppress(EOFError, OSError):
         while True:

@@ -20,15 +20,15 @@ class SweepPace:
     def observe(self, kind: str, seconds: float, rounds: int) -> None:
         """Add a run that ended after `seconds` seconds and `rounds` rounds; ignored without any round."""
         if rounds:
-            before_s, before = self.seconds.get(kind, (0.0, 0))
-            self.seconds[kind] = (before_s + seconds, before + rounds)
+            total_s, total = self.seconds.get(kind, (0.0, 0))
+            self.seconds[kind] = (total_s + seconds, total + rounds)
 
     def expect(self, kind: str, rounds: int) -> float | None:
         """Expected seconds of a run, from runs of its kind, else from all; None if unknown."""
-        known = [self.seconds[kind]] if kind in self.seconds else list(self.seconds.values())
-        if not known:
+        measured = [self.seconds[kind]] if kind in self.seconds else list(self.seconds.values())
+        if not measured:
             return None
-        total_s, total = map(sum, zip(*known, strict=True))
+        total_s, total = map(sum, zip(*measured, strict=True))
         return rounds * total_s / total
 
 
@@ -77,8 +77,8 @@ def run_line(
         seconds: its duration in seconds.
         left_s: seconds until all runs are done; None if unknown.
     """
-    said, mean, worst = scores
-    score = f"{said} {mean}  worst {worst}"
-    left = "" if left_s is None else f"  left {seconds_text(left_s)}"
+    score_name, mean, worst = scores
+    score = f"{score_name} {mean}  worst {worst}"
+    time_left = "" if left_s is None else f"  left {seconds_text(left_s)}"
     count = f"{number:>{len(str(total))}}/{total}"
-    return f"{count}  {name:<{width}}  {status:<9}  {score}  {seconds_text(seconds)}{left}"
+    return f"{count}  {name:<{width}}  {status:<9}  {score}  {seconds_text(seconds)}{time_left}"

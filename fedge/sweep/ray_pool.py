@@ -23,10 +23,11 @@ from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import RunOutcome, ended_as
 from fedge.sweep.standing import RunStanding
 
-_TRIES_AGAIN = 3  # retries of a task whose machine or worker has died
-_LOOK_S = 1.0
+_RETRIES = 3  # retries of a task whose machine or worker has died
+_POLL_S = 1.0
 _END_S = 20.0  # time for interrupted runs to end
-_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of Ray's workers that runs must not inherit
+# variables of Ray's workers that runs must not inherit
+_RAY_VARIABLES = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")
 
 
 def runs_with_room(address: str, workers: int) -> int:
@@ -39,10 +40,10 @@ def runs_with_room(address: str, workers: int) -> int:
         raise ConfigError(
             "--launcher ray needs a cluster, but none is given; add --address HOST:PORT, or set RAY_ADDRESS"
         )
-    there = machines(address)
-    room = sum(int(node.get("CPU", 0)) // workers for node in there)
+    nodes = machines(address)
+    room = sum(int(node.get("CPU", 0)) // workers for node in nodes)
     if not room:
-        most = max((int(node.get("CPU", 0)) for node in there), default=0)
+        most = max((int(node.get("CPU", 0)) for node in nodes), default=0)
         raise ConfigError(
             f"--workers must fit on one machine of the cluster, but is {workers}, and they have up to {most} "
             f"CPUs; set --workers {max(most, 1)}"
@@ -88,21 +89,21 @@ class RayPool:
             self._ray.cancel(task, force=True)
         deadline = time.monotonic() + _END_S  # a run may write its end after its task is gone
         while any(_is_in_progress(run) for run, _ in self._running.values()) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S / 10)
+            time.sleep(_POLL_S / 10)
         self._running.clear()
         self._ray.shutdown()
 
     def results(self) -> Iterator[RunOutcome]:
         """Carry out the runs; yields each as it ends."""
-        task = self._ray.remote(num_cpus=self._workers, max_retries=_TRIES_AGAIN)(_carry_out)
+        task = self._ray.remote(num_cpus=self._workers, max_retries=_RETRIES)(_carry_out)
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self.jobs:
                 standing = self._waiting.popleft()
                 file = self._file_of[standing.run.folder.parent]
-                began = task.remote(str(file), standing.run.name, self._workers, str(Path.cwd()))
-                self._running[began] = (standing, time.monotonic())
-            done, _ = self._ray.wait(list(self._running), timeout=_LOOK_S)
-            for ref in done:
+                new_ref = task.remote(str(file), standing.run.name, self._workers, str(Path.cwd()))
+                self._running[new_ref] = (standing, time.monotonic())
+            ended_refs, _ = self._ray.wait(list(self._running), timeout=_POLL_S)
+            for ref in ended_refs:
                 standing, began_s = self._running.pop(ref)
                 yield ended_as(standing, self._failure_reason(ref), time.monotonic() - began_s)
 
@@ -135,15 +136,15 @@ def _is_in_progress(standing: RunStanding) -> bool:
 
 def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, str]:
     """Carry out one run in a process that ends with this task; returns exit code and reason for a refusal."""
-    words = python_words("-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers))
-    done = subprocess.run(
-        ending_with_parent(words), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,
+    command = python_words("-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers))
+    process = subprocess.run(
+        ending_with_parent(command), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    refused = [line for line in done.stderr.splitlines() if line.startswith("fedge: ")]
-    return done.returncode, refused[-1].removeprefix("fedge: ") if refused else ""
+    errors = [line for line in process.stderr.splitlines() if line.startswith("fedge: ")]
+    return process.returncode, errors[-1].removeprefix("fedge: ") if errors else ""
 
 
 def _without_ray(environment: Mapping[str, str]) -> dict[str, str]:
     """Environment without Ray's variables, which would change a run's threads and thus its bits."""
-    return {key: value for key, value in environment.items() if key not in _OF_RAY}
+    return {key: value for key, value in environment.items() if key not in _RAY_VARIABLES}

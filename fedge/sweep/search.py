@@ -142,13 +142,13 @@ def read_search(path: Path) -> Search:
                 f"list its values in [search.space]"
             )
         head = read_head(tables.get("sweep"), path)
-        base = read_entry(tables.get("base", {}), "[base]", named=False)
+        base = read_entry(tables.get("base", {}), "[base]", has_name=False)
         with placed("[search]"):
             table = {"sampler": "tpe", "batch": 1, "seed": 0, "prune-after": 0, **tables["search"]}
-            search = _search(path, head, base, table)
+            search = _parse_search(path, head, base, table)
         for values in _corners(search.space):
-            own = dict(zip(search.space, values, strict=True))
-            planned_run(head, search.folder, [Axis(AXIS, [])], base, [AxisEntry("trial", own=own)], 0)
+            options = dict(zip(search.space, values, strict=True))
+            planned_run(head, search.folder, [Axis(AXIS, [])], base, [AxisEntry("trial", own=options)], 0)
     refuse_no_optuna()
     return search
 
@@ -170,7 +170,7 @@ def refuse_no_optuna() -> None:
         )
 
 
-def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping[str, Any]) -> Search:
+def _parse_search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping[str, Any]) -> Search:
     """[search] as a checked object."""
     refuse_unknown_keys(table, _KEYS)
     if table["sampler"] not in SAMPLERS:
@@ -178,7 +178,7 @@ def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping
             f"sampler must be {' or '.join(SAMPLERS)}, but is {shown(table['sampler'])}"
             f"{nearest(str(table['sampler']), SAMPLERS)}"
         )
-    trials = _whole(table, "trials", 1, _MOST_TRIALS)
+    trials = _read_integer(table, "trials", 1, _MOST_TRIALS)
     space = table.get("space")
     if not isinstance(space, Mapping) or not space:
         raise ConfigError(
@@ -186,7 +186,7 @@ def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping
             f"{'is missing' if space is None else f'is {shown(space)}'}"
         )
     with placed("space"):
-        ranges = dict(_ranges(space, ""))
+        ranges = dict(_read_ranges(space, ""))
         check_options(ranges)
     return Search(
         path,
@@ -194,14 +194,14 @@ def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping
         base,
         str(table["sampler"]),
         trials,
-        _whole(table, "batch", 1, _MOST_TRIALS),
-        _whole(table, "seed", 0, 2**32 - 1),
-        _whole(table, "prune-after", 0, _MOST_TRIALS),
+        _read_integer(table, "batch", 1, _MOST_TRIALS),
+        _read_integer(table, "seed", 0, 2**32 - 1),
+        _read_integer(table, "prune-after", 0, _MOST_TRIALS),
         ranges,
     )
 
 
-def _whole(table: Mapping[str, Any], key: str, least: int, most: int) -> int:
+def _read_integer(table: Mapping[str, Any], key: str, least: int, most: int) -> int:
     """A checked whole number."""
     value = table.get(key)
     if type(value) is not int or not least <= value <= most:
@@ -212,14 +212,14 @@ def _whole(table: Mapping[str, Any], key: str, least: int, most: int) -> int:
     return value
 
 
-def _ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]]:
+def _read_ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]]:
     """Every option of [search.space] with its range."""
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and not value.keys() & _RANGE_KEYS:
-            yield from _ranges(value, f"{key}.")
+            yield from _read_ranges(value, f"{key}.")
         elif isinstance(value, Mapping):
-            yield key, _range(key, value)
+            yield key, _read_range(key, value)
         elif isinstance(value, list) and len(value) > 1 and all(isinstance(v, Scalar) for v in value):
             yield key, Range(choices=tuple(value))
         else:
@@ -229,15 +229,15 @@ def _ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]
             )
 
 
-def _range(key: str, value: Mapping[str, Any]) -> Range:
+def _read_range(key: str, value: Mapping[str, Any]) -> Range:
     """Range from its table."""
     with placed(key):
         refuse_unknown_keys(value, sorted(_RANGE_KEYS))
         low: Any = value.get("low")
         high: Any = value.get("high")
         is_log = value.get("log", False)
-        numbers = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high))
-        if not numbers or not low < high or type(low) is not type(high):
+        are_numbers = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high))
+        if not are_numbers or not low < high or type(low) is not type(high):
             raise ConfigError(
                 f"low and high must be two whole numbers, or two with a decimal point, and low the smaller, "
                 f"but are {shown(low)} and {shown(high)}"
@@ -279,10 +279,12 @@ def sweep_of(search: Search, drawn: Sequence[DrawnTrial]) -> Sweep:
     for entry, trial in zip(entries, drawn, strict=True):
         for seed in search.head["seeds"]:
             base = search.base
-            told = {**base.from_file, **base.own, **entry.own}
-            own = with_floors({**_callbacks_of(told), **entry.own}, trial.floors.get(seed, {}))
+            merged = {**base.from_file, **base.own, **entry.own}
+            options = with_floors({**_callback_options(merged), **entry.own}, trial.floors.get(seed, {}))
             runs.append(
-                planned_run(search.head, search.folder, [axis], base, [AxisEntry(entry.name, own=own)], seed)
+                planned_run(
+                    search.head, search.folder, [axis], base, [AxisEntry(entry.name, own=options)], seed
+                )
             )
     head = search.head
     return Sweep(
@@ -290,7 +292,7 @@ def sweep_of(search: Search, drawn: Sequence[DrawnTrial]) -> Sweep:
     )
 
 
-def _callbacks_of(options: Mapping[str, Any]) -> dict[str, Scalar]:
+def _callback_options(options: Mapping[str, Any]) -> dict[str, Scalar]:
     """Options `callbacks` and `callbacks-args`, each folded into one text."""
     folded = fold_tables(options)
     return {key: folded[key] for key in ("callbacks", "callbacks-args") if key in folded}

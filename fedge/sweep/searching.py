@@ -41,13 +41,13 @@ def kept_draws(search: Search) -> list[DrawnTrial]:
     if not path.is_file():
         return []
     try:
-        kept = read_json(path.read_text(encoding="utf-8"))
-        before = dict(kept["search"])
+        content = read_json(path.read_text(encoding="utf-8"))
+        old = dict(content["search"])
         trials = [
             DrawnTrial(
                 dict(trial["options"]), {int(seed): dict(least) for seed, least in trial["floors"].items()}
             )
-            for trial in kept["trials"]
+            for trial in content["trials"]
         ]
     except OSError as error:  # whole, perhaps: no reason to remove it
         raise ConfigError(
@@ -58,21 +58,21 @@ def kept_draws(search: Search) -> list[DrawnTrial]:
             f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "
             f"{error}; give the sweep another name, or remove its folder"
         ) from error
-    now = _fixed_parts(search)
-    space = before.get("space")
+    new = _fixed_parts(search)
+    space = old.get("space")
     space = space if isinstance(space, Mapping) else {}
-    for option in sorted({*now["space"], *space}):
-        was, is_now = space.get(option), now["space"].get(option)
-        if was != is_now:
+    for option in sorted({*new["space"], *space}):
+        old_range, new_range = space.get(option), new["space"].get(option)
+        if old_range != new_range:
             raise ConfigError(
                 f"[search.space] must be that of the first command in {short(search.folder)}, but {option} "
-                f"is {_range_said(is_now)}, was {_range_said(was)}; give the sweep another name"
+                f"is {_range_text(new_range)}, was {_range_text(old_range)}; give the sweep another name"
             )
-    for key, value in now.items():
-        if before.get(key) != value:
+    for key, value in new.items():
+        if old.get(key) != value:
             raise ConfigError(
                 f"[search] {key} must be that of the first command in {short(search.folder)}, "
-                f"{shown(before.get(key))}, but is {shown(value)}; give the sweep another name"
+                f"{shown(old.get(key))}, but is {shown(value)}; give the sweep another name"
             )
     return trials[: search.trials]
 
@@ -80,7 +80,7 @@ def kept_draws(search: Search) -> list[DrawnTrial]:
 def _fixed_parts(search: Search) -> dict[str, Any]:
     """Parts of [search] that must not change between commands; the number of trials may change."""
     space = {key: asdict(values) for key, values in search.space.items()}
-    said = {
+    parts = {
         "sampler": search.sampler,
         "batch": search.batch,
         "seed": search.seed,
@@ -88,29 +88,29 @@ def _fixed_parts(search: Search) -> dict[str, Any]:
         "seeds": list(search.head["seeds"]),
         "space": space,
     }
-    return dict(json.loads(json.dumps(said)))
+    return dict(json.loads(json.dumps(parts)))
 
 
-def _range_said(kept: Any) -> str:
+def _range_text(values: Any) -> str:
     """A range of `_fixed_parts` in words; "nothing" without one."""
-    if not isinstance(kept, Mapping):
-        return "nothing" if kept is None else shown(kept)
-    if kept.get("choices"):
-        return shown(kept["choices"])
-    return f"{kept.get('low')} to {kept.get('high')}" + (
-        " on a logarithmic scale" if kept.get("is_log") else ""
+    if not isinstance(values, Mapping):
+        return "nothing" if values is None else shown(values)
+    if values.get("choices"):
+        return shown(values["choices"])
+    return f"{values.get('low')} to {values.get('high')}" + (
+        " on a logarithmic scale" if values.get("is_log") else ""
     )
 
 
 def next_batch(search: Search, drawn: Sequence[DrawnTrial]) -> list[DrawnTrial]:
     """Trials of the next batch, limited by the number of trials left."""
-    into = len(drawn) % search.batch  # above 0 if the number of trials was raised
-    ended = trials_of(search, drawn[: len(drawn) - into])
-    count = min(search.batch - into, search.trials - len(drawn))
+    offset = len(drawn) % search.batch  # above 0 if the number of trials was raised
+    ended = trials_of(search, drawn[: len(drawn) - offset])
+    count = min(search.batch - offset, search.trials - len(drawn))
     seeds = search.head["seeds"]
     least = {seed: floors(search, ended, seed) for seed in seeds} if search.prune_after else {}
-    asked = draw(search, ended, _maximizes(search, drawn), into + count)
-    return [DrawnTrial(options, least) for options in asked[into:]]
+    options_drawn = draw(search, ended, _maximizes(search, drawn), offset + count)
+    return [DrawnTrial(options, least) for options in options_drawn[offset:]]
 
 
 def search_through(search: Search, drawn: list[DrawnTrial], carry: Carry) -> Sweep:
@@ -124,17 +124,17 @@ def search_through(search: Search, drawn: list[DrawnTrial], carry: Carry) -> Swe
     Raises:
         ConfigError: a run cannot work, or exists with another configuration.
     """
-    begun = 0
-    while begun < search.trials:
-        if begun == len(drawn):
+    started = 0
+    while started < search.trials:
+        if started == len(drawn):
             drawn += next_batch(search, drawn)
             keep_draws(search, drawn)
-        whole = sweep_of(search, drawn)
-        names = {label_of(number) for number in range(begun, len(drawn))}
-        batch = replace(whole, runs=[run for run in whole.runs if run.label in names])
-        for _ in carry(whole, standings(batch)):
+        sweep = sweep_of(search, drawn)
+        names = {label_of(number) for number in range(started, len(drawn))}
+        batch = replace(sweep, runs=[run for run in sweep.runs if run.label in names])
+        for _ in carry(sweep, standings(batch)):
             pass
-        begun = len(drawn)
+        started = len(drawn)
     return sweep_of(search, drawn)
 
 
@@ -160,63 +160,63 @@ def keep_draws(search: Search, drawn: Sequence[DrawnTrial]) -> None:
 
 def trials_of(search: Search, drawn: Sequence[DrawnTrial]) -> list[Trial]:
     """Trials with their results, in order; a trial with an unfinished run counts as failed."""
-    found = []
+    trials = []
     sweep = sweep_of(search, drawn)
     for number, trial in enumerate(drawn):
-        runs = {run.seed: _loaded(run) for run in sweep.runs if run.label == label_of(number)}
-        found.append(_trial(trial.options, runs))
-    return found
+        runs = {run.seed: _load_results(run) for run in sweep.runs if run.label == label_of(number)}
+        trials.append(_make_trial(trial.options, runs))
+    return trials
 
 
-def _loaded(run: PlannedRun) -> RunData | None:
+def _load_results(run: PlannedRun) -> RunData | None:
     """Results of a completed run; None for any other run."""
     try:
-        found = load_run(run.folder)
+        results = load_run(run.folder)
     except ConfigError:
         return None
-    return found if found.status in ("completed", "partial") and not found.rounds.is_empty() else None
+    return results if results.status in ("completed", "partial") and not results.rounds.is_empty() else None
 
 
-def _trial(options: Mapping[str, Scalar], runs: Mapping[int, RunData | None]) -> Trial:
+def _make_trial(options: Mapping[str, Scalar], runs: Mapping[int, RunData | None]) -> Trial:
     """A trial from the results of its runs."""
-    there = {seed: run for seed, run in runs.items() if run is not None}
-    courses = {seed: course_of(run) for seed, run in there.items()}
-    if len(there) < len(runs) or not all(courses.values()):
+    finished = {seed: run for seed, run in runs.items() if run is not None}
+    courses = {seed: course_of(run) for seed, run in finished.items()}
+    if len(finished) < len(runs) or not all(courses.values()):
         return Trial(options, "failed", None, {})
-    value = statistics.fmean(_last(run) for run in there.values())
-    is_whole = all(reached_end(run) for run in there.values())
-    return Trial(options, "complete" if is_whole else "pruned", value, courses)
+    value = statistics.fmean(_last_score(run) for run in finished.values())
+    is_complete = all(reached_end(run) for run in finished.values())
+    return Trial(options, "complete" if is_complete else "pruned", value, courses)
 
 
-def _column(run: RunData) -> str:
+def _validation_column(run: RunData) -> str:
     """Column of a run's rounds with the validation score."""
     return f"val_{run.score.name}_mean"
 
 
-def _measured(run: RunData) -> list[tuple[int, float]]:
+def _validation_scores(run: RunData) -> list[tuple[int, float]]:
     """Global rounds with a validation score, and the scores."""
-    rows = run.rounds.select("global_round", _column(run)).iter_rows()
+    rows = run.rounds.select("global_round", _validation_column(run)).iter_rows()
     return [(int(number), float(value)) for number, value in rows if value is not None and value == value]
 
 
-def _last(run: RunData) -> float:
+def _last_score(run: RunData) -> float:
     """Last measured validation score."""
-    return _measured(run)[-1][1]
+    return _validation_scores(run)[-1][1]
 
 
 def course_of(run: RunData) -> dict[int, float]:
     """Global round → best validation score so far; empty if none was measured."""
     best: dict[int, float] = {}
-    for number, value in _measured(run):
-        before = list(best.values())[-1:]
-        best[number] = max([value, *before], key=run.score.merit)
+    for number, value in _validation_scores(run):
+        previous = list(best.values())[-1:]
+        best[number] = max([value, *previous], key=run.score.merit)
     return best
 
 
 def _maximizes(search: Search, drawn: Sequence[DrawnTrial]) -> bool:
     """Whether a larger validation score is better, according to any finished run; True without one."""
     for planned in sweep_of(search, drawn).runs if drawn else ():
-        run = _loaded(planned)
+        run = _load_results(planned)
         if run is not None:
             return bool(run.score.merit(1.0) > run.score.merit(0.0))
     return True
@@ -243,20 +243,20 @@ def write_trials(search: Search, drawn: Sequence[DrawnTrial]) -> list[str]:
     if not complete:
         return [f"trials: {counts}; no trial is complete, so there is no best"]
     sign = 1 if _maximizes(search, drawn) else -1
-    number, best = max(complete, key=lambda one: sign * (one[1].value or 0.0))
-    told = fold_tables({**search.base.from_file, **search.base.own, **best.options})
+    number, best = max(complete, key=lambda item: sign * (item[1].value or 0.0))
+    best_options = fold_tables({**search.base.from_file, **search.base.own, **best.options})
     clients = sweep_of(search, drawn[number : number + 1]).runs[0].supernodes
     if clients:  # otherwise as many as the data imply
-        told["clients"] = clients
-    lines = [f"{key} = {toml_value(value)}" for key, value in told.items()]
+        best_options["clients"] = clients
+    lines = [f"{key} = {toml_value(value)}" for key, value in best_options.items()]
     write_bytes(search.folder / BEST, ("\n".join(lines) + "\n").encode())
-    said = "  ".join(f"{key}={_short(value)}" for key, value in best.options.items())
+    summary = "  ".join(f"{key}={_short_text(value)}" for key, value in best.options.items())
     return [
         f"trials: {counts}",
-        f"best by validation: {label_of(number)} ({best.value:.4f})  {said}",
+        f"best by validation: {label_of(number)} ({best.value:.4f})  {summary}",
     ]
 
 
-def _short(value: Scalar) -> str:
+def _short_text(value: Scalar) -> str:
     """A value with few digits."""
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

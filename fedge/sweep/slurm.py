@@ -39,14 +39,14 @@ class JobSettings:
     words: str
 
 
-def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: JobSettings) -> Path:
+def write_script(sweep: Sweep, todo: Sequence[RunStanding], settings: JobSettings) -> Path:
     """Write the script for the runs to do, replacing an older one; returns its path.
 
     Raises:
         ConfigError: the folder cannot be written to, or the arguments for sbatch are invalid.
     """
     folder = (sweep.folder / FOLDER).resolve()
-    text = _script(sweep, [standing.run.name for standing in todo], wishes, folder)
+    text = _script(sweep, [standing.run.name for standing in todo], settings, folder)
     with writing_below(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SCRIPT).write_text(text)
@@ -54,17 +54,17 @@ def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: JobSettings)
     return folder / SCRIPT
 
 
-def _script(sweep: Sweep, names: Sequence[str], wishes: JobSettings, folder: Path) -> str:
+def _script(sweep: Sweep, names: Sequence[str], settings: JobSettings, folder: Path) -> str:
     """Text of the script."""
-    limit = f"%{wishes.at_a_time}" if wishes.at_a_time else ""
+    limit = f"%{settings.at_a_time}" if settings.at_a_time else ""
     options = [
         f"--job-name=fedge-{sweep.name}",
         f"--array=0-{len(names) - 1}{limit}",
-        f"--cpus-per-task={wishes.workers}",
+        f"--cpus-per-task={settings.workers}",
         f"--output={folder}/%A-%a.log",
         "--open-mode=append",
         "--requeue",
-        *_words(wishes.words),
+        *_parse_arguments(settings.words),
     ]
     program = shlex.join(python_words("-m", "fedge.cli", "sweep", str(sweep.path.resolve())))
     return "\n".join(
@@ -77,29 +77,29 @@ def _script(sweep: Sweep, names: Sequence[str], wishes: JobSettings, folder: Pat
             "runs=(",
             *(f"  {shlex.quote(name)}" for name in names),
             ")",
-            f'exec {program} --only "${{runs[$SLURM_ARRAY_TASK_ID]}}" --workers {wishes.workers}',
+            f'exec {program} --only "${{runs[$SLURM_ARRAY_TASK_ID]}}" --workers {settings.workers}',
             "",
         ]
     )
 
 
-def _words(words: str) -> list[str]:
+def _parse_arguments(words: str) -> list[str]:
     """Arguments for sbatch, one option each.
 
     Raises:
         ConfigError: one of them is not an option, or quotes do not match.
     """
     try:
-        found = shlex.split(words)
+        arguments = shlex.split(words)
     except ValueError as error:
         raise ConfigError(f"--sbatch must be options of sbatch, but {shown(words)}: {error}") from error
-    for word in found:
-        if not word.startswith("--") or "\n" in word:
+    for argument in arguments:
+        if not argument.startswith("--") or "\n" in argument:
             raise ConfigError(
                 f'--sbatch must be options of sbatch, e.g. --sbatch="--time=02:00:00 --mem=4G", but has '
-                f"{shown(word)}"
+                f"{shown(argument)}"
             )
-    return found
+    return arguments
 
 
 def submit(script: Path) -> str:
@@ -114,13 +114,13 @@ def submit(script: Path) -> str:
             f"--submit needs sbatch, but it is not installed here; on a Slurm machine: {to_submit(script)}"
         )
     environment = {name: value for name, value in os.environ.items() if name != "SEED"}
-    done = subprocess.run(
+    process = subprocess.run(
         [program, str(script)], capture_output=True, text=True, check=False, env=environment
     )
-    if done.returncode != 0:
-        words = " ".join((done.stderr or done.stdout).split())
+    if process.returncode != 0:
+        words = " ".join((process.stderr or process.stdout).split())
         raise ConfigError(f"sbatch must accept {short(script)}, but: {words}; change --sbatch")
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def to_submit(script: Path) -> str:

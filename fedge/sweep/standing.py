@@ -69,15 +69,17 @@ def standings(sweep: Sweep) -> list[RunStanding]:
             configuration.
     """
     sources = _Sources()
-    found = []
+    run_standings = []
     for planned in sweep.runs:
         with placed(planned.name):
             run = planned if planned.supernodes else sources.with_clients(planned)
-            standing = _standing(run, sources)
-            _check(standing, sources)
+            standing = _find_standing(run, sources)
+            _check_run(standing, sources)
             is_done = standing.action == "skip"
-            found.append(replace(standing, note=_changed_code(run) if is_done else sources.user_remark(run)))
-    return found
+            run_standings.append(
+                replace(standing, note=_changed_code(run) if is_done else sources.user_remark(run))
+            )
+    return run_standings
 
 
 class _Sources:
@@ -106,29 +108,31 @@ class _Sources:
         return user_count_remark(run.config, windows, run.supernodes, "omit supernodes") or ""
 
 
-def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
+def _find_standing(run: PlannedRun, sources: _Sources) -> RunStanding:
     """Standing of a run; ConfigError if an existing run differs."""
     if not os.path.lexists(run.folder):
         return RunStanding(run, "new")
     if is_locked(run.folder):
         raise ConfigError(f"another process carries out {short(run.folder)}; wait for it, or stop it")
-    manifest = _manifest(run)
+    manifest = _existing_manifest(run)
     _refuse_differences(run, list(_differences(run, manifest, sources)))
     planned = run.config.num_server_rounds
     if manifest.get("status") in ("completed", "partial"):
-        done = manifest["config"]["num-server-rounds"]
-        if done == planned or ("stopped" in manifest and manifest["stopped"]["after_round"] <= planned):
-            return RunStanding(run, "skip", done)
-        if done > planned:
-            _refuse_differences(run, [f"num-server-rounds is {planned}, was {done}"])
+        done_rounds = manifest["config"]["num-server-rounds"]
+        if done_rounds == planned or (
+            "stopped" in manifest and manifest["stopped"]["after_round"] <= planned
+        ):
+            return RunStanding(run, "skip", done_rounds)
+        if done_rounds > planned:
+            _refuse_differences(run, [f"num-server-rounds is {planned}, was {done_rounds}"])
     else:
-        done = 0
+        done_rounds = 0
     try:
         return RunStanding(run, "resume", open_resumption(run.folder).checkpoint.global_round)
     except ConfigError:
-        if done:
+        if done_rounds:
             _refuse_differences(
-                run, [f"num-server-rounds is {planned}, was {done}, and its checkpoints were not kept"]
+                run, [f"num-server-rounds is {planned}, was {done_rounds}, and its checkpoints were not kept"]
             )
         if not manifest:
             _refuse_foreign(run.folder)
@@ -138,19 +142,19 @@ def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
 def _refuse_foreign(folder: Path) -> None:
     """Raise ConfigError if no run began in `folder`, because a restart would delete its contents."""
     if folder.is_symlink() or not folder.is_dir():
-        found = "is a link" if folder.is_symlink() else "is a file"
+        fault = "is a link" if folder.is_symlink() else "is a file"
     else:
         names = sorted(path.name for path in folder.iterdir())
         if not names or was_locked(folder):
             return
-        found = f"holds {names[0]} and no manifest of a run"
+        fault = f"holds {names[0]} and no manifest of a run"
     raise ConfigError(
-        f"{short(folder)} must be the folder of a run, or not exist, but {found}; move it, or give the sweep "
+        f"{short(folder)} must be the folder of a run, or not exist, but {fault}; move it, or give the sweep "
         f"or the entry another name"
     )
 
 
-def _manifest(run: PlannedRun) -> dict[str, Any]:
+def _existing_manifest(run: PlannedRun) -> dict[str, Any]:
     """Manifest of an existing run; empty if it has none."""
     try:
         return read_manifest(run.folder)
@@ -190,7 +194,7 @@ def _digest(sha256: str | None) -> str:
 def _changed_code(run: PlannedRun) -> str:
     """Remark that custom code has changed since a complete run; empty if it has not."""
     try:
-        changed = changed_parts(_manifest(run).get("parts", {}), described_parts(run.config))
+        changed = changed_parts(_existing_manifest(run).get("parts", {}), described_parts(run.config))
     except ConfigError:  # a complete run does not need its code
         return ""
     step = "complete runs are not repeated: remove their folders, or give the sweep another name"
@@ -206,7 +210,7 @@ def _refuse_differences(run: PlannedRun, differences: Sequence[str]) -> None:
         )
 
 
-def _check(standing: RunStanding, sources: _Sources) -> None:
+def _check_run(standing: RunStanding, sources: _Sources) -> None:
     """Raise ConfigError if a run to carry out cannot work."""
     if standing.action == "skip":
         return

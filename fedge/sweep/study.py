@@ -75,14 +75,14 @@ def keep_study(study: StudyPlan) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    kept = {
+    content = {
         "name": study.name,
         "source": study.source,
         "axes": study.axes,
         "seeds": study.seeds,
         "runs": [{"run": run.name, "point": run.point, "seed": run.seed} for run in study.runs],
     }
-    write_output(study.folder / PLAN, (json.dumps(kept, indent=1) + "\n").encode())
+    write_output(study.folder / PLAN, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def kept_study(folder: Path) -> StudyPlan | None:
@@ -95,7 +95,7 @@ def kept_study(folder: Path) -> StudyPlan | None:
     if not path.is_file():
         return None
     try:
-        return _read(folder, read_json(path.read_text(encoding="utf-8")))
+        return _parse_plan(folder, read_json(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigError(
             f"{short(path)} must be readable, but: {error.strerror or error}; change that and repeat"
@@ -107,14 +107,14 @@ def kept_study(folder: Path) -> StudyPlan | None:
         ) from error
 
 
-def _read(folder: Path, kept: Mapping[str, Any]) -> StudyPlan:
+def _parse_plan(folder: Path, content: Mapping[str, Any]) -> StudyPlan:
     """Plan from the content of its file."""
-    axes = {str(axis): [str(entry) for entry in entries] for axis, entries in kept["axes"].items()}
+    axes = {str(axis): [str(entry) for entry in entries] for axis, entries in content["axes"].items()}
     runs = []
-    for run in kept["runs"]:
+    for run in content["runs"]:
         name, point = str(run["run"]), {axis: str(run["point"][axis]) for axis in axes}
         if Path(name).name != name:
             raise ValueError(f"{name!r} is not a folder's name")
         runs.append(StudyRun(name, point, int(run["seed"]), folder / name))
-    seeds = [int(seed) for seed in kept["seeds"]]
-    return StudyPlan(str(kept["name"]), str(kept["source"]), folder, axes, seeds, runs)
+    seeds = [int(seed) for seed in content["seeds"]]
+    return StudyPlan(str(content["name"]), str(content["source"]), folder, axes, seeds, runs)

@@ -36,19 +36,19 @@ def write_summary(study: StudyPlan) -> list[str]:
     """
     runs, missing = load_study(study)
     with intact_tables(list(runs.values())):
-        found = comparisons(study, runs)
+        results = comparisons(study, runs)
         _write_runs(study, runs)
-        if not found:
+        if not results:
             return ["no run of the sweep has a finished round: nothing to compare"]
-        write_finals(study, found, study.folder / TABLE)
-        write_study_page(study, missing, found, study.folder / PAGE)
-        return list(_lines(found))
+        write_finals(study, results, study.folder / TABLE)
+        write_study_page(study, missing, results, study.folder / PAGE)
+        return list(_summary_lines(results))
 
 
 def write_study_page(
     study: StudyPlan,
     missing: Sequence[str],
-    found: Sequence[Comparison],
+    results: Sequence[Comparison],
     path: Path,
     command: str = "fedge sweep",
 ) -> None:
@@ -58,7 +58,7 @@ def write_study_page(
         OSError: the file cannot be written.
     """
     with figure_style():
-        write_page(sweep_page(study.name, _lead(study), missing, found, command), path)
+        write_page(sweep_page(study.name, _lead(study), missing, results, command), path)
 
 
 def load_study(study: StudyPlan) -> tuple[dict[str, RunData], list[str]]:
@@ -89,23 +89,23 @@ def comparisons(
         runs: run name → its data.
         target: target score for costs, as in `fedge.report.comparison.finals.finals`.
     """
-    first, others = list(study.axes)[:1], list(study.axes)[1:]
+    first, other_axes = list(study.axes)[:1], list(study.axes)[1:]
     members: dict[tuple[str, ...], dict[str, list[RunData]]] = {}
-    planned_of: Counter[tuple[tuple[str, ...], str]] = Counter()
+    num_planned: Counter[tuple[tuple[str, ...], str]] = Counter()
     for planned in study.runs:  # in the order of the file
-        place = tuple(planned.point[axis] for axis in others)
+        place = tuple(planned.point[axis] for axis in other_axes)
         label = planned.point[first[0]] if first else study.name
-        planned_of[place, label] += 1
+        num_planned[place, label] += 1
         if planned.name in runs:
             members.setdefault(place, {}).setdefault(label, []).append(runs[planned.name])
     return [
         _comparison(
-            dict(zip(others, place, strict=True)),
-            labelled,
-            {label: planned_of[place, label] for label in labelled},
+            dict(zip(other_axes, place, strict=True)),
+            runs_by_label,
+            {label: num_planned[place, label] for label in runs_by_label},
             target,
         )
-        for place, labelled in members.items()
+        for place, runs_by_label in members.items()
     ]
 
 
@@ -130,9 +130,9 @@ def _lead(study: StudyPlan) -> list[str]:
     return [f"{quantity(len(study.runs), 'run')} from {study.source}: {' × '.join(parts)}."]
 
 
-def _lines(found: Sequence[Comparison]) -> Iterator[str]:
+def _summary_lines(results: Sequence[Comparison]) -> Iterator[str]:
     """The first metrics of every combination as aligned text."""
-    for comparison in found:
+    for comparison in results:
         if comparison.title:
             yield f"{comparison.title}:"
         metrics = list(dict.fromkeys(row.metric for row in comparison.rows))
@@ -141,21 +141,21 @@ def _lines(found: Sequence[Comparison]) -> Iterator[str]:
             yield f"  {line}"
 
 
-def write_finals(study: StudyPlan, found: Sequence[Comparison], path: Path) -> None:
+def write_finals(study: StudyPlan, results: Sequence[Comparison], path: Path) -> None:
     """Write the final numbers over seeds as CSV, with a column for every axis but the first.
 
     Raises:
         OSError: the file cannot be written.
     """
-    others = list(study.axes)[1:]
-    rows = [[*c.point.values(), *csv_cells(row)] for c in found for row in c.rows]
-    _write_csv(path, [*others, *CSV_COLUMNS], rows)
+    other_axes = list(study.axes)[1:]
+    rows = [[*c.point.values(), *csv_cells(row)] for c in results for row in c.rows]
+    _write_csv(path, [*other_axes, *CSV_COLUMNS], rows)
 
 
 def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
     """Write `RUNS`; a run that did not reach its last round has no numbers."""
     rows = []
-    metrics = {name: read for run in runs.values() for name, read in _always(run).items()}
+    metrics = {name: read for run in runs.values() for name, read in _common_metrics(run).items()}
     for planned in study.runs:
         run = runs.get(planned.name)
         numbers = (
@@ -166,13 +166,13 @@ def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
     _write_csv(study.folder / RUNS, ["run", *study.axes, "seed", "status", *metrics], rows)
 
 
-def _always(run: RunData) -> dict[str, Metric]:
+def _common_metrics(run: RunData) -> dict[str, Metric]:
     """Metrics that every run of the task has, and the one for model selection, by name."""
-    chosen_by = by_validation(run.score)
+    selection_metric = by_validation(run.score)
     return {
         name: metric
         for name, metric in comparison_metrics(run.scores).items()
-        if metric.always or name == chosen_by
+        if metric.always or name == selection_metric
     }
 
 
