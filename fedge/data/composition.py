@@ -49,11 +49,11 @@ def holdings(windows: Windows, partition: Partition, clients_per_leaf: Sequence[
         unseen, group = int(client in partition.unseen_clients), scenario.groups[leaf] if scenario else None
         for split, indices in zip(("train", "val", "test"), parts, strict=True):
             y = windows.labels[indices] if labels is None else labels[windows.labels[indices]]
-            for owner, count in _counts(windows, indices, y):
+            for owner, count in _count_windows(windows, indices, y):
                 yield Holding(client, leaf, split, *owner, count, unseen, group)
 
 
-def _counts(
+def _count_windows(
     windows: Windows, indices: np.ndarray, y: np.ndarray
 ) -> Iterator[tuple[tuple[str, str, str], int]]:
     """Yield ((user, device, class), windows) of the windows at `indices` with labels `y`, sorted."""

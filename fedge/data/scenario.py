@@ -204,8 +204,8 @@ def _move_leaves(groups: Groups, count: int, leaves: int, rng: np.random.Generat
     """
     after, moved = list(groups), set[int]()
     for _ in range(leaves):
-        free = [leaf for leaf, group in enumerate(after) if leaf not in moved and after.count(group) > 1]
-        leaf = int(rng.choice(free))
+        movable = [leaf for leaf, group in enumerate(after) if leaf not in moved and after.count(group) > 1]
+        leaf = int(rng.choice(movable))
         after[leaf] = int(rng.choice([g for g in range(count) if g != after[leaf]]))
         moved.add(leaf)
     return tuple(after)

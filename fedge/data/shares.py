@@ -141,7 +141,7 @@ def imbalanced_shares(
     weights[0] = imbalance
     leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
     within = [np.full((num_classes, count), 1.0 / count) for count in clients_per_leaf]
-    return _within_leaves(leaf_shares, within)
+    return _client_shares(leaf_shares, within)
 
 
 def dirichlet_shares(
@@ -154,10 +154,10 @@ def dirichlet_shares(
     """Draw every class's shares, of leaves and of a leaf's clients, from Dirichlet distributions."""
     leaf_shares = rng.dirichlet(np.full(len(clients_per_leaf), alpha_leaves), size=num_classes)
     within = [rng.dirichlet(np.full(k, alpha_clients), size=num_classes) for k in clients_per_leaf]
-    return _within_leaves(leaf_shares, within)
+    return _client_shares(leaf_shares, within)
 
 
-def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.ndarray:
+def _client_shares(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.ndarray:
     """(classes, K) from the leaves' shares (classes, S) and, per leaf, its clients' (classes, k)."""
     columns = [leaf_shares[:, leaf : leaf + 1] * shares for leaf, shares in enumerate(within)]
     return np.concatenate(columns, axis=1)

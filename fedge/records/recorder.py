@@ -90,7 +90,7 @@ class Recorder:
                 self._files[name] = GrowingFile(folder / name, table, (offsets or {}).get(name, 0))
             for file in self._files.values():
                 file.flush()
-            self._messages = MessageLog(folder, _seconds_so_far(folder))
+            self._messages = MessageLog(folder, _load_round_seconds(folder))
 
     def __enter__(self) -> "Recorder":
         return self
@@ -356,7 +356,7 @@ def _set_aside(path: Path) -> None:
         path.replace(path.with_name(f"{path.name}.damaged"))
 
 
-def _seconds_so_far(folder: Path) -> dict[int, float]:
+def _load_round_seconds(folder: Path) -> dict[int, float]:
     """Round → seconds, from timing.csv; unreadable rows are left out."""
     seconds = {}
     with (folder / "timing.csv").open(newline="", encoding="utf-8", errors="replace") as file:

@@ -40,18 +40,18 @@ def run_sweeps(options: argparse.Namespace) -> int:
         ConfigError: a file is invalid, or one of its runs is invalid or cannot work; nothing was started.
         KeyboardInterrupt: a signal arrived; interrupted runs can be resumed.
     """
-    workers = _at_least_one("--workers", options.workers)
+    workers = _check_positive("--workers", options.workers)
     _refuse_options_of_other_launchers(options)
     address = options.address or os.environ.get("RAY_ADDRESS", "")
     on_ray = options.launcher == "ray" and not options.dry_run and options.only is None
     default_jobs = runs_with_room(address, workers) if on_ray else max(1, available_cores() // workers)
-    jobs = _at_least_one("--jobs", default_jobs if options.jobs is None else options.jobs)
+    jobs = _check_positive("--jobs", default_jobs if options.jobs is None else options.jobs)
     _refuse_seed()
     with exits.signals_as_exceptions(_LEAVE_S) if options.owns_process else nullcontext():
         if any(has_search(path) for path in options.files):
             return _carry_out_search(options, jobs, workers)
         sweeps = [read_sweep(path) for path in options.files]
-        _refuse_one_folder(sweeps)
+        _refuse_shared_folder(sweeps)
         if options.only is not None:
             return _carry_out_one(options, sweeps, workers)
         with _lock_folders(sweeps) if not options.dry_run else nullcontext():
@@ -68,7 +68,7 @@ def run_sweeps(options: argparse.Namespace) -> int:
             )
 
 
-def _at_least_one(option: str, value: int) -> int:
+def _check_positive(option: str, value: int) -> int:
     """The number; ConfigError if below 1."""
     if value < 1:
         raise ConfigError(f"{option} must be at least 1, but is {value}; omit it for the default")
@@ -128,7 +128,7 @@ def _refuse_seed() -> None:
         )
 
 
-def _refuse_one_folder(sweeps: Sequence[Sweep]) -> None:
+def _refuse_shared_folder(sweeps: Sequence[Sweep]) -> None:
     """Raise ConfigError if two sweeps have the same folder."""
     folders = [sweep.folder.resolve() for sweep in sweeps]
     for index, folder in enumerate(folders):
@@ -279,7 +279,7 @@ def _carry_out(
 
 def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> int:
     """Carry out a sweep with a table [search]; returns the exit code."""
-    _refuse_search_elsewhere(options)
+    _refuse_unsupported_search(options)
     search = read_search(options.files[0])
     trials = kept_draws(search)
     if options.dry_run:
@@ -289,7 +289,7 @@ def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> i
         return exits.COMPLETED
     counter = _Counter(0, search.trials * len(search.head["seeds"]), 0)
 
-    def carry(sweep: Sweep, run_standings: Sequence[RunStanding]) -> Iterator[RunOutcome]:
+    def carry_out(sweep: Sweep, run_standings: Sequence[RunStanding]) -> Iterator[RunOutcome]:
         _keep_plan(sweep)
         todo = [standing for standing in run_standings if standing.action != "skip"]
         counter.done += len(run_standings) - len(todo)
@@ -304,7 +304,7 @@ def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> i
         )
         try:
             with exits.interruptions():
-                sweep = search_through(search, trials, carry)
+                sweep = search_through(search, trials, carry_out)
         except KeyboardInterrupt:
             print(
                 f"interrupted: {_progress_text(counter)}; resume with: fedge sweep {search.path}", flush=True
@@ -315,7 +315,7 @@ def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> i
     return _report_failures(counter)
 
 
-def _refuse_search_elsewhere(options: argparse.Namespace) -> None:
+def _refuse_unsupported_search(options: argparse.Namespace) -> None:
     """Raise ConfigError for a search with other sweeps, another launcher, or --only."""
     if len(options.files) > 1:
         raise ConfigError(

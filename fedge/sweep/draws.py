@@ -10,12 +10,12 @@ from fedge.config.registers.option import Scalar
 from fedge.sweep.search import Range, Search, Trial
 
 
-def draw(search: Search, ended: Sequence[Trial], maximize: bool, count: int) -> list[dict[str, Scalar]]:
+def draw(search: Search, trials: Sequence[Trial], maximize: bool, count: int) -> list[dict[str, Scalar]]:
     """Options of the next trials, drawn by Optuna.
 
     Args:
         search: its seed, with the number of trials so far, seeds the draws.
-        ended: all trials so far, in order.
+        trials: all trials so far, in order.
         maximize: whether a larger validation score is better.
         count: number of trials to draw.
     """
@@ -26,20 +26,20 @@ def draw(search: Search, ended: Sequence[Trial], maximize: bool, count: int) -> 
     ranges = {key: _distribution(values) for key, values in search.space.items()}
     states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
     study = optuna.create_study(
-        direction="maximize" if maximize else "minimize", sampler=_sampler(search, len(ended))
+        direction="maximize" if maximize else "minimize", sampler=_sampler(search, len(trials))
     )
-    for trial in ended:
+    for trial in trials:
         study.add_trial(
             create_trial(
                 state=states[trial.state],
                 value=None if trial.state == "failed" else trial.value,
-                params={key: _index(search.space[key], value) for key, value in trial.options.items()},
+                params={key: _to_optuna(search.space[key], value) for key, value in trial.options.items()},
                 distributions=ranges,
-                intermediate_values=_means(trial.course),
+                intermediate_values=_mean_course(trial.course),
             )
         )
     points = [study.ask(ranges).params for _ in range(count)]
-    return [{key: _value(search.space[key], point[key]) for key in search.space} for point in points]
+    return [{key: _from_optuna(search.space[key], point[key]) for key in search.space} for point in points]
 
 
 def _sampler(search: Search, number: int) -> Any:
@@ -62,7 +62,7 @@ def _distribution(values: Range) -> Any:
     return kind(values.low, values.high, log=values.is_log)
 
 
-def _index(values: Range, value: Scalar) -> Scalar:
+def _to_optuna(values: Range, value: Scalar) -> Scalar:
     """An option's value in Optuna's representation."""
     if not values.choices:
         return value
@@ -71,13 +71,13 @@ def _index(values: Range, value: Scalar) -> Scalar:
     )
 
 
-def _value(values: Range, drawn: Any) -> Scalar:
+def _from_optuna(values: Range, drawn: Any) -> Scalar:
     """An option's value from Optuna's representation."""
     value: Scalar = values.choices[drawn] if values.choices else drawn
     return value
 
 
-def _means(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+def _mean_course(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
     """Global round → mean over the seeds that reached it."""
     rounds = sorted({number for by_round in course.values() for number in by_round})
     return {
@@ -86,12 +86,12 @@ def _means(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
     }
 
 
-def floors(search: Search, ended: Sequence[Trial], seed: int) -> dict[str, float]:
+def floors(search: Search, trials: Sequence[Trial], seed: int) -> dict[str, float]:
     """Global round → median, over complete trials, of the best validation score so far, for one seed.
 
     Empty until `prune_after` trials are complete. Rounds reached by fewer trials are left out.
     """
-    courses = [trial.course.get(seed, {}) for trial in ended if trial.state == "complete"]
+    courses = [trial.course.get(seed, {}) for trial in trials if trial.state == "complete"]
     if not search.prune_after or len(courses) < search.prune_after:
         return {}
     rounds = sorted({number for course in courses for number in course})

@@ -112,7 +112,7 @@ class RunPool:
                 self._running[job.process.sentinel] = job
             for sentinel in wait(list(self._running)):
                 assert isinstance(sentinel, int)
-                outcome = self._running.pop(sentinel).ended()
+                outcome = self._running.pop(sentinel).join()
                 self._remove_checkpoints(outcome)
                 yield outcome
 
@@ -188,17 +188,17 @@ class _Job:
             if self.process.pid is not None:
                 os.kill(self.process.pid, signal.SIGINT)
 
-    def ended(self) -> RunOutcome:
-        """Outcome of the run, from its manifest if there is one."""
+    def join(self) -> RunOutcome:
+        """Wait for the process; returns the run's outcome, from its manifest if there is one."""
         self.process.join()
         seconds = time.monotonic() - self.began
-        message = ""
+        reason = ""
         with suppress(EOFError, OSError):
             if self._lifeline.poll():
-                message = self._lifeline.recv_bytes().decode()
+                reason = self._lifeline.recv_bytes().decode()
         self._lifeline.close()
         return ended_as(
-            self.standing, message, seconds, f"its process ended with code {self.process.exitcode}: "
+            self.standing, reason, seconds, f"its process ended with code {self.process.exitcode}: "
         )
 
 

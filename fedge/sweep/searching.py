@@ -105,21 +105,21 @@ def _range_text(values: Any) -> str:
 def next_batch(search: Search, drawn: Sequence[DrawnTrial]) -> list[DrawnTrial]:
     """Trials of the next batch, limited by the number of trials left."""
     offset = len(drawn) % search.batch  # above 0 if the number of trials was raised
-    ended = trials_of(search, drawn[: len(drawn) - offset])
+    trials = trials_of(search, drawn[: len(drawn) - offset])
     count = min(search.batch - offset, search.trials - len(drawn))
     seeds = search.head["seeds"]
-    least = {seed: floors(search, ended, seed) for seed in seeds} if search.prune_after else {}
-    options_drawn = draw(search, ended, _maximizes(search, drawn), offset + count)
-    return [DrawnTrial(options, least) for options in options_drawn[offset:]]
+    limits = {seed: floors(search, trials, seed) for seed in seeds} if search.prune_after else {}
+    options_drawn = draw(search, trials, _maximizes(search, drawn), offset + count)
+    return [DrawnTrial(options, limits) for options in options_drawn[offset:]]
 
 
-def search_through(search: Search, drawn: list[DrawnTrial], carry: Carry) -> Sweep:
+def search_through(search: Search, drawn: list[DrawnTrial], carry_out: Carry) -> Sweep:
     """Carry out all trials of a search; returns the sweep they form.
 
     Args:
         search: the search.
         drawn: trials drawn so far; extended in place.
-        carry: function that carries out runs and yields each as it ends.
+        carry_out: function that carries out runs and yields each as it ends.
 
     Raises:
         ConfigError: a run cannot work, or exists with another configuration.
@@ -132,7 +132,7 @@ def search_through(search: Search, drawn: list[DrawnTrial], carry: Carry) -> Swe
         sweep = sweep_of(search, drawn)
         names = {label_of(number) for number in range(started, len(drawn))}
         batch = replace(sweep, runs=[run for run in sweep.runs if run.label in names])
-        for _ in carry(sweep, standings(batch)):
+        for _ in carry_out(sweep, standings(batch)):
             pass
         started = len(drawn)
     return sweep_of(search, drawn)
@@ -228,18 +228,18 @@ def write_trials(search: Search, drawn: Sequence[DrawnTrial]) -> list[str]:
     Raises:
         OSError: a file cannot be written.
     """
-    ended = trials_of(search, drawn)
+    trials = trials_of(search, drawn)
     with output_file(search.folder / TRIALS) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(harmless(["trial", "state", "validation", *search.space]))
-        for number, trial in enumerate(ended):
+        for number, trial in enumerate(trials):
             options = [trial.options[key] for key in search.space]
             table.writerow(harmless([label_of(number), trial.state, trial.value, *options]))
-    states: list[str] = [trial.state for trial in ended]
+    states: list[str] = [trial.state for trial in trials]
     counts = ", ".join(
         f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states
     )
-    complete = [(number, trial) for number, trial in enumerate(ended) if trial.state == "complete"]
+    complete = [(number, trial) for number, trial in enumerate(trials) if trial.state == "complete"]
     if not complete:
         return [f"trials: {counts}; no trial is complete, so there is no best"]
     sign = 1 if _maximizes(search, drawn) else -1

@@ -68,7 +68,7 @@ def standings(sweep: Sweep) -> list[RunStanding]:
         ConfigError: a run cannot work, is carried out by another process, or exists with another
             configuration.
     """
-    sources = _Sources()
+    sources = _SourceCache()
     run_standings = []
     for planned in sweep.runs:
         with placed(planned.name):
@@ -77,12 +77,12 @@ def standings(sweep: Sweep) -> list[RunStanding]:
             _check_run(standing, sources)
             is_done = standing.action == "skip"
             run_standings.append(
-                replace(standing, note=_changed_code(run) if is_done else sources.user_remark(run))
+                replace(standing, note=_code_remark(run) if is_done else sources.user_remark(run))
             )
     return run_standings
 
 
-class _Sources:
+class _SourceCache:
     """Cache that loads every window file once."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _Sources:
         return user_count_remark(run.config, windows, run.supernodes, "omit supernodes") or ""
 
 
-def _find_standing(run: PlannedRun, sources: _Sources) -> RunStanding:
+def _find_standing(run: PlannedRun, sources: _SourceCache) -> RunStanding:
     """Standing of a run; ConfigError if an existing run differs."""
     if not os.path.lexists(run.folder):
         return RunStanding(run, "new")
@@ -162,7 +162,7 @@ def _existing_manifest(run: PlannedRun) -> dict[str, Any]:
         return {}
 
 
-def _differences(run: PlannedRun, manifest: Mapping[str, Any], sources: _Sources) -> Iterator[str]:
+def _differences(run: PlannedRun, manifest: Mapping[str, Any], sources: _SourceCache) -> Iterator[str]:
     """Text "name is X, was Y" for everything in which an existing run differs."""
     if "config" not in manifest:
         return
@@ -191,7 +191,7 @@ def _digest(sha256: str | None) -> str:
     return f"{sha256[:12]}…" if sha256 else "nothing"
 
 
-def _changed_code(run: PlannedRun) -> str:
+def _code_remark(run: PlannedRun) -> str:
     """Remark that custom code has changed since a complete run; empty if it has not."""
     try:
         changed = changed_parts(_existing_manifest(run).get("parts", {}), described_parts(run.config))
@@ -210,7 +210,7 @@ def _refuse_differences(run: PlannedRun, differences: Sequence[str]) -> None:
         )
 
 
-def _check_run(standing: RunStanding, sources: _Sources) -> None:
+def _check_run(standing: RunStanding, sources: _SourceCache) -> None:
     """Raise ConfigError if a run to carry out cannot work."""
     if standing.action == "skip":
         return
