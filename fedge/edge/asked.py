@@ -48,7 +48,7 @@ _LONGEST = 200  # characters of the reason for refusing an order
 _LONGEST_FAILED = 300  # characters of the reason why an accepted order failed
 _MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
 _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
-_LONGEST_TOLD = 2**20  # characters of one client's description of its windows
+_LONGEST_DESCRIPTION = 2**20  # characters of one client's description of its windows
 _MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
 _LONGEST_S = 1e9
 
@@ -56,8 +56,8 @@ _LONGEST_S = 1e9
 class OrderRefused(ValueError):
     """Refusal of an invalid order. One printable line."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(printable(why[:_LONGEST])[:_LONGEST])
+    def __init__(self, reason: str) -> None:
+        super().__init__(printable(reason[:_LONGEST])[:_LONGEST])
 
 
 def failed_order(kind: str, error: BaseException) -> Packet:
@@ -66,9 +66,9 @@ def failed_order(kind: str, error: BaseException) -> Packet:
         logger.warning("an order is refused: %s", error)
         return Packet(orders.FAILED, {"words": f"invalid order: {error}"})
     logger.error("order %s failed", shown(kind), exc_info=error)
-    words = without_folders(str(error), error) if isinstance(error, ConfigError) else words_of(error)
-    words = printable(words[:_LONGEST_FAILED])[:_LONGEST_FAILED]
-    return Packet(orders.FAILED, {"words": words})
+    message = without_folders(str(error), error) if isinstance(error, ConfigError) else words_of(error)
+    message = printable(message[:_LONGEST_FAILED])[:_LONGEST_FAILED]
+    return Packet(orders.FAILED, {"words": message})
 
 
 def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
@@ -79,9 +79,9 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
         begins: True to begin the run; False to ask clients about their windows.
     """
     with refusing(OrderRefused):
-        wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
+        required = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
         optional = {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S}
-        only(facts, wanted, {"parts", *optional})
+        only(facts, required, {"parts", *optional})
         clients = whole_number(facts["clients"], 1, _MOST_CLIENTS, "clients")
         whole_number(facts["seed"], 0, _MOST_SEED, "seed")
         whole_number(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
@@ -97,12 +97,12 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
         text(facts.get("kernel", ""), _LONGEST_NAME, "kernel")
         if facts.get("scale") is not None:
             for numbers in rows([facts["scale"]], 2, 1, "scale")[0]:
-                for (value,) in rows([[each] for each in numbers], 1, _MOST_CHANNELS, "scale"):
+                for (value,) in rows([[number] for number in numbers], 1, _MOST_CHANNELS, "scale"):
                     finite_number(value, -1e300, 1e300, "scale")
-        for client, told in mapping(facts.get("told", {}), "told").items():
+        for client, description in mapping(facts.get("told", {}), "told").items():
             if not client.isdecimal() or len(client) > 9 or int(client) >= clients:
                 raise FactError("told", f"by client {shown(client)}")
-            text(told, _LONGEST_TOLD, "told")
+            text(description, _LONGEST_DESCRIPTION, "told")
 
 
 def _check_options(config: Mapping[str, Any]) -> None:
@@ -120,10 +120,10 @@ def _check_options(config: Mapping[str, Any]) -> None:
 def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
     """Leaves of this process that a region's order names, in ascending order; OrderRefused for others."""
     with refusing(OrderRefused):
-        named = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
-        if not named or any(type(leaf) is not int or leaf not in leaves for leaf in named):
+        numbers = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
+        if not numbers or any(type(leaf) is not int or leaf not in leaves for leaf in numbers):
             raise FactError("leaves", "not those of this process")
-    return sorted(named)
+    return sorted(numbers)
 
 
 def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
@@ -137,12 +137,12 @@ def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
     """
     with refusing(OrderRefused):
         only(bundle.facts, {PARTS, "run"})
-        found = unbundled(bundle, leaves)
-        if not found or any(packet.kind not in CARRIED_OUT for packet in found.values()):
+        packets = unbundled(bundle, leaves)
+        if not packets or any(packet.kind not in CARRIED_OUT for packet in packets.values()):
             raise FactError(PARTS, "no orders, or of other kinds")
-        if any(packet.facts.get("run") != bundle.facts["run"] for packet in found.values()):
+        if any(packet.facts.get("run") != bundle.facts["run"] for packet in packets.values()):
             raise FactError(PARTS, "of another run")
-    return dict(sorted(found.items()))
+    return dict(sorted(packets.items()))
 
 
 def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[int]) -> None:
@@ -157,22 +157,24 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         facts = packet.facts
         only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
         path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in values(facts["path"], "path"))
-        named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
-        if named != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
+        numbers = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
+        if numbers != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(numbers) <= set(leaves):
             raise FactError("leaves", "not those below the region in this process")
-        every = hierarchy.leaf_rounds_of(len(path) - 1)
+        period = hierarchy.leaf_rounds_of(len(path) - 1)
         first = whole_number(facts["first"], 1, _MOST_ROUNDS, "first")
-        whole_number(facts["last"], first + every - 1, first + every - 1, "last")
-        if (first - 1) % every:
+        whole_number(facts["last"], first + period - 1, first + period - 1, "last")
+        if (first - 1) % period:
             raise FactError("first", f"{first} begins no round")
-        for _, kept, version, needed in facts["leaves"]:
-            mapping(kept, "leaf")
+        for _, leaf_facts, version, needed in facts["leaves"]:
+            mapping(leaf_facts, "leaf")
             whole_number(version, 0, _MOST_ROUNDS, "version")
-            for each in values(needed, "needed", _MOST_KEPT - 1):
-                whole_number(each, 0, _MOST_ROUNDS, "needed")
-        begin = tuple(f"{leaf}/" for leaf in named)
-        others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
-        if others or orders.MODEL not in packet.states:
+            for needed_version in values(needed, "needed", _MOST_KEPT - 1):
+                whole_number(needed_version, 0, _MOST_ROUNDS, "needed")
+        prefixes = tuple(f"{leaf}/" for leaf in numbers)
+        unexpected = [
+            name for name in packet.states if name != orders.MODEL and not name.startswith(prefixes)
+        ]
+        if unexpected or orders.MODEL not in packet.states:
             raise FactError("states", "not the model and those of its leaves")
 
 
@@ -184,57 +186,57 @@ def check_order(packet: Packet, leaf: Leaf) -> None:
         leaf: the run's leaf, in its initial state.
     """
     with refusing(OrderRefused):
-        _check_fact(packet.facts, "run", "global_round")
+        _require_facts(packet.facts, "run", "global_round")
         whole_number(packet.facts["global_round"], 0, _MOST_ROUNDS, "global_round")
-        _KINDS[packet.kind](packet, leaf)
+        _CHECKS[packet.kind](packet, leaf)
 
 
 def _check_train(packet: Packet, leaf: Leaf) -> None:
     facts, states = packet.facts, packet.states
-    truths = ("fork", "updates", "alone", "dispersion")
-    names = {"leaf_round", "line", "without", "leaf", "version", "needed", *truths}
+    flags = ("fork", "updates", "alone", "dispersion")
+    names = {"leaf_round", "line", "without", "leaf", "version", "needed", *flags}
     names |= {"memories"} if leaf.algorithm is not None else set()
     only(facts, names | {"run", "global_round"})
     _check_round(facts)
-    for name in truths:
+    for name in flags:
         truth(facts[name], name)
     without = values(facts["without"], "without")
-    if any(type(each) is not int or each not in leaf.clients for each in without):
+    if any(type(number) is not int or number not in leaf.clients for number in without):
         raise FactError("without", f"{shown(without)} are not clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
-    for each in values(facts["needed"], "needed", _MOST_KEPT):
-        whole_number(each, 0, _MOST_ROUNDS, "needed")
-    kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
+    for number in values(facts["needed"], "needed", _MOST_KEPT):
+        whole_number(number, 0, _MOST_ROUNDS, "needed")
+    leaf_facts, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
-    further = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}
-    only(kept, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
+    optional = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}
+    only(leaf_facts, {"norms", "strategy"} | {name for name, state in optional.items() if state is not None})
     if leaf.turns is not None:
-        check_turns(kept["turns"], leaf.clients)
+        check_turns(leaf_facts["turns"], leaf.clients)
     if leaf.algorithm is not None:
-        check_memories(kept[ALGORITHM], leaf, any_round=True)
+        check_memories(leaf_facts[ALGORITHM], leaf, any_round=True)
         check_needed(facts["memories"], leaf)
-    for norm in values(kept["norms"], "norms", leaf.norms.norms.maxlen):
+    for norm in values(leaf_facts["norms"], "norms", leaf.norms.norms.maxlen):
         finite_number(norm, 0.0, 1.7e308, "norms")
     if has_drift:
-        finite_number(kept["drift"], 0.0, 1.7e308, "drift")
-    others = {name for name in states if not name.startswith(orders.STRATEGY)} - controls
-    others -= _check_leaf_part(states, leaf)
-    wanted = [set(_CONTROLS)] if leaf.control is not None else [set()]
-    if others != {orders.MODEL} or controls not in ([*wanted, set()] if facts["fork"] else wanted):
+        finite_number(leaf_facts["drift"], 0.0, 1.7e308, "drift")
+    remaining = {name for name in states if not name.startswith(orders.STRATEGY)} - controls
+    remaining -= _check_leaf_part(states, leaf)
+    expected = [set(_CONTROLS)] if leaf.control is not None else [set()]
+    if remaining != {orders.MODEL} or controls not in ([*expected, set()] if facts["fork"] else expected):
         raise FactError("states", ", ".join(sorted(map(shown, states))[:5]))
     check_like(states[orders.MODEL], leaf.model)
     for name in controls:
         assert leaf.control is not None
         check_like(states[name], leaf.control)
-    leaf.refuse_other_strategy(states, kept)
+    leaf.refuse_other_strategy(states, leaf_facts)
 
 
 def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
     """Name of the state that holds a leaf part's memory, if the leaf needs one; its form is checked."""
-    own = {} if leaf.algorithm is None else leaf.algorithm.states()
-    for name, like in own.items():
+    expected = {} if leaf.algorithm is None else leaf.algorithm.states()
+    for name, like in expected.items():
         check_like(states[name], like)
-    return set(own)
+    return set(expected)
 
 
 def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
@@ -246,8 +248,8 @@ def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
 
 
 def _check_probe(packet: Packet, leaf: Leaf) -> None:
-    known = _check_algorithm(packet, leaf)
-    only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
+    algorithm = _check_algorithm(packet, leaf)
+    only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | algorithm, {"most_windows"})
     whole_number(packet.facts.get("most_windows", 0), 0, MOST - 1, "most_windows")
     _check_round(packet.facts)
     truth(packet.facts["updates"], "updates")
@@ -258,16 +260,16 @@ def _check_probe(packet: Packet, leaf: Leaf) -> None:
 
 def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
     facts, sent = packet.facts, set()
-    known = _check_algorithm(packet, leaf)
-    only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"} | known)
-    for who in ("known", "unseen"):
-        for role, named in mapping(facts[who], who).items():
-            text(role, _LONGEST_NAME, who)
-            where, name = rows([named], 2, 1, who)[0]
-            text(name, _LONGEST_NAME, who)
-            if where not in (orders.HERE, orders.SENT):
-                raise FactError(who, shown(where))
-            sent |= {name} if where == orders.SENT else set()
+    algorithm = _check_algorithm(packet, leaf)
+    only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"} | algorithm)
+    for group in ("known", "unseen"):
+        for role, reference in mapping(facts[group], group).items():
+            text(role, _LONGEST_NAME, group)
+            place, name = rows([reference], 2, 1, group)[0]
+            text(name, _LONGEST_NAME, group)
+            if place not in (orders.HERE, orders.SENT):
+                raise FactError(group, shown(place))
+            sent |= {name} if place == orders.SENT else set()
     splits = values(facts["splits"], "splits")
     if not splits or len(set(splits)) != len(splits) or not set(splits) <= set(get_args(SplitName)):
         raise FactError("splits", shown(splits))
@@ -280,8 +282,8 @@ def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
 
 
 _CONTROLS = ("control", "told")
-_KINDS = {orders.TRAIN: _check_train, orders.PROBE: _check_probe, orders.EVALUATE: _check_evaluate}
-CARRIED_OUT = tuple(_KINDS)  # kinds of orders to one leaf server and its clients
+_CHECKS = {orders.TRAIN: _check_train, orders.PROBE: _check_probe, orders.EVALUATE: _check_evaluate}
+CARRIED_OUT = tuple(_CHECKS)  # kinds of orders to one leaf server and its clients
 
 
 def most_bytes(model: int, leaves: int) -> tuple[int, int]:
@@ -300,7 +302,7 @@ def _check_round(facts: Mapping[str, Any]) -> None:
         raise FactError("line", shown(facts["line"]))
 
 
-def _check_fact(facts: Mapping[str, Any], *names: str) -> None:
+def _require_facts(facts: Mapping[str, Any], *names: str) -> None:
     missing = [name for name in names if name not in facts]
     if missing:
         raise FactError("facts", f"{missing[0]} is missing")

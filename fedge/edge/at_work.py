@@ -76,12 +76,12 @@ class LeafExecutor:
         """Execute one order; the answer has its own record."""
         check_order(packet, self._leaf)
         self._transport.begin_round(int(packet.facts["global_round"]))
-        self.site.facilities.clients.watch(_noting(note))
-        kinds = {orders.TRAIN: self._train, orders.PROBE: self._probe, orders.EVALUATE: self._evaluate}
-        facts, states = kinds[packet.kind](packet)
+        self.site.facilities.clients.watch(_progress_observer(note))
+        handlers = {orders.TRAIN: self._train, orders.PROBE: self._probe, orders.EVALUATE: self._evaluate}
+        facts, states = handlers[packet.kind](packet)
         self._transport.finish_round()
-        told = orders.packed_book(self._book, self.site.facilities.clock.now())
-        return Packet(orders.DONE, {**facts, "book": told}, states)
+        book = orders.packed_book(self._book, self.site.facilities.clock.now())
+        return Packet(orders.DONE, {**facts, "book": book}, states)
 
     @property
     def _book(self) -> RoundBook:
@@ -90,11 +90,11 @@ class LeafExecutor:
     def _train(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
         """Let the leaf, or its fork, train for a leaf round."""
         facts, leaf_round = packet.facts, int(packet.facts["leaf_round"])
-        leaf = self._leaf_of(packet)
+        leaf = self._restore_leaf(packet)
         start, book = leaf.model, self._book
-        receiver = self._receiver(packet, start)
-        alone = frozenset({self._index} if facts["alone"] else ())
-        book.wanted = Requests([receiver] if receiver else [], alone, facts["dispersion"])
+        receiver = self._make_receiver(packet, start)
+        fold_leaves = frozenset({self._index} if facts["alone"] else ())
+        book.wanted = Requests([receiver] if receiver else [], fold_leaves, facts["dispersion"])
         counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
         has_moved = leaf.model is not start
         version = int(facts["version"])
@@ -102,16 +102,16 @@ class LeafExecutor:
             version = leaf_round
             self.site.kept.write_controls(version, leaf.client_controls)
             self._controls = version, leaf.client_controls
-        states, kept = leaf.round_states()
+        states, leaf_facts = leaf.round_states()
         states |= {orders.MODEL: leaf.model} if has_moved else {}
         if receiver is not None:
             states |= orders.packed_summaries(receiver.updates.summaries())
-        told = {"counted": counted, "moved": has_moved, "version": version, "leaf": kept}
+        answer = {"counted": counted, "moved": has_moved, "version": version, "leaf": leaf_facts}
         if facts["dispersion"]:
-            told["dispersion"] = book.dispersion.get(self._index)
-        return told | {"folds": self._kept_folds(leaf_round)}, states
+            answer["dispersion"] = book.dispersion.get(self._index)
+        return answer | {"folds": self._store_folds(leaf_round)}, states
 
-    def _leaf_of(self, packet: Packet) -> Leaf:
+    def _restore_leaf(self, packet: Packet) -> Leaf:
         """The leaf, or its fork, in the state that an order gives."""
         facts, states = packet.facts, packet.states
         version = int(facts["version"])
@@ -127,13 +127,13 @@ class LeafExecutor:
             leaf.algorithm.forget(self.clients, facts["memories"])
         return leaf
 
-    def _remember(self, packet: Packet) -> None:
+    def _restore_algorithm(self, packet: Packet) -> None:
         """Restore the state of the clients' algorithm from an order, for probes and evaluations."""
         if self._leaf.algorithm is not None and ALGORITHM in packet.facts:
             memory = packet.states.get(ALGORITHM, self._leaf.algorithm.memory)
             self._leaf.algorithm.restore(memory, packet.facts[ALGORITHM])
 
-    def _kept_folds(self, leaf_round: int) -> list[list[Any]]:
+    def _store_folds(self, leaf_round: int) -> list[list[Any]]:
         """Store leave-one-out models if the cloud requests them; returns (client, name) pairs."""
         folds = self._book.folds.get(self._index)
         if folds is None:
@@ -147,19 +147,19 @@ class LeafExecutor:
     def _probe(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
         """Let the leaf train a model, for comparison only."""
         facts, start = packet.facts, packet.states[orders.MODEL]
-        self._remember(packet)
-        receiver = self._receiver(packet, start)
-        most = int(facts.get("most_windows", 0))
+        self._restore_algorithm(packet)
+        receiver = self._make_receiver(packet, start)
+        most_windows = int(facts.get("most_windows", 0))
         leaf_round = int(facts["leaf_round"])
-        asked = ProbeRequest([self._leaf], start, leaf_round, receiver, facts["line"], most)
-        probe = self._port.probe(asked)
+        request = ProbeRequest([self._leaf], start, leaf_round, receiver, facts["line"], most_windows)
+        probe = self._port.probe(request)
         has_moved = probe.models[0] is not probe.start
         states = {orders.MODEL: probe.models[0]} if has_moved else {}
         if receiver is not None:
             states |= orders.packed_summaries(receiver.updates.summaries())
         return {"moved": has_moved}, states
 
-    def _receiver(self, packet: Packet, start: State) -> Receiver | None:
+    def _make_receiver(self, packet: Packet, start: State) -> Receiver | None:
         """Receiver of updates relative to a start, if an order asks for them."""
         if not packet.facts["updates"]:
             return None
@@ -169,30 +169,30 @@ class LeafExecutor:
     def _evaluate(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
         """Let clients evaluate models."""
         facts = packet.facts
-        self._remember(packet)
-        known, unseen = (self._models(packet, facts[who]) for who in ("known", "unseen"))
-        asked = EvaluationRequest(
+        self._restore_algorithm(packet)
+        known, unseen = (self._load_models(packet, facts[group]) for group in ("known", "unseen"))
+        request = EvaluationRequest(
             {self._index: known} if known else {}, facts["splits"], {self._index: unseen} if unseen else {}
         )
-        return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}
+        return {"evaluated": orders.packed_evaluations(self._port.evaluate(request, facts["phase"]))}, {}
 
-    def _models(self, packet: Packet, named: Mapping[str, list[str]]) -> dict[str, State]:
+    def _load_models(self, packet: Packet, references: Mapping[str, list[str]]) -> dict[str, State]:
         """Role → model, from the order or stored here."""
         return {
-            role: self.site.kept.fold(name) if where == orders.HERE else packet.states[name]
-            for role, (where, name) in named.items()
+            role: self.site.kept.fold(name) if place == orders.HERE else packet.states[name]
+            for role, (place, name) in references.items()
         }
 
 
-def _noting(note: Note) -> Callable[[Callable[[], ExchangeProgress]], None]:
+def _progress_observer(note: Note) -> Callable[[Callable[[], ExchangeProgress]], None]:
     """Observer of exchanges that sends progress notes to the cloud from time to time."""
-    last = time.monotonic()
+    last_sent = time.monotonic()
 
-    def observe(standing: Callable[[], ExchangeProgress]) -> None:
-        nonlocal last
-        if time.monotonic() - last > _NOTE_S:
-            last, now = time.monotonic(), standing()
-            clients = {"asked": now.asked, "back": now.back, "failed": now.failed}
-            note({"kind": now.kind, **{who: sorted(of) for who, of in clients.items()}})
+    def observe(get_progress: Callable[[], ExchangeProgress]) -> None:
+        nonlocal last_sent
+        if time.monotonic() - last_sent > _NOTE_S:
+            last_sent, progress = time.monotonic(), get_progress()
+            clients = {"asked": progress.asked, "back": progress.back, "failed": progress.failed}
+            note({"kind": progress.kind, **{state: sorted(numbers) for state, numbers in clients.items()}})
 
     return observe

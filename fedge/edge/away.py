@@ -70,20 +70,20 @@ class RegionSpan:
         return [client for leaf in self.leaves for client in leaf.clients]
 
     def order(
-        self, versions: Mapping[int, int], in_checkpoints: Sequence[Mapping[int, int]]
+        self, versions: Mapping[int, int], saved_versions: Sequence[Mapping[int, int]]
     ) -> tuple[dict[str, Any], dict[str, State]]:
         """Facts and states of the order for all leaf rounds of the span.
 
         Args:
             versions: leaf → version of its clients' control variates.
-            in_checkpoints: the versions named by each checkpoint, which are kept.
+            saved_versions: the versions named by each checkpoint, which are kept.
         """
         states: dict[str, State] = {orders.MODEL: self.region.model}
         leaves = []
         for leaf in self.leaves:
-            own, facts = leaf.round_states()
-            states |= orders.named_for(own, leaf.index)
-            needed = sorted({of_one[leaf.index] for of_one in in_checkpoints})
+            leaf_states, facts = leaf.round_states()
+            states |= orders.named_for(leaf_states, leaf.index)
+            needed = sorted({checkpoint[leaf.index] for checkpoint in saved_versions})
             leaves.append([leaf.index, facts, versions[leaf.index], needed])
         path = list(self.region.path)
         return {"path": path, "first": self.first, "last": self.last, "leaves": leaves}, states
@@ -98,10 +98,10 @@ class RegionSpan:
             for leaf in self.leaves:
                 book.note_kept_model(leaf.index)
             return 0
-        for index, count, _, told in self.answer.facts["rounds"][leaf_round - self.first]:
-            for client, failure in orders.failures_of(told).items():
+        for index, count, _, record in self.answer.facts["rounds"][leaf_round - self.first]:
+            for client, failure in orders.failures_of(record).items():
                 transport.note_failure(client, failure)
-            orders.add_to_book(book, index, told)
+            orders.add_to_book(book, index, record)
             counted += int(count)
         return counted
 
@@ -113,11 +113,11 @@ class RegionSpan:
         """
         assert self.answer is not None
         states, versions = self.answer.states, {}
-        for leaf, (index, version, kept) in zip(self.leaves, self.answer.facts["leaves"], strict=True):
-            own = orders.of_leaf(states, index)
-            leaf.put_round_states(orders.with_own_control(own), kept)
-            if orders.MODEL in own:
-                leaf.models.trained(LEAF, own[orders.MODEL])
+        for leaf, (index, version, leaf_facts) in zip(self.leaves, self.answer.facts["leaves"], strict=True):
+            leaf_states = orders.of_leaf(states, index)
+            leaf.put_round_states(orders.with_own_control(leaf_states), leaf_facts)
+            if orders.MODEL in leaf_states:
+                leaf.models.trained(LEAF, leaf_states[orders.MODEL])
             versions[index] = int(version)
         if self.region.brings_leaves:
             self.region.keep_states(keep)
@@ -145,37 +145,37 @@ class RegionsAway:
             is_one_process: whether the leaves of these numbers are in one process that can run a region.
         """
         self._hierarchy = config.hierarchy
-        fit = [] if own_layers else [region for region in regions if _is_plain(region, config)]
-        self._candidates = sorted(fit, key=lambda region: (len(region.path), region.path))  # upper first
+        suitable = [] if own_layers else [region for region in regions if _is_plain(region, config)]
+        self._candidates = sorted(suitable, key=lambda region: (len(region.path), region.path))  # upper first
         self._is_one_process = is_one_process
         self._spans: list[RegionSpan] = []
 
-    def begin(self, leaf_round: int, wanted: Requests) -> list[RegionSpan]:
+    def begin(self, leaf_round: int, requests: Requests) -> list[RegionSpan]:
         """Spans that start with a leaf round; finished spans are dropped.
 
         Args:
             leaf_round: number of the leaf round, counted over the run.
-            wanted: requests to leaves in it.
+            requests: requests to leaves in it.
         """
         self._spans = [span for span in self._spans if span.last >= leaf_round]
-        begun = []
+        started = []
         for region in self._candidates:
-            every = self._hierarchy.leaf_rounds_of(len(region.path) - 1)
+            period = self._hierarchy.leaf_rounds_of(len(region.path) - 1)
             is_taken = any(self.span_of(leaf) is not None for leaf in region.leaves)
-            if is_taken or (leaf_round - 1) % every or not self._can_work_alone(region, wanted):
+            if is_taken or (leaf_round - 1) % period or not self._can_work_alone(region, requests):
                 continue
-            begun.append(RegionSpan(region, leaf_round, leaf_round + every - 1))
-            self._spans.append(begun[-1])
-        return begun
+            started.append(RegionSpan(region, leaf_round, leaf_round + period - 1))
+            self._spans.append(started[-1])
+        return started
 
-    def _can_work_alone(self, region: Region, wanted: Requests) -> bool:
+    def _can_work_alone(self, region: Region, requests: Requests) -> bool:
         """Whether only leaves' models are requested from a region, and it has its own process."""
         leaves = region.leaves
-        is_asked = wanted.dispersion or any(
-            leaf.index in wanted.alone or wanted.updates_of(leaf.index) is not None for leaf in leaves
+        has_requests = requests.dispersion or any(
+            leaf.index in requests.alone or requests.updates_of(leaf.index) is not None for leaf in leaves
         )
         return (
-            not is_asked
+            not has_requests
             and not lines.any_beside(leaves)
             and all(_are_equal(leaf.model, region.model) for leaf in leaves)
             and self._is_one_process([leaf.index for leaf in leaves])
@@ -201,17 +201,17 @@ class RegionsAway:
 
 def _is_plain(region: Region, config: Config) -> bool:
     """Whether a region only takes means, and has several leaf rounds per round of its parent."""
-    meets = config.meeting_tiers & set(range(len(region.path), config.hierarchy.tiers - 1))
-    below: list[Server] = [*region.leaves, *all_regions([region])]
-    sends = any(server.sending is not None for server in below)
-    has_more = any(
+    meeting_tiers = config.meeting_tiers & set(range(len(region.path), config.hierarchy.tiers - 1))
+    servers: list[Server] = [*region.leaves, *all_regions([region])]
+    has_sending = any(server.sending is not None for server in servers)
+    has_extra_state = any(
         leaf.drift is not None or leaf.algorithm is not None or leaf.turns is not None
         for leaf in region.leaves
     )
-    several = config.hierarchy.leaf_rounds > 1 if region.brings_leaves else region.rounds > 1
-    return several and not meets and not sends and not has_more
+    has_several_rounds = config.hierarchy.leaf_rounds > 1 if region.brings_leaves else region.rounds > 1
+    return has_several_rounds and not meeting_tiers and not has_sending and not has_extra_state
 
 
-def _are_equal(one: State, other: State) -> bool:
+def _are_equal(model: State, other: State) -> bool:
     """Whether two models are the same object, or have equal numbers, as after a resume."""
-    return one is other or all(np.array_equal(array, other[name]) for name, array in one.items())
+    return model is other or all(np.array_equal(array, other[name]) for name, array in model.items())

@@ -34,11 +34,11 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _MOST_BEGINNINGS = 10  # starts of a run at one leaf server for one order
-_OF_STALL = 0.9  # of the stall limit: a leaf server fails before the run counts as stalled
+_STALL_SHARE = 0.9  # of the stall limit: a leaf server fails before the run counts as stalled
 LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
 LEAF_FAILED = "leaf server failed"
-_LOOK_S = 0.25
-_SMALL = (0, 2**20)  # bytes of the arrays, and of the head, of a short answer
+_POLL_S = 0.25
+_SHORT_ANSWER = (0, 2**20)  # bytes of the arrays, and of the head, of a short answer
 
 _Read = TypeVar("_Read")
 
@@ -65,36 +65,36 @@ class Order:
 class Dispatch:
     """Orders given through a gate."""
 
-    def __init__(self, gate: LeafGate, facts: RunFacts, around: PortContext, schema: Schema) -> None:
+    def __init__(self, gate: LeafGate, facts: RunFacts, context: PortContext, schema: Schema) -> None:
         """Store the arguments; a leaf server learns of the run with its first order.
 
         Args:
             gate: gate to which leaf servers connect.
             facts: facts of the run, for leaf servers.
-            around: parts from which the port is made.
+            context: parts from which the port is made.
             schema: schema of answers.
         """
         self._gate, self._facts, self._schema = gate, facts, schema
-        self._leaves, self._transport = list(around.leaves), around.transport
-        guard = around.task.config.guard
-        self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
+        self._leaves, self._transport = list(context.leaves), context.transport
+        guard = context.task.config.guard
+        self._patience_s, self._limit_s = guard.start_timeout, _STALL_SHARE * stall_limit_s(guard)
         # leaf servers that have executed an order of this process, or without which the run went on
-        self._at_work: set[int] = set()
-        self._told: set[int] = set()  # leaf servers that this process has told of the run
+        self._started: set[int] = set()
+        self._informed: set[int] = set()  # leaf servers that this process has told of the run
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     def order(self, kind: str, facts: Mapping[str, Any], states: Mapping[str, Any]) -> Packet:
         """An order in the current global round."""
-        where = {"run": self._facts.run, "global_round": self._transport.book.global_round}
-        return Packet(kind, {**facts, **where}, states)
+        run_facts = {"run": self._facts.run, "global_round": self._transport.book.global_round}
+        return Packet(kind, {**facts, **run_facts}, states)
 
     def ask(
-        self, given: Mapping[int, Order], read: Callable[[int, Packet], _Read], phase: str = ""
+        self, leaf_orders: Mapping[int, Order], read: Callable[[int, Packet], _Read], phase: str = ""
     ) -> dict[int, _Read]:
         """Send orders to leaf servers, all at once; return the accepted answers, in order.
 
         Args:
-            given: leaf → its order.
+            leaf_orders: leaf → its order.
             read: (leaf, answer) → content; raises AnswerRejected if the answer is impossible.
             phase: phase charged with the time, unless the exchange is itself a step.
 
@@ -103,46 +103,50 @@ class Dispatch:
         """
         transport = self._transport
         began = transport.lap(phase or "configure")
-        sent = self._by_link(given)
+        sent = self._group_by_link(leaf_orders)
         progress = Progress(
-            {link: [c for order in of.values() for c in order.clients] for link, of in sent.items()},
-            {link: (s.first, s.last) for link, of in sent.items() if (s := of[link].span) is not None},
-            {link: max(len(of), len(s.leaves) if (s := of[link].span) else 1) for link, of in sent.items()},
+            {link: [c for order in batch.values() for c in order.clients] for link, batch in sent.items()},
+            {link: (s.first, s.last) for link, batch in sent.items() if (s := batch[link].span) is not None},
+            {
+                link: max(len(batch), len(s.leaves) if (s := batch[link].span) else 1)
+                for link, batch in sent.items()
+            },
         )
         running = {
-            link: self._pool.submit(self._ask, link, of, progress.noted(link)) for link, of in sent.items()
+            link: self._pool.submit(self._send, link, batch, progress.noted(link))
+            for link, batch in sent.items()
         }
-        self._follow(running, progress)
+        self._wait_for_all(running, progress)
         ended = transport.lap(phase or "wait")
         times = ExchangeTimes([(began, ended)])
         answers = {
             leaf: answer
             for link, future in running.items()
-            for leaf, answer in self._answers(link, sent[link], future).items()
+            for leaf, answer in self._answers_by_leaf(link, sent[link], future).items()
         }
-        found: dict[int, _Read] = {}
+        results: dict[int, _Read] = {}
         for leaf, answer in sorted(answers.items()):
             try:
                 if not isinstance(answer, Packet):
                     raise answer
-                found[leaf] = read(leaf, self._carried_out(leaf, answer))
+                results[leaf] = read(leaf, self._raise_for_failure(leaf, answer))
             except (LeafGone, AnswerRejected) as error:
-                self._note_failed(leaf, given[leaf].clients, error)
-                self._at_work |= _leaves_of(leaf, given[leaf].span)
+                self._record_failure(leaf, leaf_orders[leaf].clients, error)
+                self._started |= _ordered_leaves(leaf, leaf_orders[leaf].span)
                 continue
-            self._note_carried_out(leaf, given[leaf].span, answer, times, ended)
+            self._record_success(leaf, leaf_orders[leaf].span, answer, times, ended)
         if not phase:
             transport.book.exchanges.append(times)
         transport.lap(phase or "check")
-        return found
+        return results
 
-    def _by_link(self, given: Mapping[int, Order]) -> dict[int, dict[int, Order]]:
+    def _group_by_link(self, leaf_orders: Mapping[int, Order]) -> dict[int, dict[int, Order]]:
         """Leaf whose link is used → the orders sent over it, by leaf."""
-        spans = {leaf: {leaf: order} for leaf, order in given.items() if order.span is not None}
-        processes = self._gate.processes(sorted(given.keys() - spans.keys()), orders.SUBTREE)
-        return spans | {leaves[0]: {leaf: given[leaf] for leaf in leaves} for leaves in processes}
+        spans = {leaf: {leaf: order} for leaf, order in leaf_orders.items() if order.span is not None}
+        processes = self._gate.processes(sorted(leaf_orders.keys() - spans.keys()), orders.SUBTREE)
+        return spans | {leaves[0]: {leaf: leaf_orders[leaf] for leaf in leaves} for leaves in processes}
 
-    def _answers(
+    def _answers_by_leaf(
         self, link: int, sent: Mapping[int, Order], future: "Future[Packet]"
     ) -> Mapping[int, "Packet | LeafGone | AnswerRejected"]:
         """Leaf → its answer in a packet received over a link, or the reason for its absence."""
@@ -150,30 +154,30 @@ class Dispatch:
             answer = future.result()
             if len(sent) == 1:
                 return {link: answer}
-            done = self._carried_out(link, answer)
+            bundle = self._raise_for_failure(link, answer)
             with refusing(AnswerRejected):
-                only(done.facts, {PARTS, NUMBER})
-                parts = unbundled(done, sent)
+                only(bundle.facts, {PARTS, NUMBER})
+                parts = unbundled(bundle, sent)
                 if parts.keys() != sent.keys():
                     raise FactError(PARTS, "not of all leaves of the process")
             return parts
         except (LeafGone, AnswerRejected) as error:
             return dict.fromkeys(sent, error)
 
-    def _note_carried_out(
+    def _record_success(
         self, leaf: int, span: RegionSpan | None, answer: Packet, times: ExchangeTimes, ended: float
     ) -> None:
         """Record an accepted answer's times and, for a leaf server, its failures."""
-        self._at_work |= _leaves_of(leaf, span)
+        self._started |= _ordered_leaves(leaf, span)
         if span is not None:  # its failures are recorded round by round
-            for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
-                orders.add_calls(times, index, told, ended)
+            for index, _, _, book in chain.from_iterable(answer.facts["rounds"]):
+                orders.add_calls(times, index, book, ended)
             return
         for client, failure in orders.failures_of(answer.facts["book"]).items():
             self._transport.note_failure(client, failure)
         orders.add_calls(times, leaf, answer.facts["book"], ended)
 
-    def _note_failed(self, leaf: int, clients: Collection[int], error: Exception) -> None:
+    def _record_failure(self, leaf: int, clients: Collection[int], error: Exception) -> None:
         """Record a failed order of a leaf server: its clients have failed."""
         kinds = {LeafFailed: LEAF_FAILED, LeafRefused: LEAF_REJECTED, AnswerRejected: LEAF_REJECTED}
         kind = kinds.get(type(error), LEAF_GONE)
@@ -182,18 +186,18 @@ class Dispatch:
         for client in clients:
             self._transport.note_failure(client, Failure(kind, detail))
 
-    def _follow(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
+    def _wait_for_all(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
         """Wait for all orders, and show progress."""
-        left = set(running.values())
-        while left:
-            _, left = wait(left, _LOOK_S)
+        pending = set(running.values())
+        while pending:
+            _, pending = wait(pending, _POLL_S)
             for link, future in running.items():
                 if future.done():
                     progress.done(link)
             self._transport.clients.observe(progress.standing)
             refuse_stalled()
 
-    def _ask(self, link: int, sent: Mapping[int, Order], on_note: OnNote) -> Packet:
+    def _send(self, link: int, sent: Mapping[int, Order], on_note: OnNote) -> Packet:
         """Send orders over one link, after a description of the run if the leaf server does not know it.
 
         Each process of the cloud describes the run: options may have changed with a resume, and the kernel.
@@ -201,29 +205,31 @@ class Dispatch:
         packets = {leaf: order.packet for leaf, order in sent.items()}
         run = {"run": self._facts.run}
         packet = packets[link] if len(sent) == 1 else bundled(orders.BUNDLE, packets, run)
-        most = [self._most_bytes(leaf, order) for leaf, order in sent.items()]
-        head, arrays = (sum(each) for each in zip(*most, strict=True))
-        got_on = time.monotonic()
+        limits = [self._most_bytes(leaf, order) for leaf, order in sent.items()]
+        head, arrays = (sum(sizes) for sizes in zip(*limits, strict=True))
+        last_progress = time.monotonic()
 
-        def note(found: Packet) -> bool:
-            nonlocal got_on
-            if has_got_on := on_note(found):
-                got_on = time.monotonic()
-            return has_got_on
+        def note(progress_note: Packet) -> bool:
+            nonlocal last_progress
+            if has_advanced := on_note(progress_note):
+                last_progress = time.monotonic()
+            return has_advanced
 
-        def left_s() -> float:
-            return max(0.0, got_on + self._limit_s - time.monotonic())
+        def remaining_s() -> float:
+            return max(0.0, last_progress + self._limit_s - time.monotonic())
 
         for _ in range(_MOST_BEGINNINGS):
-            if link not in self._told:  # what it may know is of a cloud that ended, which knew less
+            if link not in self._informed:  # what it may know is of a cloud that ended, which knew less
                 begin = Packet(orders.BEGIN, self._begin_facts(link))
-                self._carried_out(link, self._gate.ask(link, begin, self._patience_s, None, left_s(), _SMALL))
-                self._told.add(link)
+                self._raise_for_failure(
+                    link, self._gate.ask(link, begin, self._patience_s, None, remaining_s(), _SHORT_ANSWER)
+                )
+                self._informed.add(link)
             keep = self._transport.shared.keep
-            answer = self._gate.ask(link, packet, self._patience_s, note, left_s(), (arrays, head), keep)
+            answer = self._gate.ask(link, packet, self._patience_s, note, remaining_s(), (arrays, head), keep)
             if answer.kind != orders.UNKNOWN:
                 return answer
-            self._told.discard(link)
+            self._informed.discard(link)
         raise LeafGone(
             f"leaf server {link} has forgotten the run {_MOST_BEGINNINGS} times in a row; restart it"
         )
@@ -238,12 +244,14 @@ class Dispatch:
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
         """Facts of the run for one leaf server, with descriptions only of its own clients' windows."""
-        of, told = self._leaves[leaf], self._facts.told
-        own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
+        server, descriptions = self._leaves[leaf], self._facts.told
+        own_descriptions = {
+            str(c): descriptions[c] for c in (*server.clients, *server.unseen_clients) if c in descriptions
+        }
         facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
-        return facts | ({"told": own} if own else {})
+        return facts | ({"told": own_descriptions} if own_descriptions else {})
 
-    def _carried_out(self, leaf: int, answer: Packet) -> Packet:
+    def _raise_for_failure(self, leaf: int, answer: Packet) -> Packet:
         """An answer, unless it reports a failed order.
 
         Raises:
@@ -254,16 +262,16 @@ class Dispatch:
             return answer
         if answer.kind != orders.FAILED:
             raise LeafRefused(f"leaf server {leaf} answered {shown(answer.kind)}")
-        words = failure_reason(answer)
-        if leaf in self._at_work:
-            raise LeafFailed(f"leaf server {leaf} could not carry out an order: {words}; its log has more")
-        raise RunError(f"leaf server {leaf} cannot continue: {words}; its log has more")
+        reason = failure_reason(answer)
+        if leaf in self._started:
+            raise LeafFailed(f"leaf server {leaf} could not carry out an order: {reason}; its log has more")
+        raise RunError(f"leaf server {leaf} cannot continue: {reason}; its log has more")
 
     def close(self) -> None:
         """Release the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _leaves_of(leaf: int, span: RegionSpan | None) -> set[int]:
+def _ordered_leaves(leaf: int, span: RegionSpan | None) -> set[int]:
     """Leaves that an order to a leaf server, or to a region over its link, sets to work."""
-    return {leaf} if span is None else {below.index for below in span.leaves}
+    return {leaf} if span is None else {member.index for member in span.leaves}

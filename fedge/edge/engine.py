@@ -37,11 +37,11 @@ from fedge.rounds.port import PortContext, RunFacts
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
-_LEAVE_S = 5.0
-_MOST_AT_END = (0, 2**16)  # bytes of the arrays, and of the head, of the last answer
-_MOST_TOLD = 2**20  # bytes of one client's description of its windows
+_DISMISS_S = 5.0
+_LAST_ANSWER_BYTES = (0, 2**16)  # bytes of the arrays, and of the head, of the last answer
+_MOST_DESCRIPTION = 2**20  # bytes of one client's description of its windows
 _ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # part of the wait for clients reserved for a leaf server's answer
-_LEAST_S = 0.5  # shortest wait for the clients of a leaf server that connects late
+_LEAST_WAIT_S = 0.5  # shortest wait for the clients of a leaf server that connects late
 _RAISED = 2  # Flower's error code for an exception in a client
 
 
@@ -76,17 +76,18 @@ class EdgeEngine:
         self._numbers = count(1)
         self._port: EdgeLeaves | None = None
         self._owners = owners
-        self._asked: dict[int, Future[Packet]] = {}  # leaf → its clients' descriptions of their windows
-        self._waiting: dict[str, Message] = {}  # hello messages waiting for these
-        self._began: float | None = None  # start of the wait for clients, in monotonic seconds
+        # leaf → its clients' descriptions of their windows
+        self._descriptions: dict[int, Future[Packet]] = {}
+        self._waiting_hellos: dict[str, Message] = {}  # hello messages waiting for these
+        self._wait_began: float | None = None  # start of the wait for clients, in monotonic seconds
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
         self._kernel = ""  # of the run's steps, where leaf servers' hellos say what their clients can use
-        self._noted: set[tuple[int, str]] = set()  # leaf, and its difference from the cloud
+        self._reported: set[tuple[int, str]] = set()  # leaf, and its difference from the cloud
 
-    def make_port(self, facts: RunFacts, around: PortContext) -> EdgeLeaves:
+    def make_port(self, facts: RunFacts, context: PortContext) -> EdgeLeaves:
         """Make the port for sending orders to leaf servers."""
         self._kernel = "" if self._owners is not None else str(facts.begin.get("kernel", ""))
-        self._port = EdgeLeaves(self._gate, facts, around)
+        self._port = EdgeLeaves(self._gate, facts, context)
         return self._port
 
     def do_without(self, clients: Collection[int]) -> None:
@@ -98,16 +99,16 @@ class EdgeEngine:
 
         A leaf server that comes back may be another installation, on another machine.
         """
-        found: dict[str, list[int]] = {}
+        leaves_by_reason: dict[str, list[int]] = {}
         for leaf, hello in self._gate.hellos().items():
-            why = differences(hello, self._kernel)
-            if why and (leaf, why) not in self._noted:
-                self._noted.add((leaf, why))
-                found.setdefault(why, []).append(leaf)
+            reason = differences(hello, self._kernel)
+            if reason and (leaf, reason) not in self._reported:
+                self._reported.add((leaf, reason))
+                leaves_by_reason.setdefault(reason, []).append(leaf)
         return [
-            f"the last bits of leaf server {', '.join(map(str, leaves))} may differ: {why}; use one "
+            f"the last bits of leaf server {', '.join(map(str, leaves))} may differ: {reason}; use one "
             f"installation everywhere (docs/leaf-servers.md)"
-            for why, leaves in found.items()
+            for reason, leaves in leaves_by_reason.items()
         ]
 
     def dismiss(self, reason: str = "") -> None:
@@ -118,17 +119,19 @@ class EdgeEngine:
         Args:
             reason: reason why no round finished; empty if one did.
         """
-        over = Packet(OVER, {orders.REASON: reason[: orders.LONGEST_REASON]} if reason else {})
-        told = {leaf: self._pool.submit(self._notify_of_end, leaf, over) for leaf in self._gate.hellos()}
-        for leaf, future in told.items():
-            if why := future.result():
-                logger.warning("leaf server %d was told that the run is over: %s", leaf, why)
+        packet = Packet(OVER, {orders.REASON: reason[: orders.LONGEST_REASON]} if reason else {})
+        notifications = {
+            leaf: self._pool.submit(self._notify_of_end, leaf, packet) for leaf in self._gate.hellos()
+        }
+        for leaf, future in notifications.items():
+            if fault := future.result():
+                logger.warning("leaf server %d was told that the run is over: %s", leaf, fault)
         self.close()
 
-    def _notify_of_end(self, leaf: int, over: Packet) -> str:
+    def _notify_of_end(self, leaf: int, packet: Packet) -> str:
         """Notify one leaf server of the end of the run; returns the fault of its answer, if any."""
         try:
-            answer = self._gate.ask(leaf, over, _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
+            answer = self._gate.ask(leaf, packet, _DISMISS_S, limit_s=_DISMISS_S, most=_LAST_ANSWER_BYTES)
             if answer.kind == orders.DONE:
                 return ""
             return f"it answered {shown(answer.kind)}: {failure_reason(answer)}"
@@ -162,9 +165,9 @@ class EdgeEngine:
 
     def get_node_ids(self) -> Iterable[int]:
         """A node for each client of connected leaf servers."""
-        self._began = time.monotonic() if self._began is None else self._began
-        there = self._gate.hellos()
-        return [client + 1 for client, leaf in enumerate(self._leaf_of) if leaf in there]
+        self._wait_began = time.monotonic() if self._wait_began is None else self._wait_began
+        connected = self._gate.hellos()
+        return [client + 1 for client, leaf in enumerate(self._leaf_of) if leaf in connected]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Answer hello messages in place of the clients; returns the messages' ids."""
@@ -174,60 +177,64 @@ class EdgeEngine:
             message.metadata.__dict__["_message_id"] = message_id
             if self._owners is None:
                 leaf = self._leaf_of[message.metadata.dst_node_id - 1]
-                self._answer(message, None, reported_kernels(self._gate.hellos().get(leaf)))
+                self._answer_hello(message, None, reported_kernels(self._gate.hellos().get(leaf)))
             else:
-                self._waiting[message_id] = message
-                self._ask(self._leaf_of[message.metadata.dst_node_id - 1])
+                self._waiting_hellos[message_id] = message
+                self._request_descriptions(self._leaf_of[message.metadata.dst_node_id - 1])
             ids.append(message_id)
         return ids
 
-    def _answer(self, message: Message, told: WindowsReport | None, kernels: tuple[str, ...] | None) -> None:
+    def _answer_hello(
+        self, message: Message, windows: WindowsReport | None, kernels: tuple[str, ...] | None
+    ) -> None:
         """Answer a hello message in a client's place."""
         client, clients = message.metadata.dst_node_id - 1, len(self._leaf_of)
-        hello = Hello(client, clients, told=told, device="", kernels=kernels)
+        hello = Hello(client, clients, told=windows, device="", kernels=kernels)
         self._replies[message.metadata.message_id] = hello_reply(hello, message)
 
-    def _ask(self, leaf: int) -> None:
+    def _request_descriptions(self, leaf: int) -> None:
         """Ask a leaf server, once, for its clients' descriptions."""
-        if leaf not in self._asked:
+        if leaf not in self._descriptions:
             assert self._owners is not None
             patience_s = from_run_config(self._owners["config"]).guard.start_timeout
-            waited_s = time.monotonic() - (self._began or time.monotonic())
-            wait_s = max(_LEAST_S, patience_s - waited_s - min(_ANSWER_S, _ANSWER_SHARE * patience_s))
+            waited_s = time.monotonic() - (self._wait_began or time.monotonic())
+            wait_s = max(_LEAST_WAIT_S, patience_s - waited_s - min(_ANSWER_S, _ANSWER_SHARE * patience_s))
             question = Packet(orders.TELL, {**self._owners, "leaf": leaf, orders.WAIT_S: wait_s})
-            most = (0, (1 + self._leaf_of.count(leaf)) * _MOST_TOLD)
-            self._asked[leaf] = self._pool.submit(
+            most = (0, (1 + self._leaf_of.count(leaf)) * _MOST_DESCRIPTION)
+            self._descriptions[leaf] = self._pool.submit(
                 self._gate.ask, leaf, question, patience_s, limit_s=patience_s, most=most
             )
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The answers to hello messages."""
-        for key, message in list(self._waiting.items()):
+        for key, message in list(self._waiting_hellos.items()):
             client = message.metadata.dst_node_id - 1
-            if (asked := self._asked[self._leaf_of[client]]).done():
-                del self._waiting[key]
-                self._answer_from_description(message, client, asked)
+            if (future := self._descriptions[self._leaf_of[client]]).done():
+                del self._waiting_hellos[key]
+                self._answer_from_description(message, client, future)
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
-    def _answer_from_description(self, message: Message, client: int, asked: "Future[Packet]") -> None:
+    def _answer_from_description(self, message: Message, client: int, future: "Future[Packet]") -> None:
         """Answer a hello message from a leaf server's packet, or with the reason for its failure."""
-        leaf, why = self._leaf_of[client], ""
+        leaf, fault = self._leaf_of[client], ""
         try:
-            answer = asked.result()
-            why = failure_reason(answer) if answer.kind != orders.DONE else ""
-            if not why:
-                told = mapping(answer.facts["told"], "told").get(str(client))
-                if told is None and self._may_be_absent:
+            answer = future.result()
+            fault = failure_reason(answer) if answer.kind != orders.DONE else ""
+            if not fault:
+                description = mapping(answer.facts["told"], "told").get(str(client))
+                if description is None and self._may_be_absent:
                     logger.warning("client %d has not connected to leaf server %d", client, leaf)
                     return
-                self._answer(
-                    message, WindowsReport.of_text(text(told, _MOST_TOLD, "told")), reported_kernels(answer)
+                self._answer_hello(
+                    message,
+                    WindowsReport.of_text(text(description, _MOST_DESCRIPTION, "told")),
+                    reported_kernels(answer),
                 )
                 return
         except (LeafGone, KeyError, ValueError) as error:
-            why = words_of(error)
-        said = Error(_RAISED, f"leaf server {leaf}: {why}")
-        self._replies[message.metadata.message_id] = Message(said, reply_to=message)
+            fault = words_of(error)
+        failure = Error(_RAISED, f"leaf server {leaf}: {fault}")
+        self._replies[message.metadata.message_id] = Message(failure, reply_to=message)
 
     @property
     def _may_be_absent(self) -> bool:

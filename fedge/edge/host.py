@@ -27,7 +27,7 @@ from fedge.states.files import state_bytes
 
 logger = logging.getLogger(__name__)
 
-_MOST_BEFORE = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before the first run
+_BYTES_BEFORE_RUN = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before the first run
 
 
 Opening = Callable[[Mapping[str, Any]], Site]
@@ -42,19 +42,19 @@ class LeafHost:
     """Handler of the cloud's orders, a `fedge.link.dial.QuestionHandler`."""
 
     def __init__(
-        self, opening: Opening, telling: Telling | None = None, together: LeafServerGroup | None = None
+        self, open_run: Opening, ask_clients: Telling | None = None, group: LeafServerGroup | None = None
     ) -> None:
         """Start without a run.
 
         Args:
-            opening: opens a run.
-            telling: asks clients for descriptions of their own windows.
-            together: leaf servers of this process, including this one; None if there is only one.
+            open_run: opens a run.
+            ask_clients: asks clients for descriptions of their own windows.
+            group: leaf servers of this process, including this one; None if there is only one.
         """
         self.lock = threading.RLock()  # one order at a time, including a region's
-        self._opening = opening
-        self._telling = telling
-        self._together = together
+        self._open_run = open_run
+        self._ask_clients = ask_clients
+        self._group = group
         self._run: tuple[Mapping[str, Any], LeafExecutor] | None = None  # facts of the run, and its executor
         self.refused = ""  # the cloud's reason why the newest run has no finished round
 
@@ -66,9 +66,7 @@ class LeafHost:
     def hello(self) -> Packet:
         """Hello of this leaf server: versions, and kernels of the native step that its process supports."""
         facts = {VERSIONS: versions(), orders.KERNELS: " ".join(usable_kernels())}
-        return Packet(
-            HELLO, facts if self._together is None else {**facts, orders.SUBTREE: self._together.name}
-        )
+        return Packet(HELLO, facts if self._group is None else {**facts, orders.SUBTREE: self._group.name})
 
     def welcome(self, packet: Packet) -> None:
         """Record the cloud's presence."""
@@ -78,11 +76,11 @@ class LeafHost:
         """Execute an order; errors are reported to the cloud."""
         try:
             with self.lock:
-                return self._answer(packet, note)
+                return self._execute(packet, note)
         except OWN_ERRORS as error:
             return failed_order(packet.kind, error)
 
-    def _answer(self, packet: Packet, note: Note) -> Packet:
+    def _execute(self, packet: Packet, note: Note) -> Packet:
         """Execute an order."""
         if packet.kind == OVER:
             reason = packet.facts.get(orders.REASON, "")
@@ -92,31 +90,31 @@ class LeafHost:
         if packet.kind in (orders.TELL, orders.BEGIN):
             check_run(packet.facts, begins=packet.kind == orders.BEGIN)
         if packet.kind == orders.TELL:
-            return self._tell(packet.facts)
+            return self._describe_windows(packet.facts)
         if packet.kind == orders.BEGIN:
-            at_work = self.in_run(packet.facts)
-            return Packet(orders.DONE, {"clients": at_work.clients})
-        is_of_several = packet.kind in orders.OF_SEVERAL and self._together is not None
-        if packet.kind not in CARRIED_OUT and not is_of_several:
+            executor = self.in_run(packet.facts)
+            return Packet(orders.DONE, {"clients": executor.clients})
+        is_for_group = packet.kind in orders.OF_SEVERAL and self._group is not None
+        if packet.kind not in CARRIED_OUT and not is_for_group:
             raise OrderRefused(f"kind: {shown(packet.kind)}")
         if self._run is None or self._run[0]["run"] != packet.facts.get("run"):
             return Packet(orders.UNKNOWN)
-        if is_of_several:
-            assert self._together is not None
-            return self._together.carry_out(packet, note, self._run[0])
+        if is_for_group:
+            assert self._group is not None
+            return self._group.carry_out(packet, note, self._run[0])
         return self._run[1].carry_out(packet, note)
 
     def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
         """The leaf server for a run, started if necessary, and again if the cloud describes it otherwise."""
-        if self._run is None or _described(self._run[0]) != _described(facts):
+        if self._run is None or _without_number(self._run[0]) != _without_number(facts):
             return self._begin(facts)
         return self._run[1]
 
     def most_bytes(self) -> tuple[int, int]:
         """Limits in bytes of the next order's arrays and of its head; larger orders are not read."""
         if self._run is None:
-            return _MOST_BEFORE
-        site, count = self._run[1].site, 1 if self._together is None else len(self._together)
+            return _BYTES_BEFORE_RUN
+        site, count = self._run[1].site, 1 if self._group is None else len(self._group)
         arrays, head = most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
         return count * arrays, count * head
 
@@ -124,23 +122,23 @@ class LeafHost:
         """Store a state of an order as this run stores large states."""
         return state if self._run is None else self._run[1].site.facilities.shared.keep(state)
 
-    def _tell(self, facts: Mapping[str, Any]) -> Packet:
+    def _describe_windows(self, facts: Mapping[str, Any]) -> Packet:
         """Answer with clients' descriptions of their windows."""
-        if self._telling is None:
+        if self._ask_clients is None:
             raise ConfigError(
                 "its clients own no windows; start it with fedge leaf --nodes, or the cloud without --owners"
             )
         self.close()
-        texts, kernels = self._telling(facts)
-        told = {str(client): text for client, text in texts.items()}
-        return Packet(orders.DONE, {"told": told, orders.KERNELS: " ".join(kernels)})
+        texts, kernels = self._ask_clients(facts)
+        descriptions = {str(client): text for client, text in texts.items()}
+        return Packet(orders.DONE, {"told": descriptions, orders.KERNELS: " ".join(kernels)})
 
     def _begin(self, facts: Mapping[str, Any]) -> LeafExecutor:
         """Open a run in place of the previous one."""
         self.close()
-        at_work = LeafExecutor(self._opening(facts))
-        self._run = facts, at_work
-        return at_work
+        executor = LeafExecutor(self._open_run(facts))
+        self._run = facts, executor
+        return executor
 
     def close(self) -> None:
         """Release the clients."""
@@ -149,6 +147,6 @@ class LeafHost:
             run[1].site.close()
 
 
-def _described(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _without_number(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a run without the number of the message that brought them."""
     return {name: fact for name, fact in facts.items() if name != NUMBER}

@@ -34,19 +34,19 @@ from fedge.states.restored import known_facts, whole
 class EdgeLeaves:
     """Leaf servers behind a gate."""
 
-    def __init__(self, gate: LeafGate, facts: RunFacts, around: PortContext) -> None:
+    def __init__(self, gate: LeafGate, facts: RunFacts, context: PortContext) -> None:
         """Store the arguments; a leaf server learns of the run with its first order."""
         self._facts = facts
-        self._leaves = list(around.leaves)
-        self._transport = around.transport
-        task = around.task
-        self._schema = Schema(task, around.transport.context(0).local_steps)
-        self._dispatch = Dispatch(gate, facts, around, self._schema)
+        self._leaves = list(context.leaves)
+        self._transport = context.transport
+        task = context.task
+        self._schema = Schema(task, context.transport.context(0).local_steps)
+        self._dispatch = Dispatch(gate, facts, context, self._schema)
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, by leaf
-        self._in_checkpoints: list[dict[int, int]] = []
-        self._away = RegionsAway(
+        self._saved_versions: list[dict[int, int]] = []
+        self._regions = RegionsAway(
             task.config,
-            around.regions,
+            context.regions,
             task.own_layers,
             lambda leaves: gate.one_process(leaves, orders.SUBTREE),
         )
@@ -56,34 +56,36 @@ class EdgeLeaves:
     def train(self, training: TrainingLine, leaf_round: int) -> int:
         """Let leaf servers train a line for a leaf round, or regions on their own for several."""
         book, is_own = self._transport.book, training.line == LEAF
-        begun = {span.speaker: span for span in self._away.begin(leaf_round, book.wanted)} if is_own else {}
-        there = [leaf for leaf in training.leaves if not is_own or self._away.span_of(leaf) is None]
-        asked = {
-            leaf.index: Order(self._train_order(leaf, training, leaf_round), leaf.clients) for leaf in there
+        spans = (
+            {span.speaker: span for span in self._regions.begin(leaf_round, book.wanted)} if is_own else {}
+        )
+        leaves = [leaf for leaf in training.leaves if not is_own or self._regions.span_of(leaf) is None]
+        leaf_orders = {
+            leaf.index: Order(self._train_order(leaf, training, leaf_round), leaf.clients) for leaf in leaves
         }
-        for index, span in begun.items():
-            packet = self._dispatch.order(orders.REGION, *span.order(self._versions, self._in_checkpoints))
-            asked[index] = Order(packet, span.clients, span)
-        began = {leaf.index: self._asked_to_train(leaf, training, leaf_round) for leaf in there}
+        for index, span in spans.items():
+            packet = self._dispatch.order(orders.REGION, *span.order(self._versions, self._saved_versions))
+            leaf_orders[index] = Order(packet, span.clients, span)
+        requests = {leaf.index: self._training_request(leaf, training, leaf_round) for leaf in leaves}
 
         def read(leaf: int, answer: Packet) -> Packet:
-            if leaf in begun:
+            if leaf in spans:
                 return check_region_answer(
-                    self._schema, answer, begun[leaf], self._versions, book.global_round
+                    self._schema, answer, spans[leaf], self._versions, book.global_round
                 )
-            return self._schema.trained(answer, began[leaf], book.global_round)
+            return self._schema.trained(answer, requests[leaf], book.global_round)
 
-        answers = self._dispatch.ask(asked, read) if asked else {}
+        answers = self._dispatch.ask(leaf_orders, read) if leaf_orders else {}
         counted = 0
-        for leaf in there:
+        for leaf in leaves:
             answer = answers.get(leaf.index)
             if answer is not None:
-                counted += self._take_trained(leaf, training, answer)
+                counted += self._apply_answer(leaf, training, answer)
             elif is_own:
                 book.note_kept_model(leaf.index)
-        for index, span in begun.items():
+        for index, span in spans.items():
             span.answer = answers.get(index)
-        for span in self._away.spans if is_own else ():
+        for span in self._regions.spans if is_own else ():
             counted += span.take_in(leaf_round, self._transport)
             if span.answer is not None and leaf_round == span.last:
                 self._versions |= span.move(self._transport.shared.keep)
@@ -92,21 +94,21 @@ class EdgeLeaves:
 
     def has_combined(self, region: Region) -> bool:
         """Whether a region ran the round that ends now in its own process."""
-        return self._away.has_combined(region)
+        return self._regions.has_combined(region)
 
-    def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
+    def _training_request(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
         """Training requested from one leaf server, for checking its answer."""
         book, is_own = self._transport.book, training.line == LEAF
-        wanted = book.wanted if is_own else Requests()
-        updates, alone = wanted.updates_of(leaf.index), leaf.index in wanted.alone
-        version, apart = self._versions[leaf.index], wanted.dispersion
-        return Trained(leaf, training.line, leaf_round, version, updates, alone, apart)
+        requests = book.wanted if is_own else Requests()
+        updates, has_folds = requests.updates_of(leaf.index), leaf.index in requests.alone
+        version, dispersion = self._versions[leaf.index], requests.dispersion
+        return Trained(leaf, training.line, leaf_round, version, updates, has_folds, dispersion)
 
     def _train_order(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Packet:
         """Order of a leaf round to one leaf server."""
         states, facts = leaf.round_states()
         index = leaf.index
-        wanted = self._transport.book.wanted if training.line == LEAF else Requests()
+        requests = self._transport.book.wanted if training.line == LEAF else Requests()
         order = {
             "leaf_round": leaf_round,
             "line": training.line,
@@ -114,16 +116,16 @@ class EdgeLeaves:
             "without": sorted(set(self._leaves[index].clients) - set(leaf.clients)),
             "leaf": facts,
             "version": self._versions[index],
-            "needed": sorted({versions[index] for versions in self._in_checkpoints}),
-            "updates": wanted.updates_of(index) is not None,
-            "dispersion": wanted.dispersion,
-            "alone": index in wanted.alone,
+            "needed": sorted({versions[index] for versions in self._saved_versions}),
+            "updates": requests.updates_of(index) is not None,
+            "dispersion": requests.dispersion,
+            "alone": index in requests.alone,
         }
         if leaf.algorithm is not None:
             order["memories"] = leaf.algorithm.needed(self._leaves[index].clients)
         return self._dispatch.order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
 
-    def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
+    def _apply_answer(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
         """Update a leaf, or a fork, from its server's answer; return the number of accepted replies."""
         facts, book, index = answer.facts, self._transport.book, leaf.index
         if leaf is self._leaves[index]:
@@ -134,25 +136,25 @@ class EdgeLeaves:
             leaf.models.trained(LEAF, answer.states[orders.MODEL])
         leaf.keep_states(self._transport.shared.keep)
         self._versions[index] = int(facts["version"])
-        told = facts["book"]
+        record = facts["book"]
         if training.line != LEAF:
-            told = {**told, "train_loss": []}
-        orders.add_to_book(book, index, told)
+            record = {**record, "train_loss": []}
+        orders.add_to_book(book, index, record)
         if training.line == LEAF:
-            _take_summaries(book.wanted.receivers_of(index), index, answer)
+            _pass_on_summaries(book.wanted.receivers_of(index), index, answer)
         if facts.get("dispersion") is not None:
             book.dispersion[index] = float(facts["dispersion"])
         if facts["folds"]:
-            there = {name: orders.RemoteModel(name, leaf.model) for _, name in facts["folds"]}
-            book.folds[index] = {int(client): there[name] for client, name in facts["folds"]}
+            fold_models = {name: orders.RemoteModel(name, leaf.model) for _, name in facts["folds"]}
+            book.folds[index] = {int(client): fold_models[name] for client, name in facts["folds"]}
         return int(facts["counted"])
 
-    def probe(self, asked: ProbeRequest) -> Probe:
+    def probe(self, request: ProbeRequest) -> Probe:
         """Let leaf servers train one model for comparison only."""
-        start, leaves, receiver = asked.start, asked.leaves, asked.receiver
+        start, leaves, receiver = request.start, request.leaves, request.receiver
         updates = None if receiver is None else receiver.updates
-        order = {"leaf_round": asked.leaf_round, "line": asked.line, "updates": updates is not None}
-        order |= {"most_windows": asked.most_windows} if asked.most_windows else {}
+        order = {"leaf_round": request.leaf_round, "line": request.line, "updates": updates is not None}
+        order |= {"most_windows": request.most_windows} if request.most_windows else {}
         packet = self._dispatch.order(orders.PROBE, order, {orders.MODEL: start})
         answers = self._dispatch.ask(
             {leaf.index: Order(_with_algorithm(packet, leaf), leaf.clients) for leaf in leaves},
@@ -168,32 +170,32 @@ class EdgeLeaves:
             )
             if answer is not None:
                 orders.add_to_book(self._transport.book, leaf.index, answer.facts["book"])
-                _take_summaries([receiver] if receiver else [], leaf.index, answer)
+                _pass_on_summaries([receiver] if receiver else [], leaf.index, answer)
         return Probe(start, models, updates)
 
-    def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
+    def evaluate(self, request: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients of all leaves evaluate models."""
-        given: dict[int, Order] = {}
+        leaf_orders: dict[int, Order] = {}
         roles: dict[int, dict[int, list[str]]] = {}
         for leaf in self._leaves:
-            known, unseen = asked.models.get(leaf.index, {}), asked.unseen_clients.get(leaf.index, {})
+            known, unseen = request.models.get(leaf.index, {}), request.unseen_clients.get(leaf.index, {})
             roles[leaf.index] = {c: roles_of(known, leaf) for c in (leaf.clients if known else ())}
             roles[leaf.index] |= {c: roles_of(unseen, leaf) for c in (leaf.unseen_clients if unseen else ())}
             if roles[leaf.index]:
-                packet = self._evaluate_order(known, unseen, asked.splits, phase)
-                own = OWN_MODELS in known or OWN_MODELS in unseen
-                packet = _with_algorithm(packet, leaf, memory=False) if own else packet
-                given[leaf.index] = Order(packet, list(roles[leaf.index]))
-        found: dict[int, EvaluateReply] = {}
-        read = self._dispatch.ask(
-            given,
-            lambda leaf, answer: (answer, self._schema.evaluated(answer, roles[leaf], asked.splits)),
+                packet = self._evaluate_order(known, unseen, request.splits, phase)
+                has_own_models = OWN_MODELS in known or OWN_MODELS in unseen
+                packet = _with_algorithm(packet, leaf, memory=False) if has_own_models else packet
+                leaf_orders[leaf.index] = Order(packet, list(roles[leaf.index]))
+        evaluations: dict[int, EvaluateReply] = {}
+        answers = self._dispatch.ask(
+            leaf_orders,
+            lambda leaf, answer: (answer, self._schema.evaluated(answer, roles[leaf], request.splits)),
             phase,
         )
-        for index, (answer, evaluated) in read.items():
+        for index, (answer, evaluated) in answers.items():
             orders.add_to_book(self._transport.book, index, answer.facts["book"])
-            found |= evaluated
-        return dict(sorted(found.items()))
+            evaluations |= evaluated
+        return dict(sorted(evaluations.items()))
 
     def _evaluate_order(
         self, known: Mapping[str, State], unseen: Mapping[str, State], splits: Sequence[SplitName], phase: str
@@ -201,24 +203,24 @@ class EdgeLeaves:
         """Order to one leaf server to evaluate models; models it keeps are only named."""
         states: dict[str, State] = {}
 
-        def named(models: Mapping[str, State], who: str) -> dict[str, list[str]]:
-            said = {}
+        def add_models(models: Mapping[str, State], group: str) -> dict[str, list[str]]:
+            references = {}
             for role, model in models.items():
                 if isinstance(model, orders.RemoteModel):
-                    said[role] = [orders.HERE, model.name]
+                    references[role] = [orders.HERE, model.name]
                 else:
-                    states[f"{who}/{role}"] = model
-                    said[role] = [orders.SENT, f"{who}/{role}"]
-            return said
+                    states[f"{group}/{role}"] = model
+                    references[role] = [orders.SENT, f"{group}/{role}"]
+            return references
 
-        order = {"known": named(known, "known"), "unseen": named(unseen, "unseen"), "phase": phase}
+        order = {"known": add_models(known, "known"), "unseen": add_models(unseen, "unseen"), "phase": phase}
         return self._dispatch.order(orders.EVALUATE, order | {"splits": list(splits)}, states)
 
     # --- state beyond the process ---------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """State of the run for a checkpoint, as JSON."""
-        self._in_checkpoints = [*self._in_checkpoints, dict(self._versions)][-self._facts.checkpoints - 1 :]
+        self._saved_versions = [*self._saved_versions, dict(self._versions)][-self._facts.checkpoints - 1 :]
         return {"versions": list(self._versions.items())}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
@@ -233,7 +235,7 @@ class EdgeLeaves:
         for leaf, version in facts.get("versions", []):
             leaf = whole(leaf, "a leaf server of a checkpoint", below=len(self._leaves))
             self._versions[leaf] = whole(version, f"the version of leaf server {leaf}")
-        self._in_checkpoints = [dict(self._versions)]
+        self._saved_versions = [dict(self._versions)]
 
     def close(self) -> None:
         """Release the threads."""
@@ -254,7 +256,7 @@ def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
     return Packet(order.kind, {**order.facts, ALGORITHM: leaf.algorithm.facts()}, states)
 
 
-def _take_summaries(receivers: Sequence[Receiver], leaf: int, answer: Packet) -> None:
+def _pass_on_summaries(receivers: Sequence[Receiver], leaf: int, answer: Packet) -> None:
     """Pass the summaries of clients' updates in a leaf's answer to the receivers."""
     for client, summaries in sorted(orders.summaries_of(answer.states).items()) if receivers else ():
         for receiver in receivers:

@@ -11,7 +11,7 @@ from fedge.link.frames import Packet
 from fedge.link.gate import OnNote
 from fedge.process.endings.watchdog import note_progress
 
-_MOST_TURNS = 5  # largest number of restarts of an order at one leaf server
+_MOST_RESTARTS = 5  # largest number of restarts of an order at one leaf server
 
 
 class Progress:
@@ -32,7 +32,7 @@ class Progress:
         """
         self._clients, self._rounds, self._servers = clients, rounds, servers or {}
         self._kind = ""
-        self._back: dict[int, frozenset[int]] = {}
+        self._replied: dict[int, frozenset[int]] = {}
         self._failed: dict[int, frozenset[int]] = {}
 
     def noted(self, leaf: int) -> OnNote:
@@ -41,39 +41,41 @@ class Progress:
         A restarted leaf server may start over, a few times for each server asked over the link; a region
         moves on to its next leaf round.
         """
-        turns, newest = 0, 0  # restarts, and the leaf round of the newest note
-        most = _MOST_TURNS * self._servers.get(leaf, 1)
+        restarts, current = 0, 0  # restarts, and the leaf round of the newest note
+        most = _MOST_RESTARTS * self._servers.get(leaf, 1)
 
         def note(packet: Packet) -> bool:
-            nonlocal turns, newest
-            kind, back, failed, leaf_round = check_note(packet, self._clients[leaf], self._rounds.get(leaf))
-            before = self._back.get(leaf, frozenset()) | self._failed.get(leaf, frozenset())
-            is_next, falls, newest = leaf_round > newest, leaf_round < newest, leaf_round
-            begins_anew = falls or (not is_next and not before <= back | failed)
-            turns += begins_anew
-            if turns > most:
+            nonlocal restarts, current
+            kind, replied, failed, leaf_round = check_note(
+                packet, self._clients[leaf], self._rounds.get(leaf)
+            )
+            previous = self._replied.get(leaf, frozenset()) | self._failed.get(leaf, frozenset())
+            is_next, is_earlier, current = leaf_round > current, leaf_round < current, leaf_round
+            is_restart = is_earlier or (not is_next and not previous <= replied | failed)
+            restarts += is_restart
+            if restarts > most:
                 return False
-            has_got_on = is_next or begins_anew or before < back | failed
-            if has_got_on:
+            has_advanced = is_next or is_restart or previous < replied | failed
+            if has_advanced:
                 note_progress()
-            self._kind, self._back[leaf], self._failed[leaf] = kind, back, failed
-            return has_got_on
+            self._kind, self._replied[leaf], self._failed[leaf] = kind, replied, failed
+            return has_advanced
 
         return note
 
     def done(self, leaf: int) -> None:
         """Record a leaf server's answer."""
-        if self._back.get(leaf) != frozenset(self._clients[leaf]):
-            self._back[leaf] = frozenset(self._clients[leaf])
+        if self._replied.get(leaf) != frozenset(self._clients[leaf]):
+            self._replied[leaf] = frozenset(self._clients[leaf])
             note_progress()
 
     def standing(self) -> ExchangeProgress:
         """Current progress."""
-        asked, back, failed = (
-            frozenset(client for members in of.values() for client in members)
-            for of in (self._clients, self._back, self._failed)
+        asked, replied, failed = (
+            frozenset(client for members in by_server.values() for client in members)
+            for by_server in (self._clients, self._replied, self._failed)
         )
-        return ExchangeProgress(self._kind, asked, back, failed - back)
+        return ExchangeProgress(self._kind, asked, replied, failed - replied)
 
 
 class MergedNotes:
@@ -82,25 +84,25 @@ class MergedNotes:
     def __init__(self, note: Note) -> None:
         """Merge notes, and send them with `note`."""
         self._note = note
-        self._where: dict[str, int] = {}
-        self._of: dict[int, Mapping[str, Any]] = {}
+        self._round_facts: dict[str, int] = {}
+        self._notes: dict[int, Mapping[str, Any]] = {}
         self._lock = threading.Lock()
 
     def begin(self, leaf_round: int) -> None:
         """Start a leaf round: forget earlier notes, and report this round from now on."""
         with self._lock:
-            self._where, self._of = {"leaf_round": leaf_round}, {}
+            self._round_facts, self._notes = {"leaf_round": leaf_round}, {}
 
     def of(self, leaf: int) -> Note:
         """Receiver of the notes of a leaf server."""
 
         def note(facts: Mapping[str, Any]) -> None:
             with self._lock:  # notes are sent one at a time
-                self._of[leaf] = facts
+                self._notes[leaf] = facts
                 merged = {
-                    who: sorted({client for each in self._of.values() for client in each[who]})
-                    for who in ("asked", "back", "failed")
+                    name: sorted({client for latest in self._notes.values() for client in latest[name]})
+                    for name in ("asked", "back", "failed")
                 }
-                self._note({"kind": facts["kind"], **merged, **self._where})
+                self._note({"kind": facts["kind"], **merged, **self._round_facts})
 
         return note

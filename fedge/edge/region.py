@@ -42,60 +42,62 @@ class RegionExecutor:
         """
         facts, states = packet.facts, packet.states
         check_region(packet, self._config.hierarchy, list(self._leaf_servers))
-        where = facts["run"], facts["global_round"]
-        began = dict(self._starting_leaf(row, states, (*where, facts["first"])) for row in facts["leaves"])
-        leaves, versions = list(began), {leaf.index: version for leaf, (version, _) in began.items()}
+        position = facts["run"], facts["global_round"]
+        starts = dict(self._restore_leaf(row, states, (*position, facts["first"])) for row in facts["leaves"])
+        leaves, versions = list(starts), {leaf.index: version for leaf, (version, _) in starts.items()}
         (server,) = servers_over(self._config, leaves, tier=len(facts["path"]))
         region, regions = cast(Region, server), all_regions([server])
-        told: list[list[tuple[list[Any], float]]] = []
+        reports: list[list[tuple[list[Any], float]]] = []
         notes = MergedNotes(note)
         with ThreadPoolExecutor(len(leaves), "region-leaf") as pool:
             for leaf_round in range(int(facts["first"]), int(facts["last"]) + 1):
                 notes.begin(leaf_round)
 
                 def train(leaf: Leaf, leaf_round: int = leaf_round) -> tuple[Packet, float]:
-                    start, needed = began[leaf]
-                    own, kept = leaf.round_states()
-                    about = kept, versions[leaf.index], [*needed, start]
-                    order = _order(about, {orders.MODEL: leaf.model, **own}, (*where, leaf_round))
+                    start, needed = starts[leaf]
+                    leaf_states, leaf_facts = leaf.round_states()
+                    leaf_record = leaf_facts, versions[leaf.index], [*needed, start]
+                    order = _make_order(
+                        leaf_record, {orders.MODEL: leaf.model, **leaf_states}, (*position, leaf_round)
+                    )
                     answer = self._leaf_servers[leaf.index].carry_out(order, notes.of(leaf.index))
                     return answer, time.monotonic()
 
                 answers = list(pool.map(train, leaves))
                 for leaf, (answer, _) in zip(leaves, answers, strict=True):
-                    self._take(leaf, answer)
+                    self._update_leaf(leaf, answer)
                     versions[leaf.index] = int(answer.facts["version"])
-                told.append([
-                    ([leaf.index, *(answer.facts[name] for name in ("counted", "moved", "book"))], at)
-                    for leaf, (answer, at) in zip(leaves, answers, strict=True)
+                reports.append([
+                    ([leaf.index, *(answer.facts[name] for name in ("counted", "moved", "book"))], ended)
+                    for leaf, (answer, ended) in zip(leaves, answers, strict=True)
                 ])  # fmt: skip
                 if not region.brings_leaves:
                     self._combine(regions, leaf_round, int(facts["global_round"]))
-        return _answer(region, leaves, versions, told)
+        return _make_answer(region, leaves, versions, reports)
 
-    def _starting_leaf(
-        self, row: Sequence[Any], states: Mapping[str, State], where: tuple[Any, Any, Any]
+    def _restore_leaf(
+        self, row: Sequence[Any], states: Mapping[str, State], position: tuple[Any, Any, Any]
     ) -> tuple[Leaf, tuple[int, list[int]]]:
         """A leaf in the state that an order gives, its starting version, and the versions to keep.
 
         Args:
             row: row of the order: the leaf's number, its facts, both.
             states: states in the order.
-            where: run, global round, first leaf round.
+            position: run, global round, first leaf round.
 
         Raises:
             OrderRefused: the leaf server would refuse it.
         """
-        index, kept, version, needed = row
+        index, leaf_facts, version, needed = row
         site, model = self._leaf_servers[index].site, states[orders.MODEL]
-        own = orders.with_own_control(orders.of_leaf(states, index))
-        order = _order((kept, version, needed), {orders.MODEL: model, **own}, where)
+        leaf_states = orders.with_own_control(orders.of_leaf(states, index))
+        order = _make_order((leaf_facts, version, needed), {orders.MODEL: model, **leaf_states}, position)
         check_order(order, site.make_leaf(site.model))
         leaf = site.make_leaf(site.facilities.shared.keep(model))
-        leaf.put_round_states(own, kept)
+        leaf.put_round_states(leaf_states, leaf_facts)
         return leaf, (version, list(needed))
 
-    def _take(self, leaf: Leaf, answer: Packet) -> None:
+    def _update_leaf(self, leaf: Leaf, answer: Packet) -> None:
         """Update a leaf from its server's answer, as the cloud does."""
         leaf.put_round_states(orders.with_own_control(answer.states), answer.facts["leaf"])
         if answer.facts["moved"]:
@@ -110,45 +112,46 @@ class RegionExecutor:
                 region.combine(global_round, keep)
 
 
-def _order(
-    about: tuple[Mapping[str, Any], int, Sequence[int]],
+def _make_order(
+    leaf_record: tuple[Mapping[str, Any], int, Sequence[int]],
     states: Mapping[str, State],
-    where: tuple[Any, Any, Any],
+    position: tuple[Any, Any, Any],
 ) -> Packet:
     """Order of a leaf round to a leaf server, as the cloud would give it.
 
     Args:
-        about: the leaf's facts, the version of its clients' control variates, the versions to keep.
+        leaf_record: the leaf's facts, the version of its clients' control variates, the versions to keep.
         states: its model, and other states.
-        where: run, global round, leaf round.
+        position: run, global round, leaf round.
     """
-    kept, version, needed = about
-    run, global_round, leaf_round = where
+    leaf_facts, version, needed = leaf_record
+    run, global_round, leaf_round = position
     facts = {
-        "leaf_round": leaf_round, "line": LEAF, "fork": False, "without": [], "leaf": kept,
+        "leaf_round": leaf_round, "line": LEAF, "fork": False, "without": [], "leaf": leaf_facts,
         "version": version, "needed": sorted(set(needed)), "updates": False, "dispersion": False,
         "alone": False, "run": run, "global_round": global_round,
     }  # fmt: skip
     return Packet(orders.TRAIN, facts, states)
 
 
-def _answer(
+def _make_answer(
     region: Region,
     leaves: Sequence[Leaf],
     versions: Mapping[int, int],
-    told: Sequence[Sequence[tuple[list[Any], float]]],
+    reports: Sequence[Sequence[tuple[list[Any], float]]],
 ) -> Packet:
     """The answer to an order; times of calls are relative to now."""
     now = time.monotonic()
     rounds = [
-        [[*row[:-1], orders.delayed_book(row[-1], now - at)] for row, at in of_round] for of_round in told
+        [[*row[:-1], orders.delayed_book(row[-1], now - ended)] for row, ended in round_reports]
+        for round_reports in reports
     ]
-    moved = {row[0] for of_round in told for row, _ in of_round if row[2]}
-    states, kept = {} if region.brings_leaves else {orders.MODEL: region.model}, []
+    moved = {row[0] for round_reports in reports for row, _ in round_reports if row[2]}
+    states, leaf_rows = {} if region.brings_leaves else {orders.MODEL: region.model}, []
     for leaf in leaves:
-        own, facts = leaf.round_states()
+        leaf_states, facts = leaf.round_states()
         if region.brings_leaves and leaf.index in moved:
-            own = {**own, orders.MODEL: leaf.model}
-        states |= orders.named_for(own, leaf.index)
-        kept.append([leaf.index, versions[leaf.index], facts])
-    return Packet(orders.DONE, {"rounds": rounds, "leaves": kept}, states)
+            leaf_states = {**leaf_states, orders.MODEL: leaf.model}
+        states |= orders.named_for(leaf_states, leaf.index)
+        leaf_rows.append([leaf.index, versions[leaf.index], facts])
+    return Packet(orders.DONE, {"rounds": rounds, "leaves": leaf_rows}, states)

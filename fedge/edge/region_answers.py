@@ -17,16 +17,16 @@ from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
 from fedge.states.averaging import State
 
-_TOLD, _KEPT = 4, 3  # values per row: of a leaf round, and of kept state
+_ROUND_WIDTH, _STATE_WIDTH = 4, 3  # values per row: of a leaf round, and of kept state
 
 
 def check_region_answer(
-    checks: Schema, answer: Packet, span: RegionSpan, versions: Mapping[int, int], global_round: int
+    schema: Schema, answer: Packet, span: RegionSpan, versions: Mapping[int, int], global_round: int
 ) -> Packet:
     """Check an answer to a region's order, and return it; AnswerRejected unless it fits the order.
 
     Args:
-        checks: schema of leaf servers' answers in the run.
+        schema: schema of leaf servers' answers in the run.
         answer: answer of the region's process.
         span: leaf rounds that the order asked for.
         versions: leaf → version of its clients' control variates before the order.
@@ -34,55 +34,57 @@ def check_region_answer(
     """
     with refusing(AnswerRejected):
         only(answer.facts, {"rounds", "leaves", NUMBER})
-        told = answer.facts["rounds"]
-        if not isinstance(told, list) or len(told) != span.rounds:
+        rounds = answer.facts["rounds"]
+        if not isinstance(rounds, list) or len(rounds) != span.rounds:
             raise FactError("rounds", f"not {span.first} to {span.last}")
-        now, moved, counted = dict(versions), set(), 0
-        for leaf_round, of_round in enumerate(told, span.first):
-            for leaf, row in zip(span.leaves, _of_each(of_round, span, _TOLD, "rounds"), strict=True):
-                count, has_moved = checks.leaf_round(leaf, LEAF, *row[1:])
+        new_versions, moved, counted = dict(versions), set(), 0
+        for leaf_round, round_rows in enumerate(rounds, span.first):
+            for leaf, row in zip(
+                span.leaves, _rows_by_leaf(round_rows, span, _ROUND_WIDTH, "rounds"), strict=True
+            ):
+                count, has_moved = schema.leaf_round(leaf, LEAF, *row[1:])
                 counted += count
                 if has_moved:
                     moved.add(leaf.index)
                     if leaf.control is not None:
-                        now[leaf.index] = leaf_round
-        kept = _of_each(answer.facts["leaves"], span, _KEPT, "leaves")
-        for leaf, row in zip(span.leaves, kept, strict=True):
-            whole_number(row[1], now[leaf.index], now[leaf.index], "version")
+                        new_versions[leaf.index] = leaf_round
+        state_rows = _rows_by_leaf(answer.facts["leaves"], span, _STATE_WIDTH, "leaves")
+        for leaf, row in zip(span.leaves, state_rows, strict=True):
+            whole_number(row[1], new_versions[leaf.index], new_versions[leaf.index], "version")
             has_moved = leaf.index in moved
-            checks.check_kept(row[2], leaf, counted, has_moved, global_round)
+            schema.check_kept(row[2], leaf, counted, has_moved, global_round)
             leaf.refuse_other_strategy(orders.of_leaf(answer.states, leaf.index), row[2])
-        _check_states(checks, answer.states, span, moved)
+        _check_states(schema, answer.states, span, moved)
     return answer
 
 
-def _of_each(told: Any, span: RegionSpan, width: int, what: str) -> list[list[Any]]:
+def _rows_by_leaf(value: Any, span: RegionSpan, width: int, name: str) -> list[list[Any]]:
     """A row for each leaf of a region, in order."""
-    found = rows(told, width, len(span.leaves), what)
-    if [row[0] for row in found] != [leaf.index for leaf in span.leaves]:
-        raise FactError(what, "of other leaves")
-    return found
+    leaf_rows = rows(value, width, len(span.leaves), name)
+    if [row[0] for row in leaf_rows] != [leaf.index for leaf in span.leaves]:
+        raise FactError(name, "of other leaves")
+    return leaf_rows
 
 
 def _check_states(
-    checks: Schema, states: Mapping[str, State], span: RegionSpan, moved: Collection[int]
+    schema: Schema, states: Mapping[str, State], span: RegionSpan, moved: Collection[int]
 ) -> None:
     """Raise unless the region's model (or its changed leaves') and leaves' states are possible."""
     brings_leaves = span.region.brings_leaves
-    left = states.keys() - (set() if brings_leaves else {orders.MODEL})
+    remaining = states.keys() - (set() if brings_leaves else {orders.MODEL})
     for leaf in span.leaves:
         if brings_leaves and leaf.index in moved:
             name = f"{leaf.index}/{orders.MODEL}"
-            checks.check_model(states[name], leaf, span.region.model, span.rounds)
-            left -= {name}
-        known, _ = leaf.round_states()
+            schema.check_model(states[name], leaf, span.region.model, span.rounds)
+            remaining -= {name}
+        current, _ = leaf.round_states()
         if leaf.control is not None:
-            check_like(states[f"{leaf.index}/control"], known["control"])
-            left -= {f"{leaf.index}/control"}
-        left -= {name for name in left if name.startswith(f"{leaf.index}/{orders.STRATEGY}")}
-    if left:
-        raise FactError("states", ", ".join(sorted(left)[:3]))
+            check_like(states[f"{leaf.index}/control"], current["control"])
+            remaining -= {f"{leaf.index}/control"}
+        remaining -= {name for name in remaining if name.startswith(f"{leaf.index}/{orders.STRATEGY}")}
+    if remaining:
+        raise FactError("states", ", ".join(sorted(remaining)[:3]))
     if brings_leaves:
         return
-    longest = max(span.leaves, key=lambda leaf: max(leaf.train_samples.values(), default=0))
-    checks.check_model(states[orders.MODEL], longest, span.region.model, span.rounds)
+    largest = max(span.leaves, key=lambda leaf: max(leaf.train_samples.values(), default=0))
+    schema.check_model(states[orders.MODEL], largest, span.region.model, span.rounds)

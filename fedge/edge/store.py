@@ -18,7 +18,7 @@ from fedge.states.averaging import State
 from fedge.states.files import JoinedStates, StateFileError, Ticket, map_state, open_state, write_state
 
 _CONTROLS, _FOLDS = "controls", "folds"
-_END, _CHECKSUM = ".safetensors", ".sha256"
+_SUFFIX, _CHECKSUM_SUFFIX = ".safetensors", ".sha256"
 
 
 class KeptStates:
@@ -27,15 +27,15 @@ class KeptStates:
     def __init__(self, folder: Path) -> None:
         """Use a folder, which may contain states of an earlier process."""
         self._controls, self._folds = folder / _CONTROLS, folder / _FOLDS
-        for each in (self._controls, self._folds):
-            each.mkdir(parents=True, exist_ok=True)
+        for subfolder in (self._controls, self._folds):
+            subfolder.mkdir(parents=True, exist_ok=True)
 
     def write_controls(self, version: int, controls: Controls) -> None:
         """Store control variates after leaf round `version` on disk."""
-        path = self._controls / f"{version}{_END}"
-        joined = JoinedStates({str(client): own for client, own in sorted(controls.items())})
+        path = self._controls / f"{version}{_SUFFIX}"
+        joined = JoinedStates({str(client): control for client, control in sorted(controls.items())})
         ticket = write_state(path, joined, durably=True)
-        write_bytes(path.with_suffix(_CHECKSUM), ticket.checksum.encode())
+        write_bytes(path.with_suffix(_CHECKSUM_SUFFIX), ticket.checksum.encode())
 
     def read_controls(self, version: int) -> Controls:
         """Control variates after leaf round `version`; 0 is before the first.
@@ -45,10 +45,10 @@ class KeptStates:
         """
         if version == 0:
             return {}
-        path = self._controls / f"{version}{_END}"
+        path = self._controls / f"{version}{_SUFFIX}"
         try:
-            checksum = path.with_suffix(_CHECKSUM).read_bytes().decode("ascii", "replace")
-            found = open_state(Ticket(str(path), checksum, 0))
+            checksum = path.with_suffix(_CHECKSUM_SUFFIX).read_bytes().decode("ascii", "replace")
+            entries = open_state(Ticket(str(path), checksum, 0))
         except (OSError, StateFileError) as error:
             fault = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
@@ -56,26 +56,26 @@ class KeptStates:
                 f"{fault}; start the leaf server with the folder from before"
             ) from error
         controls: Controls = {}
-        for entry in found:
+        for entry in entries:
             client, _, name = entry.partition("/")
-            own = dict(controls.get(int(client), {}))
-            own[name] = np.array(found[entry])
-            controls[int(client)] = own
+            control = dict(controls.get(int(client), {}))
+            control[name] = np.array(entries[entry])
+            controls[int(client)] = control
         return controls
 
     def forget_controls(self, but: Collection[int]) -> None:
         """Remove all versions except those in `but`."""
-        for path in self._controls.glob(f"*{_END}"):
+        for path in self._controls.glob(f"*{_SUFFIX}"):
             if path.stem.isdecimal() and int(path.stem) not in but:
                 path.unlink(missing_ok=True)
-                path.with_suffix(_CHECKSUM).unlink(missing_ok=True)
+                path.with_suffix(_CHECKSUM_SUFFIX).unlink(missing_ok=True)
 
     def write_folds(self, models: Mapping[str, State]) -> None:
         """Store models under their names, replacing earlier ones."""
         for path in self._folds.iterdir():
             path.unlink(missing_ok=True)
         for name, model in models.items():
-            write_state(self._folds / f"{name}{_END}", model)
+            write_state(self._folds / f"{name}{_SUFFIX}", model)
 
     def fold(self, name: str) -> State:
         """A stored model.
@@ -83,7 +83,7 @@ class KeptStates:
         Raises:
             FileNotFoundError: there is no model of this name.
         """
-        path = self._folds / f"{name}{_END}"
+        path = self._folds / f"{name}{_SUFFIX}"
         if path.parent != self._folds or not path.is_file():
             raise FileNotFoundError(f"there is no model {name!r} in {self._folds}")
         return map_state(path)

@@ -72,32 +72,34 @@ class LeafServerGroup:
             for leaf in leaves:
                 stack.enter_context(self._hosts[leaf].lock)
             if is_bundle:
-                return self._each(parts, note, facts)
-            at_work = {leaf: self._hosts[leaf].in_run({**facts, "leaf": leaf}) for leaf in leaves}
-            config = next(iter(at_work.values())).site.task.config
-            return RegionExecutor(config, at_work).carry_out(packet, note)
+                return self._carry_out_bundle(parts, note, facts)
+            executors = {leaf: self._hosts[leaf].in_run({**facts, "leaf": leaf}) for leaf in leaves}
+            config = next(iter(executors.values())).site.task.config
+            return RegionExecutor(config, executors).carry_out(packet, note)
 
-    def _each(self, parts: Mapping[int, Packet], note: Note, facts: Mapping[str, Any]) -> Packet:
+    def _carry_out_bundle(self, parts: Mapping[int, Packet], note: Note, facts: Mapping[str, Any]) -> Packet:
         """Answers of leaf servers to one order each, as a bundle; times of calls are relative to its end."""
         notes = MergedNotes(note)
 
         def answer(leaf: int) -> tuple[Packet, float]:
             try:
-                at_work = self._hosts[leaf].in_run({**facts, "leaf": leaf})
-                found = at_work.carry_out(parts[leaf], notes.of(leaf))
+                executor = self._hosts[leaf].in_run({**facts, "leaf": leaf})
+                packet = executor.carry_out(parts[leaf], notes.of(leaf))
             except OWN_ERRORS as error:
-                found = failed_order(parts[leaf].kind, error)
-            return found, time.monotonic()
+                packet = failed_order(parts[leaf].kind, error)
+            return packet, time.monotonic()
 
         with ThreadPoolExecutor(len(parts), "leaf-of-bundle") as pool:
             answers = dict(zip(parts, pool.map(answer, parts), strict=True))
         now = time.monotonic()
         return bundled(
-            orders.DONE, {leaf: _delayed(found, now - at) for leaf, (found, at) in answers.items()}, {}
+            orders.DONE,
+            {leaf: _delay_times(packet, now - ended) for leaf, (packet, ended) in answers.items()},
+            {},
         )
 
 
-def _delayed(answer: Packet, by_s: float) -> Packet:
+def _delay_times(answer: Packet, by_s: float) -> Packet:
     """An answer sent `by_s` seconds after it was made, with its times adjusted."""
     if "book" not in answer.facts:
         return answer

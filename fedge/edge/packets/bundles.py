@@ -39,12 +39,12 @@ def unbundled(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
     Raises:
         FactError: a part belongs to no leaf or to an unexpected one, or a leaf has two.
     """
-    found: dict[int, Packet] = {}
+    packets: dict[int, Packet] = {}
     for leaf, kind, facts in rows(bundle.facts[PARTS], 3, len(leaves), PARTS):
-        if type(leaf) is not int or leaf not in leaves or leaf in found:
+        if type(leaf) is not int or leaf not in leaves or leaf in packets:
             raise FactError(PARTS, "of other leaves")
         states = orders.of_leaf(bundle.states, leaf)
-        found[leaf] = Packet(text(kind, _LONGEST_KIND, PARTS), mapping(facts, PARTS), states)
-    if sum(len(packet.states) for packet in found.values()) != len(bundle.states):
+        packets[leaf] = Packet(text(kind, _LONGEST_KIND, PARTS), mapping(facts, PARTS), states)
+    if sum(len(packet.states) for packet in packets.values()) != len(bundle.states):
         raise FactError("states", "of other leaves")
-    return found
+    return packets

@@ -13,11 +13,11 @@ from fedge.link.gate import NUMBER
 class FactError(ValueError):
     """An impossible fact in a message: its name and fault. One line."""
 
-    def __init__(self, what: str, how: str) -> None:
-        super().__init__(f"{what}: {how}")
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"{name}: {fault}")
 
 
-def whole_number(value: Any, least: int, most: int, what: str) -> int:
+def whole_number(value: Any, least: int, most: int, name: str) -> int:
     """A whole number from `least` to `most`.
 
     >>> whole_number(3, 0, 3, "version")
@@ -25,60 +25,60 @@ def whole_number(value: Any, least: int, most: int, what: str) -> int:
     """
     if type(value) is not int or not least <= value <= most:
         allowed = f"{least}" if least == most else f"{least} to {most}"
-        raise FactError(what, f"{shown(value)}, but it can be {allowed}")
+        raise FactError(name, f"{shown(value)}, but it can be {allowed}")
     return value
 
 
-def finite_number(value: Any, least: float, most: float, what: str) -> float:
+def finite_number(value: Any, least: float, most: float, name: str) -> float:
     """A finite number from `least` to `most`; integers are accepted, NaN and bools are not."""
     if type(value) not in (int, float) or not least <= value <= most or not abs(value) <= 1.7e308:
-        raise FactError(what, f"{shown(value)}, but it can be {least:g} to {most:g}")
+        raise FactError(name, f"{shown(value)}, but it can be {least:g} to {most:g}")
     return float(value)
 
 
-def text(value: Any, longest: int, what: str) -> str:
+def text(value: Any, longest: int, name: str) -> str:
     """A printable text of at most `longest` characters."""
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
-        raise FactError(what, f"no printable text of at most {longest} characters: {shown(value)}")
+        raise FactError(name, f"no printable text of at most {longest} characters: {shown(value)}")
     return value
 
 
-def mapping(value: Any, what: str) -> Mapping[str, Any]:
+def mapping(value: Any, name: str) -> Mapping[str, Any]:
     """A table of names."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise FactError(what, f"{shown(value)} is no table")
+        raise FactError(name, f"{shown(value)} is no table")
     return value
 
 
-def truth(value: Any, what: str) -> bool:
+def truth(value: Any, name: str) -> bool:
     """A bool."""
     if type(value) is not bool:
-        raise FactError(what, shown(value))
+        raise FactError(name, shown(value))
     return value
 
 
-def values(value: Any, what: str, most: int | None = None) -> list[Any]:
+def values(value: Any, name: str, most: int | None = None) -> list[Any]:
     """A list of any values, at most `most` of them."""
     if not isinstance(value, list):
-        raise FactError(what, shown(value))
-    rows([[each] for each in value], 1, most, what)
+        raise FactError(name, shown(value))
+    rows([[entry] for entry in value], 1, most, name)
     return value
 
 
-def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]:
+def rows(value: Any, width: int, most: int | None, name: str) -> list[list[Any]]:
     """At most `most` lists of `width` values each."""
     if not isinstance(value, list) or (most is not None and len(value) > most):
-        raise FactError(what, f"no list of at most {most} rows: {shown(value)}")
+        raise FactError(name, f"no list of at most {most} rows: {shown(value)}")
     if not all(isinstance(row, list | tuple) and len(row) == width for row in value):
-        raise FactError(what, f"rows must have {width} values")
+        raise FactError(name, f"rows must have {width} values")
     return value
 
 
-def only(facts: Mapping[str, Any], wanted: Collection[str], optional: Collection[str] = ()) -> None:
-    """Raise unless facts are those in `wanted`; `optional` ones and the message's number are allowed."""
-    other = (facts.keys() ^ set(wanted)) - {NUMBER, *optional}
-    if other:
-        raise FactError("facts", ", ".join(sorted(map(shown, other))[:3]))
+def only(facts: Mapping[str, Any], required: Collection[str], optional: Collection[str] = ()) -> None:
+    """Raise unless facts are those in `required`; `optional` ones and the message's number are allowed."""
+    mismatched = (facts.keys() ^ set(required)) - {NUMBER, *optional}
+    if mismatched:
+        raise FactError("facts", ", ".join(sorted(map(shown, mismatched))[:3]))
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from fedge.training.kernels import NAMED
 VERSIONS = "versions"  # fact of a hello: package → version
 _LONGEST, _LONGEST_KERNELS = 100, 200  # characters
 _MOST_VERSIONS = 100
-_OF_BITS = ("fedge", "fedge-code", "torch", "numpy", "scipy")  # on which a leaf server's numbers depend
+# packages on which a leaf server's numbers depend
+_NUMERIC_PACKAGES = ("fedge", "fedge-code", "torch", "numpy", "scipy")
 
 
 def check_hello(hello: Packet) -> None:
@@ -28,17 +29,17 @@ def check_hello(hello: Packet) -> None:
         text(facts.get(PROCESS, ""), _LONGEST, PROCESS)
         text(facts.get(orders.SUBTREE, ""), _LONGEST, orders.SUBTREE)
         text(facts.get(orders.KERNELS, ""), _LONGEST_KERNELS, orders.KERNELS)
-        told = mapping(facts.get(VERSIONS, {}), VERSIONS)
-        if len(told) > _MOST_VERSIONS:
-            raise FactError(VERSIONS, f"of {len(told)} packages")
-        for each in (*told, *told.values()):
-            text(each, _LONGEST, VERSIONS)
+        reported = mapping(facts.get(VERSIONS, {}), VERSIONS)
+        if len(reported) > _MOST_VERSIONS:
+            raise FactError(VERSIONS, f"of {len(reported)} packages")
+        for entry in (*reported, *reported.values()):
+            text(entry, _LONGEST, VERSIONS)
 
 
 def reported_kernels(packet: Packet | None) -> tuple[str, ...] | None:
     """Native kernels that a leaf server's clients can use; None if it does not report them."""
-    said = None if packet is None else packet.facts.get(orders.KERNELS)
-    return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
+    kernels = None if packet is None else packet.facts.get(orders.KERNELS)
+    return tuple(printable(kernels[:_LONGEST_KERNELS]).split()) if isinstance(kernels, str) else None
 
 
 def differences(hello: Packet, kernel: str) -> str:
@@ -48,20 +49,20 @@ def differences(hello: Packet, kernel: str) -> str:
         hello: its checked hello.
         kernel: kernel of the run's steps, as in `fedge.training.kernels.Kernel`; empty if it is of no matter.
     """
-    return "; ".join([*_other_versions(hello.facts.get(VERSIONS, {})), *_no_kernel(hello, kernel)])
+    return "; ".join([*_different_versions(hello.facts.get(VERSIONS, {})), *_missing_kernel(hello, kernel)])
 
 
-def _other_versions(told: Mapping[str, Any]) -> list[str]:
+def _different_versions(reported: Mapping[str, Any]) -> list[str]:
     """Packages of other versions than the cloud's, in words, at most one entry."""
-    here = versions()
-    others = [name for name in _OF_BITS if name in told and told[name] != here.get(name)]
-    words = ", ".join(f"{name} {told[name]} (the cloud: {here.get(name, 'none')})" for name in others)
-    return [f"it has {words}"] if others else []
+    own = versions()
+    different = [name for name in _NUMERIC_PACKAGES if name in reported and reported[name] != own.get(name)]
+    words = ", ".join(f"{name} {reported[name]} (the cloud: {own.get(name, 'none')})" for name in different)
+    return [f"it has {words}"] if different else []
 
 
-def _no_kernel(hello: Packet, kernel: str) -> list[str]:
+def _missing_kernel(hello: Packet, kernel: str) -> list[str]:
     """The run's kernel, in words, if a leaf server lacks it."""
-    name, known = kernel.removeprefix(NAMED).removesuffix(BF16), reported_kernels(hello)
-    if not kernel.startswith(NAMED) or known is None or name in known:
+    name, kernels = kernel.removeprefix(NAMED).removesuffix(BF16), reported_kernels(hello)
+    if not kernel.startswith(NAMED) or kernels is None or name in kernels:
         return []
     return [f"it cannot use the run's kernel {name}, so PyTorch trains there"]

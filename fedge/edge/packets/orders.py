@@ -77,47 +77,47 @@ def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
         "kept_model": sum(book.kept_model.values()),
         "bytes": [book.uplink_bytes, book.downlink_bytes],
         "answered": book.answered,
-        "calls": [row for times in book.exchanges for row in _moved(times.rows, -now).tolist()],
+        "calls": [row for times in book.exchanges for row in _shift_times(times.rows, -now).tolist()],
     }
 
 
-def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
+def add_to_book(book: RoundBook, leaf: int, record: Mapping[str, Any]) -> None:
     """Add a leaf server's record to the round's; times and failures are added elsewhere."""
-    book.train_loss |= {int(client): float(loss) for client, loss in told["train_loss"]}
-    for client, times in told["asked"]:
+    book.train_loss |= {int(client): float(loss) for client, loss in record["train_loss"]}
+    for client, times in record["asked"]:
         book.note_asked(int(client), int(times))
-    for client, seconds in told["train_seconds"]:
+    for client, seconds in record["train_seconds"]:
         book.note_seconds(int(client), float(seconds))
-    if told["kept_model"]:
-        book.note_kept_model(leaf, int(told["kept_model"]))
-    book.told += len({int(client) for client, *_ in (*told["train_seconds"], *told["failures"])})
-    book.answered += int(told["answered"])
-    uplink, downlink = told["bytes"]
+    if record["kept_model"]:
+        book.note_kept_model(leaf, int(record["kept_model"]))
+    book.told += len({int(client) for client, *_ in (*record["train_seconds"], *record["failures"])})
+    book.answered += int(record["answered"])
+    uplink, downlink = record["bytes"]
     book.uplink_bytes += int(uplink)
     book.downlink_bytes += int(downlink)
 
 
-def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: float) -> None:
+def add_calls(times: ExchangeTimes, leaf: int, record: Mapping[str, Any], now: float) -> None:
     """Record the times of a leaf's clients' work in an exchange, by the clock with time `now`.
 
     Leaf servers on several machines may use the same process numbers, so each gets its own range here.
     """
-    rows = np.array(told["calls"], dtype=np.float64)
+    rows = np.array(record["calls"], dtype=np.float64)
     if rows.size:
-        rows = _moved(rows, now)
+        rows = _shift_times(rows, now)
         rows[:, _PROCESS] += (leaf + 1) * _PROCESSES
         times.numbers.extend(rows.ravel().tolist())
 
 
-def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
+def failures_of(record: Mapping[str, Any]) -> dict[int, Failure]:
     """Client → reason of its failure, from a leaf server's record."""
-    return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
+    return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in record["failures"]}
 
 
-def delayed_book(told: Mapping[str, Any], by_s: float) -> dict[str, Any]:
+def delayed_book(record: Mapping[str, Any], by_s: float) -> dict[str, Any]:
     """A leaf server's record (`packed_book`) that was packed some seconds ago, with its times adjusted."""
-    calls = told["calls"]
-    return {**told, "calls": _moved(np.array(calls, np.float64), -by_s).tolist() if calls else []}
+    calls = record["calls"]
+    return {**record, "calls": _shift_times(np.array(calls, np.float64), -by_s).tolist() if calls else []}
 
 
 def of_leaf(states: Mapping[str, State], leaf: int) -> dict[str, State]:
@@ -132,25 +132,25 @@ def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
 
 def with_own_control(states: Mapping[str, State]) -> dict[str, State]:
     """States of a leaf whose clients get its control, with nothing from servers above."""
-    own = {name: state for name, state in states.items() if name != "told"}
-    return {**own, "told": own["control"]} if "control" in own else own
+    own_states = {name: state for name, state in states.items() if name != "told"}
+    return {**own_states, "told": own_states["control"]} if "control" in own_states else own_states
 
 
-def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
+def _shift_times(rows: np.ndarray, by_s: float) -> np.ndarray:
     """Rows of an `ExchangeTimes` shifted to another clock."""
-    moved = rows.copy()
-    moved[:, _MOMENTS] += by_s
-    return moved
+    shifted = rows.copy()
+    shifted[:, _MOMENTS] += by_s
+    return shifted
 
 
 # --- summaries and folds -----------------------------------------------------------------------------------
 
 
-def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
+def packed_summaries(summaries: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
     """Summaries (`fedge.clustering.likeness.updates.Updates.summaries`) as states; dtypes stay."""
     return {
         f"{SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
-        for client, arrays in seen.items()
+        for client, arrays in summaries.items()
     }
 
 
@@ -166,29 +166,29 @@ def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
 # --- evaluations -------------------------------------------------------------------------------------------
 
 
-def packed_evaluations(found: Mapping[int, EvaluateReply]) -> list[Any]:
+def packed_evaluations(replies: Mapping[int, EvaluateReply]) -> list[Any]:
     """Clients' evaluations as JSON."""
     return [
         [
             client,
             role,
             split,
-            {name: array.ravel().tolist() for name, array in e.sums.items()},
-            float(e.loss),
-            e.windows,
-            e.differences,
-            None if e.moments is None else e.moments.tolist(),
+            {name: array.ravel().tolist() for name, array in evaluation.sums.items()},
+            float(evaluation.loss),
+            evaluation.windows,
+            evaluation.differences,
+            None if evaluation.moments is None else evaluation.moments.tolist(),
         ]
-        for client, reply in found.items()
-        for (role, split), e in reply.items()
+        for client, reply in replies.items()
+        for (role, split), evaluation in reply.items()
     ]
 
 
-def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, EvaluateReply]:
+def evaluations_of(table: Iterable[Any], task: Task, outputs: int) -> dict[int, EvaluateReply]:
     """Client → its evaluations.
 
     Args:
-        told: result of `packed_evaluations`.
+        table: result of `packed_evaluations`.
         task: task of the run.
         outputs: outputs of the run's models.
 
@@ -196,8 +196,8 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
         FactError: a value has another type, or there are too many or too few.
     """
     form = task.form(outputs)
-    found: dict[int, EvaluateReply] = {}
-    for client, role, split, sums, loss, windows, pair, moments in told:
+    replies: dict[int, EvaluateReply] = {}
+    for client, role, split, sums, loss, windows, pair, moments in table:
         if sums.keys() != form.keys() or type(loss) not in (int, float):
             raise FactError("evaluated", "other sums, or no loss")
         evaluation = Evaluation(
@@ -208,10 +208,10 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
             None if moments is None else _array(moments, np.zeros(len(moments))),
             task,
         )
-        found.setdefault(whole_number(client, 0, MOST - 1, "client"), {})[text(role, 200, "role"), split] = (
-            evaluation
-        )
-    return found
+        replies.setdefault(whole_number(client, 0, MOST - 1, "client"), {})[
+            text(role, 200, "role"), split
+        ] = evaluation
+    return replies
 
 
 def _array(values: Any, like: np.ndarray) -> np.ndarray:

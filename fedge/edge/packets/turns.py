@@ -11,35 +11,35 @@ _WIDTH = 5
 
 
 def check_turns(
-    told: Any,
+    value: Any,
     clients: Collection[int],
-    before: Turns | None = None,
-    now: tuple[int, Collection[int], Mapping[int, float]] = (0, (), {}),
+    previous: Turns | None = None,
+    this_round: tuple[int, Collection[int], Mapping[int, float]] = (0, (), {}),
 ) -> None:
     """Raise FactError unless a training history is possible.
 
     Args:
-        told: result of `Turns.facts`.
+        value: result of `Turns.facts`.
         clients: training clients of the leaf.
-        before: history before the leaf round; None if unknown.
-        now: leaf round, clients asked in it, client → its reported loss.
+        previous: history before the leaf round; None if unknown.
+        this_round: leaf round, clients asked in it, client → its reported loss.
     """
-    named = rows(told, _WIDTH, len(clients), "turns")
-    for client, begun, given_in, updates, loss in named:
+    entries = rows(value, _WIDTH, len(clients), "turns")
+    for client, requests, latest_request, updates, loss in entries:
         if type(client) is not int or client not in clients:
             raise FactError("turns", "not of the leaf's clients")
-        whole_number(begun, 0, _MOST_ROUNDS, "turns")
-        whole_number(given_in, 0, _MOST_ROUNDS, "turns")
-        whole_number(updates, 0, begun, "turns")
+        whole_number(requests, 0, _MOST_ROUNDS, "turns")
+        whole_number(latest_request, 0, _MOST_ROUNDS, "turns")
+        whole_number(updates, 0, requests, "turns")
         if (loss is None) != (updates == 0):
             raise FactError("turns", f"{updates} updates and loss {loss}")
         if loss is not None:
             finite_number(loss, -1.7e308, 1.7e308, "turns")
-    if len({row[0] for row in named}) < len(named):
+    if len({row[0] for row in entries}) < len(entries):
         raise FactError("turns", "one client twice")
-    if before is not None:
-        expected = Turns.of_facts(before.facts())
-        leaf_round, asked, losses = now
+    if previous is not None:
+        expected = Turns.of_facts(previous.facts())
+        leaf_round, asked, losses = this_round
         expected.note(asked, losses, leaf_round)
-        if expected.facts() != [list(row) for row in named]:
+        if expected.facts() != [list(row) for row in entries]:
             raise FactError("turns", "not those that follow from the clients that were asked")

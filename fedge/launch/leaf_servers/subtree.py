@@ -151,7 +151,7 @@ def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace)
                 open_site, folder / f"leaf-{leaf}", leaf, make_engine,
                 trust_code=options.trust_code, data=options.data, dealing=dealing,
             ),
-            together=together,
+            group=together,
         )
         for leaf in leaves
     ]  # fmt: skip

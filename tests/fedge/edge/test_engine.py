@@ -123,7 +123,7 @@ ODD = {
 def test_whatever_is_answered_at_the_end_is_a_line_and_all_others_are_told(
     gate, tmp_path, name, caplog, monkeypatch
 ):
-    monkeypatch.setattr(edge_engine, "_LEAVE_S", 2.0)
+    monkeypatch.setattr(edge_engine, "_DISMISS_S", 2.0)
     (host, said), engine, honest = ODD[name], EdgeEngine(gate, [2, 3]), Silent()
     hosts = [host, honest]
     with in_threads(gate.address, tmp_path / "certs", tmp_path, 2, lambda _, leaf: hosts[leaf]):

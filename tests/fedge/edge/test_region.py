@@ -92,7 +92,7 @@ def test_an_order_of_a_run_that_it_knows_nothing_of_is_sent_back(hosts):
 def test_a_leaf_server_that_is_alone_is_no_region(hosts, tmp_path):
     (first, _), facts, _ = hosts
     site, (leaf, _) = begun(first, facts)
-    alone = LeafHost(first._opening)
+    alone = LeafHost(first._open_run)
     assert orders.SUBTREE not in alone.hello().facts
     assert first.hello().facts[orders.SUBTREE]
     answer = alone.answer(an_order(site.model, [leaf]), print)

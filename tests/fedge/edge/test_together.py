@@ -86,7 +86,7 @@ def test_one_that_cannot_begin_the_run_fails_alone(hosts):
     def broken(_):
         raise OSError("no space left")
 
-    second._opening = broken
+    second._open_run = broken
     order = to_evaluate(site.model)
     found = unbundled(first.answer(bundle({0: order, 1: order}), print), [0, 1])
     assert found[0].kind == orders.DONE
@@ -102,7 +102,7 @@ def test_a_bundle_of_a_run_that_it_knows_nothing_of_is_sent_back(hosts):
 
 def test_a_leaf_server_that_is_alone_takes_no_bundle(hosts):
     (first, _), facts, _ = hosts
-    alone = LeafHost(first._opening)
+    alone = LeafHost(first._open_run)
     site, _ = begun(alone, facts)
     answer = alone.answer(bundle({0: to_evaluate(site.model)}), print)
     assert answer.facts["words"] == "invalid order: kind: 'bundle'"
@@ -112,7 +112,7 @@ def test_a_leaf_server_that_is_alone_takes_no_bundle(hosts):
 def test_as_many_bytes_are_read_as_orders_of_all_may_have(hosts):
     (first, _), facts, _ = hosts
     begun(first, facts)
-    together, alone = first.most_bytes(), LeafHost(first._opening)
+    together, alone = first.most_bytes(), LeafHost(first._open_run)
     begun(alone, facts)
     assert together == tuple(2 * most for most in alone.most_bytes())
     alone.close()

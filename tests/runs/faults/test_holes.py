@@ -79,7 +79,7 @@ BACKED = {  # checks that lies come to, behind which another one refuses the sam
         "Schema._check_summaries: summaries",  # those of nobody have no form
         "Schema.probed: states",
         "Schema.evaluated: evaluated",  # rows have a number
-        "_one_each: one client twice",
+        "_refuse_repeated_clients: one client twice",
         "mapping:  is no table",  # and has no names
         "Schema.trained: dispersion",
     },

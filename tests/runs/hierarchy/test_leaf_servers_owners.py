@@ -149,7 +149,7 @@ def absent(make, hosts_without):
 
     def made(folder, leaf):
         host = make(folder, leaf)
-        grid = host._telling.__self__._engine
+        grid = host._ask_clients.__self__._engine
         for client in hosts_without:
             grid._contexts.pop(client + 1, None)
         return host

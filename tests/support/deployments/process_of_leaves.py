@@ -37,7 +37,7 @@ def process_of_leaves(folder):
 
             return open_site(folder / f"leaf-{leaf}", leaf, engine, facts, data=config.data.path)
 
-        made.append(LeafHost(opening, together=together))
+        made.append(LeafHost(opening, group=together))
         together.take(leaf, made[-1])
     try:
         yield made, facts, config

@@ -121,7 +121,7 @@ class _Noting(EdgeEngine):
     def make_port(self, facts, around):
         port, gate = super().make_port(facts, around), self._gate
         dispatch = port._dispatch
-        note = dispatch._note_failed
+        note = dispatch._record_failure
 
         def noting(leaf, clients, error):
             if leaf == LIAR:
@@ -129,7 +129,7 @@ class _Noting(EdgeEngine):
                 gate.whys.append(str(error))
             note(leaf, clients, error)
 
-        dispatch._note_failed = noting
+        dispatch._record_failure = noting
         return port
 
 

@@ -32,7 +32,7 @@ class Leaf:
 
 def test_versions_of_before_and_of_this_round_are_possible():
     check_memories({"3": [2, OLD, 8]}, Leaf())
-    check_memories({"3": [7, NEW, 8], "4": [7, NEW, 8]}, Leaf(), new=7)
+    check_memories({"3": [7, NEW, 8], "4": [7, NEW, 8]}, Leaf(), new_round=7)
     check_memories({"4": [99, NEW, 8]}, Leaf(), any_round=True)
     check_memories({}, Leaf(keeps=False))
     check_needed({"3": [1, 2], "5": []}, Leaf())
@@ -51,12 +51,12 @@ def test_versions_of_before_and_of_this_round_are_possible():
 def test_impossible_versions_are_refused(told):
     """Other clients, other forms, other rounds, and one that counted and is gone."""
     with pytest.raises(FactError):
-        check_memories(told, Leaf(), new=7)
+        check_memories(told, Leaf(), new_round=7)
 
 
 def test_no_version_is_possible_where_nothing_is_kept():
     with pytest.raises(FactError):
-        check_memories({"3": [7, NEW, 8]}, Leaf(keeps=False), new=7)
+        check_memories({"3": [7, NEW, 8]}, Leaf(keeps=False), new_round=7)
 
 
 @pytest.mark.parametrize("told", [None, {"9": []}, {"3": 1}, {"3": [-1]}, {"3": ["1"]}, {"3": [1] * 1001}])
