@@ -10,17 +10,17 @@ from fedge.link.frames import Packet
 from fedge.link.gate import BELOW
 from fedge.process.escape import printable
 
-_MOST = 1000  # leaves of one process; each needs a stream and a thread
+_MOST_LEAVES = 1000  # leaves of one process; each needs a stream and a thread
 _LONGEST = 200  # characters of an impossible answer in an error message
 _MOST_BYTES = (0, 2**20)  # arrays and head of the cloud's welcome
 
 
-class _Asking:
+class _WelcomeHandler:
     """Link that answers no questions; the cloud's welcome names the leaves."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.told: Any = None
+        self.leaves: Any = None
 
     def hello(self) -> Packet:
         """Hello without a leaf."""
@@ -28,7 +28,7 @@ class _Asking:
 
     def welcome(self, packet: Packet) -> None:
         """Store the leaves, and end the link."""
-        self.told = packet.facts.get(BELOW)
+        self.leaves = packet.facts.get(BELOW)
         self._link.stop()
 
     def answer(self, packet: Packet, note: Note) -> Packet:
@@ -67,15 +67,17 @@ class SubtreeQuery:
             Refused: the cloud refuses this server, was out of contact for `lost_s` seconds, or names no
                 leaves.
         """
-        asking = _Asking(self._link)
-        self._link.serve(asking, lost_s, lambda: _MOST_BYTES)
-        told = asking.told
-        if told is None:
+        handler = _WelcomeHandler(self._link)
+        self._link.serve(handler, lost_s, lambda: _MOST_BYTES)
+        numbers = handler.leaves
+        if numbers is None:
             return []
-        is_list = isinstance(told, list) and all(type(leaf) is int and 0 <= leaf < 10**6 for leaf in told)
-        if not is_list or not 0 < len(set(told)) == len(told) <= _MOST:
+        is_list = isinstance(numbers, list) and all(
+            type(leaf) is int and 0 <= leaf < 10**6 for leaf in numbers
+        )
+        if not is_list or not 0 < len(set(numbers)) == len(numbers) <= _MOST_LEAVES:
             raise Refused(
-                f"the cloud must name 1 to {_MOST} leaves below this server, but names "
-                f"{printable(shown(told)[:_LONGEST])}"
+                f"the cloud must name 1 to {_MOST_LEAVES} leaves below this server, but names "
+                f"{printable(shown(numbers)[:_LONGEST])}"
             )
-        return sorted(told)
+        return sorted(numbers)

@@ -37,7 +37,7 @@ from fedge.link.usable import read_certificate
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # names by which any server is reached from its own machine
-_CLOCKS_DIFFER = timedelta(hours=1)  # tolerated difference between machines' clocks
+_CLOCK_TOLERANCE = timedelta(hours=1)  # tolerated difference between machines' clocks
 _AUTHORITY_DAYS = 3650
 _CLIENT = re.compile(r"leaf-[0-9]+|server-[0-9.]+")
 _Key = ec.EllipticCurvePrivateKey
@@ -108,25 +108,25 @@ class _Role:
     @property
     def alternatives(self) -> list[x509.GeneralName]:
         """Names and addresses in the certificate; only the cloud's includes its role name."""
-        more = (*HERE, *((CLOUD,) if self.name == CLOUD else ())) if self.is_server else ()
-        return [_alternative(host) for host in dict.fromkeys((*self.hosts, *more))]
+        own_names = (*HERE, *((CLOUD,) if self.name == CLOUD else ())) if self.is_server else ()
+        return [_general_name(host) for host in dict.fromkeys((*self.hosts, *own_names))]
 
     @property
     def usage(self) -> x509.ExtendedKeyUsage:
         """Permitted usage."""
-        of = ExtendedKeyUsageOID
-        return x509.ExtendedKeyUsage([of.SERVER_AUTH if self.is_server else of.CLIENT_AUTH])
+        purposes = ExtendedKeyUsageOID
+        return x509.ExtendedKeyUsage([purposes.SERVER_AUTH if self.is_server else purposes.CLIENT_AUTH])
 
 
-def _roles(wanted: CertificateRequest) -> list[_Role]:
+def _roles(request: CertificateRequest) -> list[_Role]:
     """All wanted certificates.
 
     Raises:
         ConfigError: hosts are given for an unknown server, or include the cloud's name for another role.
     """
     servers = {SUPERLINK: SUPERLINK, CLOUD: CLOUD}
-    servers |= {leaf_name(leaf): server_name(leaf) for leaf in range(wanted.leaves)}
-    for role, hosts in wanted.hosts.items():
+    servers |= {leaf_name(leaf): server_name(leaf) for leaf in range(request.leaves)}
+    for role, hosts in request.hosts.items():
         if role not in servers:
             raise ConfigError(
                 f"--hosts must begin with a role, one of {', '.join(servers)}, but has {shown(role)}; "
@@ -136,12 +136,12 @@ def _roles(wanted: CertificateRequest) -> list[_Role]:
             raise ConfigError(
                 f"the host {CLOUD} is reserved for the cloud, but is given to {role}; choose another name"
             )
-    made = [_Role(name, tuple(wanted.hosts.get(role, ())), True) for role, name in servers.items()]
-    clients = [*map(leaf_name, range(wanted.leaves)), *map(path_name, wanted.paths)]
-    return [*made, *(_Role(name, (), False) for name in clients)]
+    server_roles = [_Role(name, tuple(request.hosts.get(role, ())), True) for role, name in servers.items()]
+    clients = [*map(leaf_name, range(request.leaves)), *map(path_name, request.paths)]
+    return [*server_roles, *(_Role(name, (), False) for name in clients)]
 
 
-def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
+def make_certificates(folder: Path, request: CertificateRequest) -> list[Path]:
     """Write the wanted files that are missing or expiring; returns those written.
 
     Raises:
@@ -149,16 +149,16 @@ def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
             role.
     """
     written: list[Path] = []
-    roles = _roles(wanted)
+    roles = _roles(request)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key, authority = _authority(folder, written)
+        key, authority = _load_or_create_authority(folder, written)
         for role in roles:
-            if not _is_good(folder / f"{role.name}.crt", role, wanted.days, authority):
-                _certify(folder, role, wanted.days, key, authority, written)
-        for node in range(wanted.nodes):
+            if not _is_valid(folder / f"{role.name}.crt", role, request.days, authority):
+                _write_certificate(folder, role, request.days, key, authority, written)
+        for node in range(request.nodes):
             if not (folder / f"node-{node}.pub").exists():
-                _node_keys(folder, f"node-{node}", written)
+                _write_node_keys(folder, f"node-{node}", written)
     except OSError as error:
         raise ConfigError(
             f"the folder of certificates must be writable, but {error.filename or folder}: "
@@ -168,17 +168,17 @@ def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
     return written
 
 
-def _authority(folder: Path, written: list[Path]) -> tuple[_Key, x509.Certificate]:
+def _load_or_create_authority(folder: Path, written: list[Path]) -> tuple[_Key, x509.Certificate]:
     """Key and certificate of the authority, created if the folder has no certificates."""
     key_file, file = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
     if file.exists() or any(folder.glob("*.crt")):
         return _read_authority(key_file, file)
-    key, name = ec.generate_private_key(ec.SECP256R1()), _named("Fedge trial authority")
-    made = _builder(name, name, key, _AUTHORITY_DAYS).add_extension(
+    key, name = ec.generate_private_key(ec.SECP256R1()), _common_name("Fedge trial authority")
+    builder = _builder(name, name, key, _AUTHORITY_DAYS).add_extension(
         x509.BasicConstraints(True, 0), critical=True
     )
-    made = made.add_extension(_key_usage(signs_certificates=True), critical=True)
-    authority = made.sign(key, hashes.SHA256())
+    builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+    authority = builder.sign(key, hashes.SHA256())
     _write_secret(key_file, _pem_of(key), written)
     _write(file, authority.public_bytes(serialization.Encoding.PEM), written)
     return key, authority
@@ -201,20 +201,22 @@ def _read_authority(key_file: Path, file: Path) -> tuple[_Key, x509.Certificate]
     return key, authority
 
 
-def _is_good(file: Path, role: _Role, days: int, authority: x509.Certificate) -> bool:
+def _is_valid(file: Path, role: _Role, days: int, authority: x509.Certificate) -> bool:
     """Whether a role's certificate and key exist and are valid, with a third of the days left."""
     if not (file.exists() and file.with_suffix(".key").exists()):
         return False
     try:
-        found = x509.load_pem_x509_certificate(file.read_bytes())
-        found.verify_directly_issued_by(authority)
-        usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        named = set(_names_in(found))
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        names = set(_names_in(certificate))
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
-    left = min(timedelta(days=days) / 3, timedelta(days=_AUTHORITY_DAYS / 3))
-    lasts = found.not_valid_after_utc > datetime.now(timezone.utc) + max(left, _CLOCKS_DIFFER)
-    return lasts and usage == role.usage and named >= set(role.alternatives)
+    margin = min(timedelta(days=days) / 3, timedelta(days=_AUTHORITY_DAYS / 3))
+    has_time_left = certificate.not_valid_after_utc > datetime.now(timezone.utc) + max(
+        margin, _CLOCK_TOLERANCE
+    )
+    return has_time_left and usage == role.usage and names >= set(role.alternatives)
 
 
 def _names_in(certificate: x509.Certificate) -> list[x509.GeneralName]:
@@ -225,22 +227,22 @@ def _names_in(certificate: x509.Certificate) -> list[x509.GeneralName]:
         return []
 
 
-def _certify(
+def _write_certificate(
     folder: Path, role: _Role, days: int, key: _Key, authority: x509.Certificate, written: list[Path]
 ) -> None:
     """Write key and certificate of one role."""
-    own = ec.generate_private_key(ec.SECP256R1())
-    made = (
-        _builder(_named(role.name), authority.subject, own, days)
+    own_key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(_common_name(role.name), authority.subject, own_key, days)
         .add_extension(x509.BasicConstraints(False, None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(role.usage, critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
     )
     if role.is_server:
-        made = made.add_extension(x509.SubjectAlternativeName(role.alternatives), critical=False)
-    _write_secret(folder / f"{role.name}.key", _pem_of(own), written)
-    signed = made.sign(key, hashes.SHA256())
+        builder = builder.add_extension(x509.SubjectAlternativeName(role.alternatives), critical=False)
+    _write_secret(folder / f"{role.name}.key", _pem_of(own_key), written)
+    signed = builder.sign(key, hashes.SHA256())
     _write(folder / f"{role.name}.crt", signed.public_bytes(serialization.Encoding.PEM), written)
 
 
@@ -250,17 +252,17 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: _Key, days: int) -> x50
     return (
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_before(now - _CLOCK_TOLERANCE)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _alternative(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     """An address or a host name as a certificate entry."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
@@ -282,7 +284,7 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
     )  # fmt: skip
 
 
-def _node_keys(folder: Path, name: str, written: list[Path]) -> None:
+def _write_node_keys(folder: Path, name: str, written: list[Path]) -> None:
     """Write a SuperNode's key pair in OpenSSH's format."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
@@ -302,11 +304,11 @@ def _pem_of(key: _Key) -> bytes:
 def _write_secret(path: Path, content: bytes, written: list[Path]) -> None:
     """Write a file that no other account can read at any moment."""
 
-    def private(name: str, flags: int) -> int:
+    def open_private(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_EXCL, 0o600)
 
     path.unlink(missing_ok=True)  # left by an interrupted attempt, or renewed
-    _write(path, content, written, private)
+    _write(path, content, written, open_private)
 
 
 def _write(
@@ -337,12 +339,12 @@ def revoke(folder: Path, names: Sequence[str]) -> list[str]:
 
     serials, files = set(), []
     for name in names:
-        found = [folder / f"{name}{kind}" for kind in (".crt", ".key", ".pub", "")]
-        if name == AUTHORITY or "/" in name or not (found[0].is_file() or found[2].is_file()):
+        paths = [folder / f"{name}{kind}" for kind in (".crt", ".key", ".pub", "")]
+        if name == AUTHORITY or "/" in name or not (paths[0].is_file() or paths[2].is_file()):
             raise ConfigError(f"--revoke must name a certificate or node of {folder}, but is {shown(name)}")
-        if found[0].is_file():
-            serials.add(read_certificate(found[0]).serial_number)
-        files += found
+        if paths[0].is_file():
+            serials.add(read_certificate(paths[0]).serial_number)
+        files += paths
     if serials:
         key, authority = _read_authority(folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt")
         write_list(folder, serials, key, authority)

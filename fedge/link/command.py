@@ -7,7 +7,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.tree import refuse_no_path
 
-_MOST = 10_000  # leaves or nodes; files are created one by one
+_MOST_FILES = 10_000  # leaves or nodes; files are created one by one
 
 
 def add_commands(commands: Any) -> None:
@@ -38,12 +38,12 @@ def add_commands(commands: Any) -> None:
         metavar="NAME",
         help="revoke leaf-0, cloud, node-3, …",
     )
-    certs.set_defaults(command=_make)
+    certs.set_defaults(command=_run_certs)
 
 
-def _make(options: argparse.Namespace) -> int:
+def _run_certs(options: argparse.Namespace) -> int:
     """Carry out ``fedge certs``."""
-    for name, least, most in (("leaves", 0, _MOST), ("nodes", 0, _MOST), ("days", 1, 3650)):
+    for name, least, most in (("leaves", 0, _MOST_FILES), ("nodes", 0, _MOST_FILES), ("days", 1, 3650)):
         value = getattr(options, name)
         if not least <= value <= most:
             raise ConfigError(f"--{name} must be {least} to {most}, but is {value}; change it")
@@ -55,14 +55,14 @@ def _make(options: argparse.Namespace) -> int:
                 f"{name} is revoked; copy the new files, and revoked.pem, to the machines that have the old"
             )
         return 0
-    hosts = _hosts(options.hosts)
+    hosts = _parse_hosts(options.hosts)
     paths = [path.strip() for path in options.at.split(",")] if options.at else []
-    if len(paths) > _MOST:
-        raise ConfigError(f"--at must name at most {_MOST} servers, but names {len(paths)}")
+    if len(paths) > _MOST_FILES:
+        raise ConfigError(f"--at must name at most {_MOST_FILES} servers, but names {len(paths)}")
     for path in paths:
         refuse_no_path(path, "--at")
-    wanted = CertificateRequest(hosts, options.leaves, options.nodes, options.days, paths)
-    written = make_certificates(options.folder, wanted)
+    request = CertificateRequest(hosts, options.leaves, options.nodes, options.days, paths)
+    written = make_certificates(options.folder, request)
     for file in written:
         print(file)
     if not written:
@@ -70,15 +70,17 @@ def _make(options: argparse.Namespace) -> int:
     return 0
 
 
-def _hosts(given: list[str]) -> dict[str, list[str]]:
+def _parse_hosts(arguments: list[str]) -> dict[str, list[str]]:
     """Role → hosts, from arguments such as cloud=cloud.example,10.0.0.1."""
-    found: dict[str, list[str]] = {}
-    for text in given:
+    hosts_by_role: dict[str, list[str]] = {}
+    for text in arguments:
         role, sign, hosts = text.partition("=")
         if not sign:
             raise ConfigError(
                 f"--hosts must begin with a role, e.g. cloud={text} or superlink={text}, but is "
                 f"{shown(text)}; each server's certificate names only its own hosts"
             )
-        found.setdefault(role.strip(), []).extend(host.strip() for host in hosts.split(",") if host.strip())
-    return found
+        hosts_by_role.setdefault(role.strip(), []).extend(
+            host.strip() for host in hosts.split(",") if host.strip()
+        )
+    return hosts_by_role

@@ -30,10 +30,10 @@ from fedge.process.escape import printable
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
-_LEAVE_S = 5.0
+_FLUSH_S = 5.0
 _WELCOME_S = 15.0  # the cloud normally answers at once
-_LOOK_S = 0.2  # seconds between checks for `stop`
-_MOST_TOLD = 10  # printed reasons for a lost contact, until the next welcome
+_POLL_S = 0.2  # seconds between checks for `stop`
+_MOST_REPORTS = 10  # printed reasons for a lost contact, until the next welcome
 _LONGEST = 200  # characters of the cloud's messages, and of a question's number
 _OPTIONS = (
     *OPTIONS,
@@ -42,13 +42,13 @@ _OPTIONS = (
     ("grpc.ssl_target_name_override", CLOUD),
     ("grpc.use_local_subchannel_pool", 1),  # gives a new channel its own connection
 )
-_REFUSED = (
+_REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.INVALID_ARGUMENT,
 )
 
-_MOST = (2**36, 2**28)  # bytes of a question's arrays, and of its head
+_QUESTION_BYTES = (2**36, 2**28)  # bytes of a question's arrays, and of its head
 
 Say = Callable[[str], None]
 """Takes a line for the terminal."""
@@ -73,7 +73,7 @@ class Refused(RuntimeError):
     """Error: the cloud refuses this leaf server, or is lost. One line."""
 
 
-class _Lost:
+class _Backoff:
     """Time since the last contact to the cloud, and the pause before the next attempt."""
 
     def __init__(self, limit_s: float) -> None:
@@ -81,9 +81,9 @@ class _Lost:
         self.pause_s = _FIRST_PAUSE_S
         self._last = time.monotonic()
 
-    def is_too_long(self, was_there: bool) -> bool:
+    def is_too_long(self, had_contact: bool) -> bool:
         """Record whether the cloud was in contact; True once the contact has been lost for too long."""
-        if was_there:
+        if had_contact:
             self.pause_s, self._last = _FIRST_PAUSE_S, time.monotonic()
             return False
         self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
@@ -107,14 +107,14 @@ class _Outgoing:
         for chunk in chunks_of(packet):
             while not self.stream_ended.is_set():
                 with suppress(queue.Full):
-                    self._chunks.put(chunk, timeout=_LOOK_S)
+                    self._chunks.put(chunk, timeout=_POLL_S)
                     break
 
     def flush(self) -> None:
         """Let the stream end with the chunks added so far, within seconds."""
         with suppress(queue.Full):
-            self._chunks.put(None, timeout=_LEAVE_S)
-            self.stream_ended.wait(_LEAVE_S)
+            self._chunks.put(None, timeout=_FLUSH_S)
+            self.stream_ended.wait(_FLUSH_S)
 
     def end(self) -> None:
         """End gRPC's thread, even if chunks are left."""
@@ -149,16 +149,16 @@ class Link:
         self.address = address
         assert path or leaf is not None
         self._files = _OwnFiles(certificates, path_name(path) if path else leaf_name(leaf or 0))
-        self._said = {LEAF: leaf} if path and leaf is not None else {}
+        self._hello_facts = {LEAF: leaf} if path and leaf is not None else {}
         self._process = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._is_over = False
         self._is_silent = False
-        self._lost = _Lost(0.0)
-        self._most: Callable[[], tuple[int, int]] = lambda: _MOST
+        self._backoff = _Backoff(0.0)
+        self._limits: Callable[[], tuple[int, int]] = lambda: _QUESTION_BYTES
         self._keep: Keep = lambda state: state
         self._say = say
-        self._told: set[str] = set()  # printed reasons for the lost contact
+        self._reported: set[str] = set()  # printed reasons for the lost contact
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
 
@@ -175,15 +175,15 @@ class Link:
 
     def serve(
         self,
-        answering: QuestionHandler,
+        handler: QuestionHandler,
         lost_s: float,
-        most: Callable[[], tuple[int, int]] = lambda: _MOST,
+        most: Callable[[], tuple[int, int]] = lambda: _QUESTION_BYTES,
         keep: Keep = lambda state: state,
     ) -> None:
         """Answer questions until the cloud ends the run, or `stop` is called.
 
         Args:
-            answering: handler of the questions.
+            handler: handler of the questions.
             lost_s: seconds without contact to the cloud after which to give up.
             most: limits in bytes of the next question's arrays and of its head.
             keep: function that decides where states of a question are stored.
@@ -192,57 +192,57 @@ class Link:
             Refused: the cloud refuses this leaf server, or was out of contact for `lost_s` seconds.
         """
         self._is_over = False
-        self._most, self._keep = most, keep
-        self._lost = _Lost(lost_s)
+        self._limits, self._keep = most, keep
+        self._backoff = _Backoff(lost_s)
         while not (self._stopped.is_set() or self._is_over):
             with grpc.secure_channel(self.address, self._files.credentials(), options=_OPTIONS) as channel:
-                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering)
+                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), handler)
 
-    def _keep_attached(self, attach: Any, answering: QuestionHandler) -> None:
+    def _keep_attached(self, attach: Any, handler: QuestionHandler) -> None:
         """Open one stream after another until the run is over, a stream is silent, or the files have changed.
 
         The pause between streams grows while the cloud is out of contact.
         """
         self._is_silent = False
         while not (self._stopped.is_set() or self._is_over or self._is_silent):
-            was_there = self._attached(attach, answering)
-            if self._lost.is_too_long(was_there):
+            had_contact = self._serve_stream(attach, handler)
+            if self._backoff.is_too_long(had_contact):
                 raise Refused(
-                    f"no contact to the cloud at {self.address} for more than {self._lost.limit_s:g} s; "
+                    f"no contact to the cloud at {self.address} for more than {self._backoff.limit_s:g} s; "
                     f"check that it is started, its name, and the firewall"
                 )
             if not self._is_over:
-                self._stopped.wait(self._lost.pause_s)
+                self._stopped.wait(self._backoff.pause_s)
                 if self._files.have_changed():
                     return
 
-    def _attached(self, attach: Any, answering: QuestionHandler) -> bool:
+    def _serve_stream(self, attach: Any, handler: QuestionHandler) -> bool:
         """Serve one stream until it ends; returns whether the cloud welcomed it."""
         outgoing = _Outgoing()
         self._call = attach(iter(outgoing))
         if self._stopped.is_set():  # stopped before the call could be cancelled
             self._call.cancel()
         welcomed = threading.Event()
-        silence = threading.Timer(_WELCOME_S, self._give_up, [self._call])
-        silence.daemon = True
-        silence.start()
+        timer = threading.Timer(_WELCOME_S, self._give_up, [self._call])
+        timer.daemon = True
+        timer.start()
 
         def on_welcome() -> None:
             welcomed.set()
-            self._told.clear()
-            silence.cancel()
+            self._reported.clear()
+            timer.cancel()
 
         try:
             if not self._call.add_callback(outgoing.stream_ended.set):  # the call has already ended
                 outgoing.stream_ended.set()
-            self._exchange(answering, outgoing.put, on_welcome)
+            self._exchange(handler, outgoing.put, on_welcome)
         except grpc.RpcError as error:
-            self._refuse(error)
+            self._raise_for_refusal(error)
         except LinkError as error:
             if not self._stopped.is_set():
                 logger.warning("the link to the cloud: %s", error)
         finally:
-            silence.cancel()
+            timer.cancel()
             if self._is_over:
                 outgoing.flush()
             outgoing.end()
@@ -250,21 +250,21 @@ class Link:
         return welcomed.is_set()
 
     def _exchange(
-        self, answering: QuestionHandler, put: Callable[[Packet], None], on_welcome: Callable[[], None]
+        self, handler: QuestionHandler, put: Callable[[Packet], None], on_welcome: Callable[[], None]
     ) -> None:
         """Say hello over a stream, and answer its questions until it ends or the run is over."""
-        hello = answering.hello()
-        put(replace(hello, facts={**hello.facts, **self._said, PROCESS: self._process}))
-        incoming = self._received(self._call)
+        hello = handler.hello()
+        put(replace(hello, facts={**hello.facts, **self._hello_facts, PROCESS: self._process}))
+        incoming = self._received_chunks(self._call)
         while not self._is_over:
-            packet = packet_of(incoming, *self._most(), self._keep)
+            packet = packet_of(incoming, *self._limits(), self._keep)
             if packet is None:
                 return
             if packet.kind == WELCOME:
-                answering.welcome(packet)
+                handler.welcome(packet)
                 on_welcome()
             else:
-                put(self._answered(answering, packet, put))
+                put(self._answer_once(handler, packet, put))
                 self._is_over = packet.kind == OVER
 
     def _give_up(self, call: Any) -> None:
@@ -272,74 +272,74 @@ class Link:
         logger.warning(
             "the cloud at %s has not welcomed this leaf for %g s; reconnecting", self.address, _WELCOME_S
         )
-        self._say_lost(f"no welcome within {_WELCOME_S:g} s")
+        self._report_lost(f"no welcome within {_WELCOME_S:g} s")
         self._is_silent = True
         call.cancel()
 
-    def _received(self, call: Any) -> Iterator[bytes]:
+    def _received_chunks(self, call: Any) -> Iterator[bytes]:
         """Chunks of a stream until it ends, is given up, or `stop` is called.
 
         A separate thread reads them, because a gRPC call cancelled while its connection breaks may never end.
         """
-        arrived: queue.Queue[bytes | Exception | None] = queue.Queue(maxsize=4)
-        left = threading.Event()
+        items: queue.Queue[bytes | Exception | None] = queue.Queue(maxsize=4)
+        finished = threading.Event()
 
-        def hand_on(item: bytes | Exception | None) -> None:
-            while not left.is_set():
+        def enqueue(item: bytes | Exception | None) -> None:
+            while not finished.is_set():
                 with suppress(queue.Full):
-                    arrived.put(item, timeout=_LOOK_S)
+                    items.put(item, timeout=_POLL_S)
                     break
 
         def read() -> None:
             try:
                 for chunk in call:
-                    hand_on(chunk)
+                    enqueue(chunk)
             except grpc.RpcError as error:
-                hand_on(error)
+                enqueue(error)
             else:
-                hand_on(None)
+                enqueue(None)
 
         threading.Thread(target=read, name="link", daemon=True).start()
         try:
             while not (self._stopped.is_set() or self._is_silent):
                 with suppress(queue.Empty):
-                    item = arrived.get(timeout=_LOOK_S)
+                    item = items.get(timeout=_POLL_S)
                     if item is None:
                         return
                     if isinstance(item, Exception):
                         raise item
                     yield item
         finally:
-            left.set()
+            finished.set()
 
-    def _answered(self, answering: QuestionHandler, packet: Packet, put: Callable[[Packet], None]) -> Packet:
+    def _answer_once(self, handler: QuestionHandler, packet: Packet, put: Callable[[Packet], None]) -> Packet:
         """Answer to a question; a repeated question gets its earlier answer."""
         number = packet.facts.get(NUMBER)
         if not isinstance(number, str) or len(number) > _LONGEST:
             raise LinkError("a question has no number")
         if self._last is None or self._last[0] != number:
             self._last = None
-            found = answering.answer(packet, lambda facts: put(Packet(NOTE, {**facts, NUMBER: number})))
-            self._last = number, Packet(found.kind, {**found.facts, NUMBER: number}, found.states)
+            answer = handler.answer(packet, lambda facts: put(Packet(NOTE, {**facts, NUMBER: number})))
+            self._last = number, Packet(answer.kind, {**answer.facts, NUMBER: number}, answer.states)
         return self._last[1]
 
-    def _refuse(self, error: Any) -> None:
+    def _raise_for_refusal(self, error: Any) -> None:
         """Raise Refused for errors that reconnecting cannot fix."""
-        code, words = error.code(), printable((error.details() or "")[:_LONGEST])[:_LONGEST]
+        code, details = error.code(), printable((error.details() or "")[:_LONGEST])[:_LONGEST]
         if self._stopped.is_set() or self._is_silent:  # ended here
             return
-        if code in _REFUSED:
-            raise Refused(f"the cloud at {self.address} refuses: {words}") from error
-        why = printable((error.details() or code.name).rpartition(": ")[2].rstrip("]"))[:_LONGEST]
-        if self._say_lost(why):
-            logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
+        if code in _REFUSALS:
+            raise Refused(f"the cloud at {self.address} refuses: {details}") from error
+        reason = printable((error.details() or code.name).rpartition(": ")[2].rstrip("]"))[:_LONGEST]
+        if self._report_lost(reason):
+            logger.info("the link to the cloud at %s: %s %s", self.address, code, details)
 
-    def _say_lost(self, why: str) -> bool:
+    def _report_lost(self, reason: str) -> bool:
         """Say why the cloud is out of contact; False if it was said before, or too much was said."""
-        if why in self._told or len(self._told) >= _MOST_TOLD:
+        if reason in self._reported or len(self._reported) >= _MOST_REPORTS:
             return False
-        self._told.add(why)
-        self._say(f"no contact to the cloud at {self.address} ({why}); trying again")
+        self._reported.add(reason)
+        self._say(f"no contact to the cloud at {self.address} ({reason}); trying again")
         return True
 
 
@@ -353,8 +353,8 @@ class _OwnFiles:
             ConfigError: a file is unusable.
         """
         self._name = name
-        self._names = (folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt")
-        self._seen = self._told = self._stamps()
+        self._paths = (folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt")
+        self._loaded = self._reported = self._stamps()
         self._content = self._read()
 
     def credentials(self) -> grpc.ChannelCredentials:
@@ -364,18 +364,18 @@ class _OwnFiles:
 
     def have_changed(self) -> bool:
         """Whether the files have changed and are usable; unusable files are reported once."""
-        if (stamps := self._stamps()) == self._seen:
+        if (stamps := self._stamps()) == self._loaded:
             return False
         try:
             content = self._read()
         except ConfigError as error:
-            if stamps != self._told:
+            if stamps != self._reported:
                 logger.warning("certificates have changed, but the previous ones stay in force: %s", error)
-            self._told = stamps
+            self._reported = stamps
             return False
         if self._stamps() != stamps:  # files are being copied
             return False
-        self._seen = self._told = stamps
+        self._loaded = self._reported = stamps
         if content == self._content:
             return False
         self._content = content
@@ -384,16 +384,16 @@ class _OwnFiles:
 
     def _read(self) -> list[bytes]:
         """Contents of the files; ConfigError if they are unusable."""
-        refuse_unusable(*self._names, self._name)
+        refuse_unusable(*self._paths, self._name)
         try:
-            return [path.read_bytes() for path in self._names]
+            return [path.read_bytes() for path in self._paths]
         except OSError as error:  # replaced at this moment
             raise ConfigError(f"{error.filename} must be readable, but: {fault_of(error)}") from error
 
     def _stamps(self) -> list[tuple[int, ...] | None]:
-        found: list[tuple[int, ...] | None] = []
-        for path in self._names:
-            found.append(None)
+        stamps: list[tuple[int, ...] | None] = []
+        for path in self._paths:
+            stamps.append(None)
             with suppress(OSError):
-                found[-1] = stamp_of(path)
-        return found
+                stamps[-1] = stamp_of(path)
+        return stamps

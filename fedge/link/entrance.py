@@ -43,7 +43,7 @@ class Entrance:
         self,
         folder: Path,
         leaves: int,
-        over: Mapping[str, Sequence[int]],
+        subtrees: Mapping[str, Sequence[int]],
         check: CheckHello = lambda _: None,
     ) -> None:
         """Read the certificate files.
@@ -51,7 +51,7 @@ class Entrance:
         Args:
             folder: folder with ca.crt, cloud.crt and cloud.key.
             leaves: number of leaves, numbered from 0.
-            over: path of a server over leaves → the leaves below, which it may represent.
+            subtrees: path of a server over leaves → the leaves below, which it may represent.
             check: check of a hello's content.
 
         Raises:
@@ -59,8 +59,8 @@ class Entrance:
         """
         self._check = check
         self._leaf_of = {leaf_name(leaf): leaf for leaf in range(leaves)}
-        self._over = {path_name(path): tuple(below) for path, below in over.items()}
-        self._silent = _Silent()
+        self._subtrees = {path_name(path): tuple(below) for path, below in subtrees.items()}
+        self._pending = _PendingStreams()
         self._files = _Files(folder)
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -70,16 +70,16 @@ class Entrance:
     @property
     def most_streams(self) -> int:
         """Number of streams that may be open without a hello."""
-        return sum(map(self._most_silent, (*self._leaf_of, *self._over)))
+        return sum(map(self._most_pending, (*self._leaf_of, *self._subtrees)))
 
-    def _most_silent(self, name: str) -> int:
-        return MOST_SILENT * max(1, len(self._over.get(name, ())))
+    def _most_pending(self, name: str) -> int:
+        return MOST_SILENT * max(1, len(self._subtrees.get(name, ())))
 
     def admitted(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> tuple[str, Packet]:
         """Certificate name and hello of a new stream; streams that are not admitted are ended."""
         name = self._peer_name(context)
-        with self._silent.one_more(name, context, self._most_silent(name)):
-            hello = _hello(chunks)
+        with self._pending.hold(name, context, self._most_pending(name)):
+            hello = _read_hello(chunks)
         if hello is None:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first packet must be a hello")
             raise AssertionError
@@ -92,7 +92,7 @@ class Entrance:
 
     def below(self, name: str) -> list[int]:
         """Leaves that a certificate may represent."""
-        return [self._leaf_of[name]] if name in self._leaf_of else list(self._over[name])
+        return [self._leaf_of[name]] if name in self._leaf_of else list(self._subtrees[name])
 
     def leaf_of_hello(self, name: str, hello: Packet, context: grpc.ServicerContext) -> int | None:
         """Leaf of a stream; None if a server over leaves asks for the list of leaves."""
@@ -101,24 +101,24 @@ class Entrance:
         leaf = hello.facts.get(LEAF)
         if leaf is None:
             return None
-        if type(leaf) is not int or leaf not in self._over[name]:
-            why = f"leaf {shown(leaf)} is not below {name} in this run's tree"
-            logger.warning("%s is not admitted: %s", context.peer(), printable(why[:_LONGEST]))
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, printable(why[:_LONGEST]))
+        if type(leaf) is not int or leaf not in self._subtrees[name]:
+            reason = f"leaf {shown(leaf)} is not below {name} in this run's tree"
+            logger.warning("%s is not admitted: %s", context.peer(), printable(reason[:_LONGEST]))
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, printable(reason[:_LONGEST]))
         assert type(leaf) is int
         return leaf
 
     def _peer_name(self, context: grpc.ServicerContext) -> str:
         """Certificate name of the peer; streams of unknown or revoked names are ended."""
-        known = context.auth_context()
-        names = [name.decode(errors="replace") for name in known.get("x509_common_name", [])]
-        why = f"no leaf server of this run: {', '.join(names)}"
-        if len(names) == 1 and (names[0] in self._leaf_of or names[0] in self._over):
-            if not self._is_revoked(known.get("x509_pem_cert", [])):
+        auth_context = context.auth_context()
+        names = [name.decode(errors="replace") for name in auth_context.get("x509_common_name", [])]
+        reason = f"no leaf server of this run: {', '.join(names)}"
+        if len(names) == 1 and (names[0] in self._leaf_of or names[0] in self._subtrees):
+            if not self._is_revoked(auth_context.get("x509_pem_cert", [])):
                 return names[0]
-            why = f"the certificate of {names[0]} was revoked"
-        logger.warning("%s is not admitted: %s", context.peer(), printable(why[:_LONGEST]))
-        context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+            reason = f"the certificate of {names[0]} was revoked"
+        logger.warning("%s is not admitted: %s", context.peer(), printable(reason[:_LONGEST]))
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         raise AssertionError
 
     def _is_revoked(self, pems: Sequence[bytes]) -> bool:
@@ -132,44 +132,44 @@ class Entrance:
             return True
 
 
-class _Silent:
+class _PendingStreams:
     """Streams without a hello, by certificate: only the newest few are kept, for a few seconds."""
 
     def __init__(self) -> None:
-        self._of: defaultdict[str, list[grpc.ServicerContext]] = defaultdict(list)
+        self._streams: defaultdict[str, list[grpc.ServicerContext]] = defaultdict(list)
         self._lock = threading.Lock()
 
     @contextmanager
-    def one_more(self, name: str, context: grpc.ServicerContext, most: int) -> Iterator[None]:
+    def hold(self, name: str, context: grpc.ServicerContext, most: int) -> Iterator[None]:
         """Hold a stream until its hello; the oldest of too many is ended, and any after a few seconds."""
         with self._lock:
-            self._of[name].append(context)
-            oldest = self._of[name][0] if len(self._of[name]) > most else None
+            self._streams[name].append(context)
+            oldest = self._streams[name][0] if len(self._streams[name]) > most else None
             if oldest is not None:
-                self._of[name].remove(oldest)
+                self._streams[name].remove(oldest)
         if oldest is not None:
             oldest.cancel()
-        late = threading.Timer(_HELLO_S, context.cancel)
-        late.daemon = True
-        late.start()
+        timer = threading.Timer(_HELLO_S, context.cancel)
+        timer.daemon = True
+        timer.start()
         try:
             yield
         finally:
-            late.cancel()
+            timer.cancel()
             with self._lock, suppress(ValueError):  # already removed as the oldest of too many
-                self._of[name].remove(context)
+                self._streams[name].remove(context)
 
 
-def _hello(chunks: Iterator[bytes]) -> Packet | None:
+def _read_hello(chunks: Iterator[bytes]) -> Packet | None:
     """Hello of a leaf server; None if the packet is no valid hello."""
     try:
-        found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
+        packet = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
     except LinkError:
         return None
-    if found is None or found.kind != HELLO:
+    if packet is None or packet.kind != HELLO:
         return None
-    process = found.facts.get(PROCESS, "")
-    return found if isinstance(process, str) and len(process) <= _LONGEST else None
+    process = packet.facts.get(PROCESS, "")
+    return packet if isinstance(process, str) and len(process) <= _LONGEST else None
 
 
 class _Files:
@@ -181,40 +181,40 @@ class _Files:
         Raises:
             ConfigError: a file is unusable.
         """
-        self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
-        refuse_unusable(*self._names, CLOUD)
-        self.revoked = Revoked(folder, read_certificate(self._names[-1]))
-        self._seen = self._told = self._stamps()
-        self._now = self._configuration()
+        self._paths = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
+        refuse_unusable(*self._paths, CLOUD)
+        self.revoked = Revoked(folder, read_certificate(self._paths[-1]))
+        self._loaded = self._reported = self._stamps()
+        self._current = self._configuration()
 
     def credentials(self) -> grpc.ServerCredentials:
         """Server credentials that follow changes of the files."""
-        return grpc.dynamic_ssl_server_credentials(self._now, self._changed, True)
+        return grpc.dynamic_ssl_server_credentials(self._current, self._reload, True)
 
     def _stamps(self) -> list[tuple[int, ...] | None]:
-        return [stamp_of(path) if path.exists() else None for path in self._names]
+        return [stamp_of(path) if path.exists() else None for path in self._paths]
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        certificate, key, authority = (path.read_bytes() for path in self._names)
+        certificate, key, authority = (path.read_bytes() for path in self._paths)
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
-    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+    def _reload(self) -> grpc.ServerCertificateConfiguration | None:
         """New credentials; None if unchanged. Unusable files are read again later, and reported once."""
         stamps: list[tuple[int, ...] | None] = []
         try:
             stamps = self._stamps()
-            if stamps == self._seen:
+            if stamps == self._loaded:
                 return None
-            refuse_unusable(*self._names, CLOUD)
-            found, authority = self._configuration(), read_certificate(self._names[-1])
+            refuse_unusable(*self._paths, CLOUD)
+            configuration, authority = self._configuration(), read_certificate(self._paths[-1])
             if self._stamps() != stamps:  # files are being copied: the next connection reads them again
                 return None
         except (ConfigError, OSError) as error:
-            if stamps != self._told:
+            if stamps != self._reported:
                 logger.warning("certificates have changed, but the previous ones stay in force: %s", error)
-            self._told = stamps
+            self._reported = stamps
             return None
-        self._seen = self._told = stamps
+        self._loaded = self._reported = stamps
         self.revoked.follow(authority)
         logger.info("certificates have changed; the new ones are in use")
-        return found
+        return configuration

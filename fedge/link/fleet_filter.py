@@ -21,9 +21,9 @@ from fedge.config.registers.option import ConfigError
 from fedge.link.reach import host_and_port
 
 _FLEET = re.compile(r"/v1/fleet/[a-z-]+")
-_CHUNK = 2**20
-_PATIENCE_S = 60.0
-_OF_ONE_HOP = {
+_CHUNK_BYTES = 2**20
+_TIMEOUT_S = 60.0
+_HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "expect",
     "transfer-encoding", "upgrade", "host", "content-length", "forwarded",
 }  # fmt: skip
@@ -32,21 +32,23 @@ _OF_ONE_HOP = {
 class FleetFilter:
     """Filter that listens until closed; a context manager."""
 
-    def __init__(self, name: str, address: str, certificate: tuple[Path, Path], to: tuple[int, Path]) -> None:
+    def __init__(
+        self, name: str, address: str, certificate: tuple[Path, Path], target: tuple[int, Path]
+    ) -> None:
         """Start listening.
 
         Args:
             name: name of the option that holds the address, for error messages.
             address: HOST:PORT on this machine.
             certificate: files of certificate and key to show to SuperNodes.
-            to: port of the SuperLink on the loopback interface, and the authority of its certificate.
+            target: port of the SuperLink on the loopback interface, and the authority of its certificate.
 
         Raises:
             ConfigError: the address cannot be listened on.
         """
-        shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        shown.load_cert_chain(*certificate)
-        port, authority = to
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        port, authority = target
 
         class Handler(_Handler):
             superlink = port
@@ -60,7 +62,7 @@ class FleetFilter:
                 f"{error.strerror or error}; change it"
             ) from error
         # handshakes run in each connection's thread, so a silent peer delays no other
-        self._server.socket = shown.wrap_socket(
+        self._server.socket = tls.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
         threading.Thread(target=self._server.serve_forever, name="fleet-filter", daemon=True).start()
@@ -88,10 +90,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        if ":" in place[0]:  # an address of IP version 6
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        if ":" in address[0]:  # an address of IP version 6
             self.address_family = socket.AF_INET6
-        super().__init__(place, handler)
+        super().__init__(address, handler)
 
     def handle_error(self, *_: Any) -> None:
         """Print nothing: failed handshakes and disconnects are routine."""
@@ -101,24 +103,24 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection of a SuperNode, with its own connection to the SuperLink."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _PATIENCE_S
+    timeout = _TIMEOUT_S
     superlink: int
     trusted: ssl.SSLContext
 
     def setup(self) -> None:
         """Perform the TLS handshake."""
-        self.request.settimeout(_PATIENCE_S)
+        self.request.settimeout(_TIMEOUT_S)
         self.request.do_handshake()
         super().setup()
-        self._beyond = http.client.HTTPSConnection(
-            "127.0.0.1", self.superlink, timeout=_PATIENCE_S, context=self.trusted
+        self._upstream = http.client.HTTPSConnection(
+            "127.0.0.1", self.superlink, timeout=_TIMEOUT_S, context=self.trusted
         )
 
     def finish(self) -> None:
         """Close the connection to the SuperLink."""
         with suppress(OSError):
             super().finish()
-        self._beyond.close()
+        self._upstream.close()
 
     def log_message(self, *_: Any) -> None:
         """Print nothing: a node polls several times per second."""
@@ -131,43 +133,43 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(403 if length else 411)
             return
         try:
-            answer = self._passed_on(int(length))
+            response = self._forward(int(length))
         except (OSError, http.client.HTTPException):
-            self._beyond.close()
+            self._upstream.close()
             self.close_connection = True
             self.send_error(502)
             return
-        self._answer(answer)
+        self._send_back(response)
 
-    def _passed_on(self, length: int) -> http.client.HTTPResponse:
+    def _forward(self, length: int) -> http.client.HTTPResponse:
         """Send this request to the SuperLink in chunks; returns the response."""
-        self._beyond.putrequest("POST", self.path, skip_accept_encoding=True)
+        self._upstream.putrequest("POST", self.path, skip_accept_encoding=True)
         for name, value in self.headers.items():
-            if name.lower() not in _OF_ONE_HOP and not name.lower().startswith("x-forwarded"):
-                self._beyond.putheader(name, value)
-        self._beyond.putheader("Content-Length", str(length))
-        self._beyond.endheaders()
+            if name.lower() not in _HOP_BY_HOP and not name.lower().startswith("x-forwarded"):
+                self._upstream.putheader(name, value)
+        self._upstream.putheader("Content-Length", str(length))
+        self._upstream.endheaders()
         while length:
-            piece = self.rfile.read(min(length, _CHUNK))
-            if not piece:
+            chunk = self.rfile.read(min(length, _CHUNK_BYTES))
+            if not chunk:
                 raise ConnectionError("the SuperNode has gone")
-            self._beyond.send(piece)
-            length -= len(piece)
-        return self._beyond.getresponse()
+            self._upstream.send(chunk)
+            length -= len(chunk)
+        return self._upstream.getresponse()
 
-    def _answer(self, answer: http.client.HTTPResponse) -> None:
+    def _send_back(self, response: http.client.HTTPResponse) -> None:
         """Send the SuperLink's answer back."""
-        whole = None if answer.length is not None else answer.read()
-        self.send_response_only(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in _OF_ONE_HOP:
+        body = None if response.length is not None else response.read()
+        self.send_response_only(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in _HOP_BY_HOP:
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(answer.length if whole is None else len(whole)))
+        self.send_header("Content-Length", str(response.length if body is None else len(body)))
         self.end_headers()
-        if whole is not None:
-            self.wfile.write(whole)
+        if body is not None:
+            self.wfile.write(body)
             return
-        while piece := answer.read(_CHUNK):
-            self.wfile.write(piece)
-        if answer.length:  # cut short by the SuperLink: the SuperNode must not wait for the rest
+        while chunk := response.read(_CHUNK_BYTES):
+            self.wfile.write(chunk)
+        if response.length:  # cut short by the SuperLink: the SuperNode must not wait for the rest
             self.close_connection = True

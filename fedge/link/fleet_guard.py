@@ -20,11 +20,11 @@ from typing import Any
 PULL, PUSH = "/flwr.proto.Fleet/PullMessages", "/flwr.proto.Fleet/PushMessages"
 PULL_OBJECT = "/flwr.proto.Fleet/PullObject"
 _NO_BYTES = "cannot be zero"  # in Flower's error for a transfer of no bytes
-_MOST = 10_000  # questions remembered per node
+_MOST_QUESTIONS = 10_000  # questions remembered per node
 
 
 @dataclass
-class _Held:
+class _Question:
     """A question sent to a node: its run, and the id of its reply, empty until there is one."""
 
     run: int
@@ -37,16 +37,16 @@ class FleetGuard:
     def __init__(self) -> None:
         """Guard without any questions yet."""
         self._lock = Lock()
-        self._held: dict[int, OrderedDict[str, _Held]] = {}
+        self._questions: dict[int, OrderedDict[str, _Question]] = {}
 
     def handed(self, node: int, response: Any) -> None:
         """Record the questions sent to a node (a PullMessagesResponse)."""
         with self._lock:
-            held = self._held.setdefault(node, OrderedDict())
+            questions = self._questions.setdefault(node, OrderedDict())
             for message in response.messages_list:
-                held[message.metadata.message_id] = _Held(message.metadata.run_id)
-            while len(held) > _MOST:
-                held.popitem(last=False)
+                questions[message.metadata.message_id] = _Question(message.metadata.run_id)
+            while len(questions) > _MOST_QUESTIONS:
+                questions.popitem(last=False)
 
     def claim(self, request: Any) -> str:
         """Accept a node's push (a PushMessagesRequest) as the reply to its question.
@@ -57,32 +57,32 @@ class FleetGuard:
         node = request.node.node_id
         if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
             return "a request must have exactly one reply"
-        said = request.messages_list[0].metadata
-        if request.message_object_trees[0].object_id != said.message_id:
+        metadata = request.messages_list[0].metadata
+        if request.message_object_trees[0].object_id != metadata.message_id:
             return "a reply's content must have the reply's id"
         with self._lock:
-            question = self._held.get(node, {}).get(said.reply_to_message_id)
-            if said.src_node_id != node or question is None:
+            question = self._questions.get(node, {}).get(metadata.reply_to_message_id)
+            if metadata.src_node_id != node or question is None:
                 return "a node must answer its own questions, in its own name"
-            if said.run_id != question.run:
+            if metadata.run_id != question.run:
                 return "a reply must name its question's run"
-            if question.reply not in ("", said.message_id):  # a retry after a lost reply is accepted
+            if question.reply not in ("", metadata.message_id):  # a retry after a lost reply is accepted
                 return "a question has only one reply"
-            question.reply = said.message_id
+            question.reply = metadata.message_id
         return ""
 
     def release(self, request: Any) -> None:
         """Permit another reply instead of one that could not be stored."""
-        said = request.messages_list[0].metadata
+        metadata = request.messages_list[0].metadata
         with self._lock:
-            self._held[request.node.node_id][said.reply_to_message_id].reply = ""
+            self._questions[request.node.node_id][metadata.reply_to_message_id].reply = ""
 
     def around(self, method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """A method of the Fleet API wrapped in this guard; other methods unchanged."""
-        wrappers = {PULL: self._pulling, PUSH: self._pushing, PULL_OBJECT: _pulling_object}
-        return wrappers.get(method, lambda given: given)(behaviour)
+        wrappers = {PULL: self._guard_pull, PUSH: self._guard_push, PULL_OBJECT: _guard_pull_object}
+        return wrappers.get(method, lambda unguarded: unguarded)(behaviour)
 
-    def _pulling(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def _guard_pull(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def pull(request: Any, context: Any) -> Any:
             response = behaviour(request, context)  # raises for another node's key
             self.handed(request.node.node_id, response)
@@ -90,7 +90,7 @@ class FleetGuard:
 
         return pull
 
-    def _pushing(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def _guard_push(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def push(request: Any, context: Any) -> Any:
             import grpc  # type: ignore[import-untyped]
 
@@ -105,7 +105,7 @@ class FleetGuard:
         return push
 
 
-def _pulling_object(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _guard_pull_object(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Answer "not yet" for an object that is announced but has no content."""
 
     def pull_object(request: Any, context: Any) -> Any:

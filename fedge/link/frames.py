@@ -36,8 +36,8 @@ Keep = Callable[[State], State]
 class LinkError(RuntimeError):
     """Unreadable content of a link. One printable line."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(printable(why[:_LONGEST])[:_LONGEST])
+    def __init__(self, reason: str) -> None:
+        super().__init__(printable(reason[:_LONGEST])[:_LONGEST])
 
 
 class TruncatedMessageError(LinkError):
@@ -61,26 +61,26 @@ class Packet:
 
 def chunks_of(packet: Packet) -> Iterator[bytes]:
     """Chunks of a packet, in order."""
-    held = DistinctStates(packet.states.values())
-    number = {id(state): str(at) for at, state in enumerate(held)}
+    distinct = DistinctStates(packet.states.values())
+    numbers = {id(state): str(index) for index, state in enumerate(distinct)}
     head = {
         "kind": packet.kind,
         "facts": packet.facts,
-        "states": {name: number[id(state)] for name, state in packet.states.items()},
+        "states": {name: numbers[id(state)] for name, state in packet.states.items()},
         "arrays": {
-            number[id(state)]: {entry: [a.dtype.str, list(a.shape)] for entry, a in state.items()}
-            for state in held
+            numbers[id(state)]: {entry: [a.dtype.str, list(a.shape)] for entry, a in state.items()}
+            for state in distinct
         },
     }
-    words = json.dumps(head).encode()
-    for at in range(0, len(words), CHUNK_BYTES):
-        yield _HEAD + words[at : at + CHUNK_BYTES]
+    encoded = json.dumps(head).encode()
+    for start in range(0, len(encoded), CHUNK_BYTES):
+        yield _HEAD + encoded[start : start + CHUNK_BYTES]
     yield _HEAD
-    for state in held:
+    for state in distinct:
         for array in state.values():
             flat = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-            for at in range(0, len(flat), CHUNK_BYTES):
-                yield _DATA + flat[at : at + CHUNK_BYTES]
+            for start in range(0, len(flat), CHUNK_BYTES):
+                yield _DATA + flat[start : start + CHUNK_BYTES]
 
 
 def packet_of(
@@ -105,33 +105,33 @@ def packet_of(
     if first is None:
         return None
     try:
-        return _packet_of(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES), keep)
+        return _read_packet(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES), keep)
     except StopIteration:
         raise TruncatedMessageError("a message is cut off") from None
 
 
-def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, keep: Keep) -> Packet:
+def _read_packet(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, keep: Keep) -> Packet:
     """The next packet; StopIteration if it is cut off."""
-    words = bytearray()
+    encoded = bytearray()
     while True:
         chunk = next(chunks)
         if chunk[:1] != _HEAD:
             raise LinkError("a message does not begin with its head")
-        if len(words) + len(chunk) > most_head_bytes:
+        if len(encoded) + len(chunk) > most_head_bytes:
             raise LinkError(f"the head of a message is longer than {most_head_bytes} bytes")
         if len(chunk) == 1:
             break
-        words += chunk[1:]
+        encoded += chunk[1:]
     try:
-        head = json.loads(words)
+        head = json.loads(encoded)
         states = {
-            number: _kept(_state_of(entries, chunks), keep)
-            for number, entries in _checked(head, most_bytes).items()
+            number: _keep_state(_read_state(entries, chunks), keep)
+            for number, entries in _parse_arrays(head, most_bytes).items()
         }
-        named = {str(name): states[number] for name, number in head["states"].items()}
+        states_by_name = {str(name): states[number] for name, number in head["states"].items()}
         if not isinstance(head["kind"], str) or not isinstance(head["facts"], dict):
             raise TypeError("kind or facts")
-        return Packet(head["kind"], head["facts"], named)
+        return Packet(head["kind"], head["facts"], states_by_name)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
         raise LinkError(f"a message cannot be read: {type(error).__name__}: {error}") from error
 
@@ -139,40 +139,40 @@ def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, k
 _Entries = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
-def _checked(head: Any, most_bytes: int) -> dict[str, _Entries]:
+def _parse_arrays(head: Any, most_bytes: int) -> dict[str, _Entries]:
     """State → entry → (dtype, shape), checked for type and total size."""
-    found: dict[str, _Entries] = {}
+    parsed: dict[str, _Entries] = {}
     total = 0
     for number, entries in head["arrays"].items():
-        found[number] = {}
+        parsed[number] = {}
         for entry, (code, shape) in entries.items():
             if code not in _DTYPES or not all(type(size) is int and size >= 0 for size in shape):
                 raise ValueError(f"entry {entry!r} is not an array")
             dtype = np.dtype(code)
             total += math.prod(shape) * dtype.itemsize
-            found[number][entry] = dtype, tuple(shape)
+            parsed[number][entry] = dtype, tuple(shape)
     if total > most_bytes:
         raise ValueError(f"its arrays have {total} bytes")
-    return found
+    return parsed
 
 
-def _kept(state: State, keep: Keep) -> State:
+def _keep_state(state: State, keep: Keep) -> State:
     """A state stored where `keep` puts it, if files can hold its dtypes."""
     return keep(state) if all(can_hold(name, array) for name, array in state.items()) else state
 
 
-def _state_of(entries: _Entries, chunks: Iterator[bytes]) -> State:
+def _read_state(entries: _Entries, chunks: Iterator[bytes]) -> State:
     """Arrays of one state, read from the stream."""
-    made: dict[str, np.ndarray] = {}
+    state: dict[str, np.ndarray] = {}
     for entry, (dtype, shape) in entries.items():
         content = bytearray(math.prod(shape) * dtype.itemsize)
-        at = 0
-        while at < len(content):
+        offset = 0
+        while offset < len(content):
             chunk = next(chunks)
-            if chunk[:1] != _DATA or at + len(chunk) - 1 > len(content) or len(chunk) == 1:
+            if chunk[:1] != _DATA or offset + len(chunk) - 1 > len(content) or len(chunk) == 1:
                 raise ValueError(f"entry {entry!r} is incomplete")
-            content[at : at + len(chunk) - 1] = memoryview(chunk)[1:]
-            at += len(chunk) - 1
-        made[entry] = np.frombuffer(content or b"", dtype).reshape(shape)
-        made[entry].flags.writeable = False
-    return made
+            content[offset : offset + len(chunk) - 1] = memoryview(chunk)[1:]
+            offset += len(chunk) - 1
+        state[entry] = np.frombuffer(content or b"", dtype).reshape(shape)
+        state[entry].flags.writeable = False
+    return state

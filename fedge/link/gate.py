@@ -47,8 +47,8 @@ OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
-_LOOK_S = 0.1  # seconds between a waiting thread's checks of its stream
-_LEAVE_S = 2.0
+_POLL_S = 0.1  # seconds between a waiting thread's checks of its stream
+_CLOSE_S = 2.0
 _ABSENT_S = 1.0  # wait for a leaf server that is marked as absent
 _MOST_OUTDATED = 1000  # per leaf, as there is no limit to the times it may attach
 _MOST_LOGGED = 5  # logged breaks of the link per question
@@ -86,9 +86,9 @@ class _Question:
     answer: Packet | None = None
     refused: str = ""
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Close the question without an answer."""
-        self.refused = why
+        self.refused = reason
         self.answered.set()
 
 
@@ -132,51 +132,51 @@ class _Stream:
             number = question.packet.facts[NUMBER]
             while not question.answered.is_set():
                 try:
-                    found = packet_of(chunks, *question.most, question.keep)
-                    if found is None:
+                    packet = packet_of(chunks, *question.most, question.keep)
+                    if packet is None:
                         return
-                    if found.facts.get(NUMBER) != number:
+                    if packet.facts.get(NUMBER) != number:
                         continue
-                    if found.kind == NOTE:
-                        question.on_note(found)
+                    if packet.kind == NOTE:
+                        question.on_note(packet)
                 except TruncatedMessageError:
                     raise
                 except (LinkError, ValueError) as error:
                     question.refuse(str(error))
                     return
-                if found.kind != NOTE:
-                    question.answer = found
+                if packet.kind != NOTE:
+                    question.answer = packet
                     question.answered.set()
 
 
-class _Patience:
+class _Deadline:
     """Time to wait for the answer to a question, including reconnections."""
 
     def __init__(self, timeout_s: float, limit_s: float, on_note: OnNote | None) -> None:
         """Wait at most `timeout_s` in silence, and `limit_s` without progress."""
         self._timeout_s, self._limit_s, self._on_note = timeout_s, limit_s, on_note
-        self._last_sign = self._progressed = time.monotonic()
+        self._last_contact = self._last_progress = time.monotonic()
 
     def end_silence(self) -> None:
         """Restart the limit for silence."""
-        self._last_sign = time.monotonic()
+        self._last_contact = time.monotonic()
 
-    def note(self, found: Packet) -> None:
+    def note(self, packet: Packet) -> None:
         """Pass on a note; without a handler it does not end a silence."""
         if self._on_note is not None:
             self.end_silence()
-            if self._on_note(found):
-                self._progressed = self._last_sign
+            if self._on_note(packet):
+                self._last_progress = self._last_contact
 
     @property
     def is_stuck(self) -> bool:
         """Whether there was no progress for too long."""
-        return time.monotonic() - self._progressed > self._limit_s
+        return time.monotonic() - self._last_progress > self._limit_s
 
     def wait(self, question: _Question, stream: _Stream) -> float | None:
         """Wait for the answer, or the end of the stream; returns the limit in seconds if one has passed."""
-        while not question.answered.wait(_LOOK_S) and not stream.has_ended:
-            if time.monotonic() - self._last_sign > self._timeout_s:
+        while not question.answered.wait(_POLL_S) and not stream.has_ended:
+            if time.monotonic() - self._last_contact > self._timeout_s:
                 return self._timeout_s
             if self.is_stuck:
                 return self._limit_s
@@ -196,7 +196,7 @@ class LeafGate:
         certificates: Path,
         leaves: int,
         welcome: Packet,
-        over: Mapping[str, Sequence[int]] | None = None,
+        subtrees: Mapping[str, Sequence[int]] | None = None,
         check: CheckHello = lambda _: None,
     ) -> None:
         """Start listening.
@@ -206,16 +206,16 @@ class LeafGate:
             certificates: folder with ca.crt, cloud.crt and cloud.key, named as by `fedge certs`.
             leaves: number of leaves, numbered from 0.
             welcome: packet sent to every leaf server when it attaches.
-            over: path of a server over leaves, e.g. "1.0" → the leaves below, which it may represent.
+            subtrees: path of a server over leaves, e.g. "1.0" → the leaves below, which it may represent.
             check: check of a hello's content.
 
         Raises:
             ConfigError: a TLS file is unusable.
             LinkError: the address cannot be listened on.
         """
-        if why := fault_of_listening(address):  # gRPC would print its own message
-            raise LinkError(f"{address} cannot be listened on: {why}")
-        self._entrance = Entrance(certificates, leaves, over or {}, check)
+        if fault := fault_of_listening(address):  # gRPC would print its own message
+            raise LinkError(f"{address} cannot be listened on: {fault}")
+        self._entrance = Entrance(certificates, leaves, subtrees or {}, check)
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
@@ -252,13 +252,13 @@ class LeafGate:
             streams = list(self._streams.values())
         for stream in streams:
             stream.end()
-        self._server.stop(_LEAVE_S).wait()
+        self._server.stop(_CLOSE_S).wait()
         self._pool.shutdown(wait=True)
 
     def hellos(self) -> dict[int, Packet]:
         """Hello of each attached leaf server, in order."""
         with self._changed:
-            return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
+            return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_attached(leaf)}
 
     def one_process(self, leaves: Iterable[int], fact: str) -> bool:
         """Whether leaf servers are all connected, with one certificate and from one process by their hellos.
@@ -268,10 +268,10 @@ class LeafGate:
             fact: fact of a hello that has the process's id.
         """
         with self._changed:
-            if not all(self._is_there(leaf) for leaf in leaves):
+            if not all(self._is_attached(leaf) for leaf in leaves):
                 return False
-            said = {(self._names[leaf], self._hellos[leaf].facts.get(fact)) for leaf in leaves}
-        return len(said) == 1 and all(isinstance(process, str) for _, process in said)
+            identities = {(self._names[leaf], self._hellos[leaf].facts.get(fact)) for leaf in leaves}
+        return len(identities) == 1 and all(isinstance(process, str) for _, process in identities)
 
     def processes(self, leaves: Iterable[int], fact: str) -> list[list[int]]:
         """Leaves by process, as by `one_process`, in order; any other leaf is in a list of its own.
@@ -280,19 +280,19 @@ class LeafGate:
             leaves: numbers of the leaves.
             fact: fact of a hello that has the process's id.
         """
-        found: dict[tuple[object, ...], list[int]] = {}
+        leaves_by_process: dict[tuple[object, ...], list[int]] = {}
         with self._changed:
             for leaf in leaves:
-                said = self._hellos[leaf].facts.get(fact) if self._is_there(leaf) else None
-                key = (self._names[leaf], said) if isinstance(said, str) else (leaf,)
-                found.setdefault(key, []).append(leaf)
-        return list(found.values())
+                process = self._hellos[leaf].facts.get(fact) if self._is_attached(leaf) else None
+                key = (self._names[leaf], process) if isinstance(process, str) else (leaf,)
+                leaves_by_process.setdefault(key, []).append(leaf)
+        return list(leaves_by_process.values())
 
     def do_without(self, leaves: Iterable[int]) -> None:
         """Mark leaf servers as absent: the gate does not wait for them until they attach."""
         with self._changed:
             for leaf in leaves:
-                if not self._is_there(leaf):
+                if not self._is_attached(leaf):
                     self._absent_since.setdefault(leaf, time.monotonic())
 
     def ask(
@@ -321,18 +321,18 @@ class LeafGate:
             LeafGone: the leaf did not answer in time.
             LeafRefused: its answer cannot be read, or `on_note` refuses a note.
         """
-        patience = _Patience(timeout_s, limit_s, on_note)
+        deadline = _Deadline(timeout_s, limit_s, on_note)
         numbered = replace(packet, facts={**packet.facts, NUMBER: f"{self._name}-{next(self._numbers)}"})
         breaks = 0
         while True:
-            stream = self._stream_of(leaf, timeout_s)
-            question = _Question(numbered, patience.note, most, keep)
-            patience.end_silence()
+            stream = self._wait_for_stream(leaf, timeout_s)
+            question = _Question(numbered, deadline.note, most, keep)
+            deadline.end_silence()
             stream.put(question)
-            passed_s = patience.wait(question, stream)
-            if passed_s is not None:
+            expired_s = deadline.wait(question, stream)
+            if expired_s is not None:
                 stream.cut()
-                raise LeafGone(f"leaf server {leaf} did not answer within {passed_s:g} s")
+                raise LeafGone(f"leaf server {leaf} did not answer within {expired_s:g} s")
             if question.refused:
                 stream.cut()
                 raise LeafRefused(f"leaf server {leaf}: {question.refused}")
@@ -341,28 +341,28 @@ class LeafGate:
                     stream.end()
                 return question.answer
             breaks += 1
-            if patience.is_stuck:
+            if deadline.is_stuck:
                 raise LeafGone(f"the link to leaf server {leaf} broke {breaks} times")
             if breaks <= _MOST_LOGGED:
                 logger.warning(
                     "the link to leaf server %d broke; the question is repeated once it is back", leaf
                 )
 
-    def _stream_of(self, leaf: int, timeout_s: float) -> _Stream:
+    def _wait_for_stream(self, leaf: int, timeout_s: float) -> _Stream:
         """Stream of a leaf server; waits for it to attach, but only briefly if it is marked as absent."""
         with self._changed:
-            patience = min(timeout_s, _ABSENT_S) if leaf in self._absent_since else timeout_s
-            if not self._changed.wait_for(lambda: self._is_there(leaf) or self._is_closing, patience):
+            wait_s = min(timeout_s, _ABSENT_S) if leaf in self._absent_since else timeout_s
+            if not self._changed.wait_for(lambda: self._is_attached(leaf) or self._is_closing, wait_s):
                 now = time.monotonic()
-                away_s = now - self._absent_since.setdefault(leaf, now - patience)
+                away_s = now - self._absent_since.setdefault(leaf, now - wait_s)
                 raise LeafGone(
                     f"leaf server {leaf} has been away for {away_s:.0f} s; the run continues without it"
                 )
-            if not self._is_there(leaf):
+            if not self._is_attached(leaf):
                 raise LeafGone(f"leaf server {leaf} is disconnected, and the link is closed")
             return self._streams[leaf]
 
-    def _is_there(self, leaf: int) -> bool:
+    def _is_attached(self, leaf: int) -> bool:
         return leaf in self._streams and not self._streams[leaf].has_ended
 
     def _attach(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -374,7 +374,7 @@ class LeafGate:
             yield from chunks_of(replace(self._welcome, facts=facts))
             return
         stream = _Stream(leaf, context)
-        self._take_place(stream, name, hello, context)
+        self._replace_stream(stream, name, hello, context)
         logger.info("leaf server %d is connected: %s", leaf, context.peer())
         try:
             yield from chunks_of(self._welcome)
@@ -385,24 +385,26 @@ class LeafGate:
         finally:
             stream.end()
 
-    def _take_place(self, stream: _Stream, name: str, hello: Packet, context: grpc.ServicerContext) -> None:
+    def _replace_stream(
+        self, stream: _Stream, name: str, hello: Packet, context: grpc.ServicerContext
+    ) -> None:
         """Make a stream the leaf's current one; of two processes with one certificate, the newer is kept."""
         leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
         with self._changed:
             outdated = self._outdated.setdefault(leaf, deque(maxlen=_MOST_OUTDATED))
-            is_out = process in outdated
-            if not (is_out or self._is_closing):
-                before, known = self._streams.get(leaf), self._hellos.get(leaf)
-                if known is not None and str(known.facts.get(PROCESS)) != process:
-                    outdated.append(str(known.facts.get(PROCESS)))
+            is_outdated = process in outdated
+            if not (is_outdated or self._is_closing):
+                previous, previous_hello = self._streams.get(leaf), self._hellos.get(leaf)
+                if previous_hello is not None and str(previous_hello.facts.get(PROCESS)) != process:
+                    outdated.append(str(previous_hello.facts.get(PROCESS)))
                 self._streams[leaf], self._hellos[leaf], self._names[leaf] = stream, hello, name
                 self._absent_since.pop(leaf, None)
                 self._changed.notify_all()
         if self._is_closing:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the cloud is about to end")
-        if is_out:
-            words = f"another process has taken the place of leaf server {leaf}"
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, words)
-        if before is not None and not before.has_ended:
+        if is_outdated:
+            message = f"another process has taken the place of leaf server {leaf}"
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+        if previous is not None and not previous.has_ended:
             logger.warning("leaf server %d has attached again; its new stream replaces the old one", leaf)
-            before.cut()
+            previous.cut()

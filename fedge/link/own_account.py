@@ -33,7 +33,7 @@ from fedge.process.python import python_words
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED, _NO_INODE = "01", "0"
 _FLEET = ("/flwr.proto.Fleet/", "/flwr.proto.GrpcAdapter/")
-_WORDS = "this port is for the account that opened it"
+_REFUSAL = "this port is for the account that opened it"
 
 
 def can_tell() -> bool:
@@ -50,48 +50,48 @@ def accounts_of(address: str, port: int) -> set[int]:
         address: address of the other end, e.g. 127.0.0.1.
         port: port of the other end.
     """
-    wanted = set(_as_in_tables(address, port))
-    found = set()
+    keys = set(_table_keys(address, port))
+    accounts = set()
     for table in _TABLES:
         with suppress(OSError):
             for line in table.read_text().splitlines()[1:]:
                 entries = line.split()
-                if entries[1] in wanted and entries[3] == _ESTABLISHED:
-                    found.add(int(entries[7]) if entries[9] != _NO_INODE else -1)
-    return found
+                if entries[1] in keys and entries[3] == _ESTABLISHED:
+                    accounts.add(int(entries[7]) if entries[9] != _NO_INODE else -1)
+    return accounts
 
 
 def is_own(address: str, port: int) -> bool:
     """Whether this account or root holds all connections from an address and port."""
-    found = accounts_of(address, port)
-    return bool(found) and found <= {os.geteuid(), 0}
+    accounts = accounts_of(address, port)
+    return bool(accounts) and accounts <= {os.geteuid(), 0}
 
 
-def _as_in_tables(address: str, port: int) -> Iterator[str]:
+def _table_keys(address: str, port: int) -> Iterator[str]:
     """An address and port in the system tables' form: 32-bit words in the machine's byte order."""
     try:
-        where = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return
-    forms = [where]
-    if isinstance(where, IPv4Address):  # dual-stack sockets are listed with the mapped address
-        forms.append(IPv6Address(f"::ffff:{where}"))
-    elif where.ipv4_mapped is not None:
-        forms.append(where.ipv4_mapped)
+    forms = [parsed]
+    if isinstance(parsed, IPv4Address):  # dual-stack sockets are listed with the mapped address
+        forms.append(IPv6Address(f"::ffff:{parsed}"))
+    elif parsed.ipv4_mapped is not None:
+        forms.append(parsed.ipv4_mapped)
     for form in forms:
         packed = form.packed
-        words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
+        words = [int.from_bytes(packed[i : i + 4], sys.byteorder) for i in range(0, len(packed), 4)]
         yield f"{''.join(f'{word:08X}' for word in words)}:{port:04X}"
 
 
 # --- gRPC ---------------------------------------------------------------------------------------------------
 
 
-def keep_grpc_own(can_tell_whose: bool = True) -> None:
+def keep_grpc_own(reports_accounts: bool = True) -> None:
     """Make all gRPC servers created from now on in this process serve only its own account.
 
     Args:
-        can_tell_whose: whether the system reports accounts; if not, only nodes' replies are checked.
+        reports_accounts: whether the system reports accounts; if not, only nodes' replies are checked.
     """
     import grpc  # type: ignore[import-untyped]
 
@@ -113,33 +113,33 @@ def keep_grpc_own(can_tell_whose: bool = True) -> None:
                 return grpc.unary_unary_rpc_method_handler(
                     guarded, handler.request_deserializer, handler.response_serializer
                 )
-            if not can_tell_whose:
+            if not reports_accounts:
                 return handler
-            kind = f"{_kind(handler.request_streaming)}_{_kind(handler.response_streaming)}"
+            kind = f"{_cardinality(handler.request_streaming)}_{_cardinality(handler.response_streaming)}"
             make = getattr(grpc, f"{kind}_rpc_method_handler")
-            behaviour = partial(_answer_own, getattr(handler, kind))
+            behaviour = partial(_answer_own_account, getattr(handler, kind))
             return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
-    made = grpc.server
+    original = grpc.server
 
-    def server(*given: Any, interceptors: Any = None, **more: Any) -> Any:
-        return made(*given, interceptors=[OwnAccount(), *(interceptors or ())], **more)
+    def server(*args: Any, interceptors: Any = None, **kwargs: Any) -> Any:
+        return original(*args, interceptors=[OwnAccount(), *(interceptors or ())], **kwargs)
 
     grpc.server = server
 
 
-def _kind(is_stream: bool) -> str:
+def _cardinality(is_stream: bool) -> str:
     return "stream" if is_stream else "unary"
 
 
-def _answer_own(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
+def _answer_own_account(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
     """Answer a call from this account; abort others."""
     import grpc
 
-    where, _, port = unquote(context.peer()).rpartition(":")
-    address = where.partition(":")[2].strip("[]")
+    host, _, port = unquote(context.peer()).rpartition(":")
+    address = host.partition(":")[2].strip("[]")
     if not (port.isdecimal() and is_own(address, int(port))):
-        context.abort(grpc.StatusCode.PERMISSION_DENIED, _WORDS)
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, _REFUSAL)
     return behaviour(request, context)
 
 
@@ -154,12 +154,12 @@ def keep_uvicorn_own() -> None:
 
     def guarded_load(config: Any) -> None:
         load(config)
-        config.loaded_app = _for_own(config.loaded_app)
+        config.loaded_app = _guard_app(config.loaded_app)
 
     uvicorn.Config.load = guarded_load  # type: ignore[assignment,method-assign]
 
 
-def _for_own(app: Any) -> Any:
+def _guard_app(app: Any) -> Any:
     """Wrap an ASGI app in the account check. SuperNodes arrive through this account's `fleet_filter`."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
@@ -171,7 +171,7 @@ def _for_own(app: Any) -> Any:
             return
         head = [(b"content-type", b"text/plain"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": 403, "headers": head})
-        await send({"type": "http.response.body", "body": _WORDS.encode()})
+        await send({"type": "http.response.body", "body": _REFUSAL.encode()})
 
     return guarded
 
@@ -199,9 +199,9 @@ def main(words: list[str]) -> int:
         )  # fmt: skip
     if program == "flower-supernode":
         send_untimed()
-    (found,) = entry_points(group="console_scripts", name=program)
+    (entry_point,) = entry_points(group="console_scripts", name=program)
     sys.argv = list(words)
-    return int(found.load()() or 0)
+    return int(entry_point.load()() or 0)
 
 
 if __name__ == "__main__":

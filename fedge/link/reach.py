@@ -12,7 +12,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
 
-_REACH_S = 5.0
+_CONNECT_S = 5.0
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Za-z:.%]+\]|[^][:/@\s]+):(?P<port>[0-9]{1,5})")
 
 
@@ -24,7 +24,7 @@ def is_there(name: str, address: str) -> bool:
 def fault_of_reaching(name: str, address: str) -> str:
     """Reason why no server can be reached at HOST:PORT, such as an unknown name; empty if one can."""
     try:
-        socket.create_connection(host_and_port(name, address), _REACH_S).close()
+        socket.create_connection(host_and_port(name, address), _CONNECT_S).close()
     except OSError as error:
         return str(error.strerror or error)
     return ""
@@ -56,7 +56,7 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
     context.set_alpn_protocols(["h2"])
     try:
         with (
-            socket.create_connection((host, port), _REACH_S) as raw,
+            socket.create_connection((host, port), _CONNECT_S) as raw,
             context.wrap_socket(raw, server_hostname=known_as or host),
         ):
             return True
@@ -85,15 +85,15 @@ def host_and_port(name: str, address: str, least: int = 1) -> tuple[str, int]:
     Raises:
         ConfigError: `address` has another form.
     """
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not _can_be_asked_for(found["host"]) or not least <= int(found["port"]) < 65536:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not _can_be_resolved(match["host"]) or not least <= int(match["port"]) < 65536:
         raise ConfigError(
             f"{name} must be HOST:PORT, e.g. 10.0.0.1:9092 or [::1]:9092, but is {shown(address)}"
         )
-    return found["host"].strip("[]"), int(found["port"])
+    return match["host"].strip("[]"), int(match["port"])
 
 
-def _can_be_asked_for(host: str) -> bool:
+def _can_be_resolved(host: str) -> bool:
     """Whether a host has a form that can be looked up; for others, sockets do not raise OSError."""
     try:
         return "\0" not in host and bool(host.encode("idna"))
@@ -108,19 +108,19 @@ def fault_of_listening(address: str) -> str:
     """
     host, port = host_and_port("the address", address, least=0)
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:  # the name is unknown
         return str(error.strerror or error)
-    faults = [_fault_at(family, place) for family, _, _, _, place in places]
+    faults = [_fault_of_binding(family, sockaddr) for family, _, _, _, sockaddr in candidates]
     return "" if "" in faults else faults[-1]
 
 
-def _fault_at(family: int, place: tuple[Any, ...]) -> str:
+def _fault_of_binding(family: int, sockaddr: tuple[Any, ...]) -> str:
     """Reason why a socket's address cannot be listened on; empty if it can."""
     try:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+            probe.bind(sockaddr)
             probe.listen()
     except OSError as error:
         return str(error.strerror or error)

@@ -27,16 +27,16 @@ def write_list(
 ) -> None:
     """Write the revocation list of a folder: the given serial numbers, and all listed before."""
     now = datetime.now(timezone.utc)
-    made = x509.CertificateRevocationListBuilder(
+    builder = x509.CertificateRevocationListBuilder(
         issuer_name=authority.subject, last_update=now, next_update=now + timedelta(days=_DAYS)
     )
     for serial in sorted(serials | Revoked(folder, authority).serials()):
-        one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
-        made = made.add_revoked_certificate(one)
-    signed = made.sign(key, hashes.SHA256())
-    new = folder / f"{FILE}.new"
-    new.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    new.replace(folder / FILE)  # readers see the old or the new list
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+        builder = builder.add_revoked_certificate(entry)
+    signed = builder.sign(key, hashes.SHA256())
+    temporary = folder / f"{FILE}.new"
+    temporary.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    temporary.replace(folder / FILE)  # readers see the old or the new list
 
 
 class Revoked:
@@ -49,14 +49,14 @@ class Revoked:
             ConfigError: the file is not a list signed by the authority.
         """
         self._file, self._authority = folder / FILE, authority
-        self._seen: tuple[int, ...] | None = None
+        self._stamp: tuple[int, ...] | None = None
         self._serials: frozenset[int] = frozenset()
-        self._look()
+        self._reload()
 
     def serials(self) -> frozenset[int]:
         """Serial numbers of revoked certificates; the last ones read if the file has become unusable."""
         try:
-            self._look()
+            self._reload()
         except ConfigError as error:
             logger.warning("%s; the previous list stays in force", error)
         return self._serials
@@ -64,25 +64,25 @@ class Revoked:
     def follow(self, authority: x509.Certificate) -> None:
         """Expect lists of another authority from now on; the current list is used until there is one."""
         if authority != self._authority:
-            self._authority, self._seen = authority, None
+            self._authority, self._stamp = authority, None
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         """Read the file again if it has changed."""
         try:
             stamp = stamp_of(self._file)
         except FileNotFoundError:  # no revocations yet, or the list was deleted and stays valid
             return
         except OSError as error:
-            raise _refused(self._file, error) from error
-        if stamp == self._seen:
+            raise _list_error(self._file, error) from error
+        if stamp == self._stamp:
             return
-        self._seen = stamp
+        self._stamp = stamp
         try:
             listed = x509.load_pem_x509_crl(content_of(self._file))
             self._refuse_not_in_force(listed)
-            self._serials = frozenset(one.serial_number for one in listed)
+            self._serials = frozenset(entry.serial_number for entry in listed)
         except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
-            raise _refused(self._file, error) from error
+            raise _list_error(self._file, error) from error
 
     def _refuse_not_in_force(self, listed: x509.CertificateRevocationList) -> None:
         """Raise ConfigError for another authority's list, and for one outside its period of validity."""
@@ -93,11 +93,11 @@ class Revoked:
             )
         now, first, last = datetime.now(timezone.utc), listed.last_update_utc, listed.next_update_utc
         if now < first:
-            raise _refused(self._file, ValueError(f"it is not in force before {first:%Y-%m-%d %H:%M} UTC"))
+            raise _list_error(self._file, ValueError(f"it is not in force before {first:%Y-%m-%d %H:%M} UTC"))
         if last is not None and now > last:
-            raise _refused(self._file, ValueError(f"it was to be replaced by {last:%Y-%m-%d}"))
+            raise _list_error(self._file, ValueError(f"it was to be replaced by {last:%Y-%m-%d}"))
 
 
-def _refused(file: Path, fault: Exception) -> ConfigError:
+def _list_error(file: Path, fault: Exception) -> ConfigError:
     """Error for an unusable list."""
     return ConfigError(f"{file} must be a revocation list, but: {fault_and_step(fault, 'copy it again')}")

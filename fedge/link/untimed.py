@@ -17,13 +17,13 @@ def send_untimed() -> None:
     """Make the SuperNode of this process send replies of unknown working time with a time of 0 s."""
     try:
         state = getattr(import_module(_STATE), _CLASS)
-        timed = getattr(state, _TIME)
+        original = getattr(state, _TIME)
     except (ImportError, AttributeError):  # another version of Flower
         return
 
     def duration(self: Any, message_id: str) -> float:
         try:
-            return float(timed(self, message_id))
+            return float(original(self, message_id))
         except ValueError:
             return 0.0
 

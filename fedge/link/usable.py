@@ -24,7 +24,8 @@ from fedge.process.escape import printable
 
 MOST_BYTES = 2**24  # limit for a file of certificates, a list or a key
 _LONGEST = 200  # characters of a fault
-_MORE = re.compile(r" See https?://\S+ for more details\.")  # in a library's messages, about Python's calls
+# in a library's messages, about Python's calls
+_REFERENCE = re.compile(r" See https?://\S+ for more details\.")
 _Files = tuple[Path, Path, Path]
 
 
@@ -34,8 +35,8 @@ def stamp_of(path: Path) -> tuple[int, ...]:
     Raises:
         OSError: the file's status cannot be read.
     """
-    found = path.stat()
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
+    status = path.stat()
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 def content_of(path: Path) -> bytes:
@@ -46,19 +47,19 @@ def content_of(path: Path) -> bytes:
         OSError: the file cannot be read.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a plain file")
-        if found.st_size > MOST_BYTES:
-            raise ValueError(f"it has {found.st_size} bytes")
+        if status.st_size > MOST_BYTES:
+            raise ValueError(f"it has {status.st_size} bytes")
         return file.read(MOST_BYTES)
 
 
 def fault_of(error: Exception) -> str:
     """Fault of a file, in printable words."""
-    said = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
-    words = _MORE.sub("", str(said or error))
-    return printable(words[:_LONGEST])
+    reason = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
+    message = _REFERENCE.sub("", str(reason or error))
+    return printable(message[:_LONGEST])
 
 
 def fault_and_step(error: Exception, otherwise: str) -> str:
@@ -76,10 +77,16 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
         ConfigError: the file has none.
     """
     try:
-        found = x509.load_pem_x509_certificates(content_of(path))
-        for one in found:
-            _ = one.subject, one.issuer, one.not_valid_before_utc, one.not_valid_after_utc, one.extensions
-        return found
+        certificates = x509.load_pem_x509_certificates(content_of(path))
+        for entry in certificates:
+            _ = (
+                entry.subject,
+                entry.issuer,
+                entry.not_valid_before_utc,
+                entry.not_valid_after_utc,
+                entry.extensions,
+            )
+        return certificates
     except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
         raise ConfigError(
             f"{path} must be a certificate, but: {fault_and_step(error, 'copy it again')}"
@@ -105,11 +112,11 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
     for path in (certificate, key, authority):
         _refuse_missing(path)
     chain, roots = read_certificates(certificate), _usable_authority(authority)
-    _refuse_outside_its_time(certificate, chain[:1])
-    if name and name not in (there := _names_of(chain[0])):
+    _refuse_outside_validity(certificate, chain[:1])
+    if name and name not in (names := _names_of(chain[0])):
         raise ConfigError(
             f"{certificate} must be the certificate of {name}, but is that of "
-            f"{printable(', '.join(there))[:_LONGEST] or 'no server'}; copy {name}.crt and {name}.key"
+            f"{printable(', '.join(names))[:_LONGEST] or 'no server'}; copy {name}.crt and {name}.key"
         )
     try:
         content_of(key)
@@ -120,7 +127,7 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
             f"{certificate}, {key.name} and {authority.name} must be a certificate, its key and its "
             f"authority, but: {fault_and_step(error, 'create them again with fedge certs')}"
         ) from error
-    if not any(_is_issued_by(one, root) for one in chain for root in roots):
+    if not any(_is_issued_by(member, root) for member in chain for root in roots):
         raise ConfigError(
             f"{certificate} must be signed by {authority.name} beside it, but is not; copy both from the "
             f"folder in which fedge certs made them"
@@ -145,22 +152,24 @@ def refuse_unusable_node_key(path: Path) -> None:
         raise ConfigError(f"{path} must be an elliptic curve key, but is not; create it with fedge certs")
 
 
-def _names_of(one: x509.Certificate) -> list[str]:
+def _names_of(certificate: x509.Certificate) -> list[str]:
     """Names in a certificate: of its subject, and of its servers."""
-    names = [str(found.value) for found in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    names = [
+        str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    ]
     with suppress(x509.ExtensionNotFound):
-        more = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names += more.get_values_for_type(x509.DNSName)
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names += alternatives.get_values_for_type(x509.DNSName)
     return list(dict.fromkeys(names))
 
 
 def _usable_authority(path: Path) -> list[x509.Certificate]:
     """Certificates of an authority that are currently valid."""
-    found = read_certificates(path)
+    certificates = read_certificates(path)
     now = datetime.now(timezone.utc)
-    usable = [one for one in found if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
+    usable = [root for root in certificates if root.not_valid_before_utc <= now <= root.not_valid_after_utc]
     if not usable:
-        _refuse_outside_its_time(path, found)
+        _refuse_outside_validity(path, certificates)
     return usable
 
 
@@ -178,9 +187,9 @@ def _refuse_missing(path: Path) -> None:
         ) from error
 
 
-def _refuse_outside_its_time(path: Path, found: Sequence[x509.Certificate]) -> None:
+def _refuse_outside_validity(path: Path, chain: Sequence[x509.Certificate]) -> None:
     """Raise ConfigError if the first certificate of a file is not valid yet, or has expired."""
-    now, first, last = datetime.now(timezone.utc), found[0].not_valid_before_utc, found[0].not_valid_after_utc
+    now, first, last = datetime.now(timezone.utc), chain[0].not_valid_before_utc, chain[0].not_valid_after_utc
     if now < first:
         raise ConfigError(
             f"{path} must be valid today, but is not before {first:%Y-%m-%d %H:%M} UTC; correct this "
@@ -204,10 +213,10 @@ def _shake_hands(certificate: Path, key: Path) -> None:
             end.do_handshake()
 
 
-def _is_issued_by(one: x509.Certificate, root: x509.Certificate) -> bool:
+def _is_issued_by(certificate: x509.Certificate, root: x509.Certificate) -> bool:
     """Whether an authority has signed a certificate; True if its kind of key does not allow the check."""
     try:
-        one.verify_directly_issued_by(root)
+        certificate.verify_directly_issued_by(root)
     except (ValueError, InvalidSignature):
         return False
     except (TypeError, UnsupportedAlgorithm):

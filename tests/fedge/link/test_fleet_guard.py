@@ -127,7 +127,7 @@ def test_no_node_gets_in_with_what_it_was_not_handed(acts):
 
 
 def test_what_is_remembered_is_bounded(guard, monkeypatch):
-    monkeypatch.setattr("fedge.link.fleet_guard._MOST", 3)
+    monkeypatch.setattr("fedge.link.fleet_guard._MOST_QUESTIONS", 3)
     for number in range(9):
         name = f"q{number}"
         guard.handed(NODE, PullMessagesResponse(messages_list=[message(message_id=name, run_id=RUN)]))

@@ -293,7 +293,7 @@ def test_silent_streams_are_counted_by_certificate(certificates):
 
         knocking = [knock(gate, certificates, "leaf-1", slowly())]
         assert begun.wait(60)
-        wait_until(lambda: gate._entrance._silent._of["leaf-1"])
+        wait_until(lambda: gate._entrance._pending._streams["leaf-1"])
         knocking += [knock(gate, certificates) for _ in range(30)]
         with pytest.raises(grpc.RpcError, match="CANCELLED"):
             next(knocking[1][0])

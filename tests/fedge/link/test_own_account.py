@@ -193,7 +193,7 @@ def test_an_app_of_uvicorn_is_asked_by_its_own_account_alone():
     async def send(message):
         sent.append(message)
 
-    guarded = own_account._for_own(app)
+    guarded = own_account._guard_app(app)
     listener, dialling, accepted, where = connected()
     asyncio.run(guarded({"type": "http", "client": where}, None, send))
     asyncio.run(guarded({"type": "lifespan"}, None, send))

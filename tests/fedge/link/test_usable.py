@@ -346,11 +346,11 @@ def test_damaged_files_of_the_cloud_leave_the_ones_before_in_force(folder, hones
         caplog.clear()
         kept = (folder / name).read_bytes()
         place(folder / name, how, honest)
-        assert [files._changed() for _ in range(3)] == [None] * 3, how
+        assert [files._reload() for _ in range(3)] == [None] * 3, how
         check_named_once(caplog.messages, name, how)
         put_back(folder / name, kept)
-    assert files._changed() is not None  # written anew, with the same content
-    assert files._changed() is None
+    assert files._reload() is not None  # written anew, with the same content
+    assert files._reload() is None
 
 
 def test_another_authority_s_list_counts_once_the_authority_has_changed(folder, honest):
@@ -360,7 +360,7 @@ def test_another_authority_s_list_counts_once_the_authority_has_changed(folder, 
     before = files.revoked.serials()
     for name in ("ca.crt", "cloud.crt", "cloud.key", FILE):
         shutil.copy(other / name, folder / name)
-    assert files._changed() is not None
+    assert files._reload() is not None
     after = files.revoked.serials()
     assert len(after) == 1
     assert after != before
@@ -371,8 +371,8 @@ def test_an_authority_s_chain_is_as_good_as_its_own_hand(folder):
     root_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     root = read_certificate(folder / "ca.crt")
     key, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    middle = made._builder(made._named("middle"), root.subject, key, 9).sign(root_key, hashes.SHA256())
-    last = made._builder(made._named("leaf-0"), middle.subject, own, 9).sign(key, hashes.SHA256())
+    middle = made._builder(made._common_name("middle"), root.subject, key, 9).sign(root_key, hashes.SHA256())
+    last = made._builder(made._common_name("leaf-0"), middle.subject, own, 9).sign(key, hashes.SHA256())
     (folder / "leaf-0.crt").write_bytes(last.public_bytes(PEM) + middle.public_bytes(PEM))
     (folder / "leaf-0.key").write_bytes(made._pem_of(own))
     old = signed(folder, folder / "ca.crt", days(-9, -2))
