@@ -117,7 +117,7 @@ class LeafExecutor:
         version = int(facts["version"])
         if self._controls[0] != version:
             self._controls = version, self.site.kept.read_controls(version)
-        self.site.kept.forget_controls(but=[*map(int, facts["needed"]), version])
+        self.site.kept.forget_controls(keep=[*map(int, facts["needed"]), version])
         leaf = self.site.make_leaf(self.site.facilities.shared.keep(states[orders.MODEL]))
         leaf.client_controls = dict(self._controls[1])
         if facts["fork"]:

@@ -63,10 +63,10 @@ class KeptStates:
             controls[int(client)] = control
         return controls
 
-    def forget_controls(self, but: Collection[int]) -> None:
-        """Remove all versions except those in `but`."""
+    def forget_controls(self, keep: Collection[int]) -> None:
+        """Remove all versions except those in `keep`."""
         for path in self._controls.glob(f"*{_SUFFIX}"):
-            if path.stem.isdecimal() and int(path.stem) not in but:
+            if path.stem.isdecimal() and int(path.stem) not in keep:
                 path.unlink(missing_ok=True)
                 path.with_suffix(_CHECKSUM_SUFFIX).unlink(missing_ok=True)
 

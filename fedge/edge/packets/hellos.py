@@ -54,9 +54,9 @@ def differences(hello: Packet, kernel: str) -> str:
 
 def _different_versions(reported: Mapping[str, Any]) -> list[str]:
     """Packages of other versions than the cloud's, in words, at most one entry."""
-    own = versions()
-    different = [name for name in _NUMERIC_PACKAGES if name in reported and reported[name] != own.get(name)]
-    words = ", ".join(f"{name} {reported[name]} (the cloud: {own.get(name, 'none')})" for name in different)
+    cloud = versions()
+    different = [name for name in _NUMERIC_PACKAGES if name in reported and reported[name] != cloud.get(name)]
+    words = ", ".join(f"{name} {reported[name]} (the cloud: {cloud.get(name, 'none')})" for name in different)
     return [f"it has {words}"] if different else []
 
 

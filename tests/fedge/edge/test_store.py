@@ -33,7 +33,7 @@ def test_versions_of_control_variates_survive_the_process(kept, tmp_path):
 def test_versions_that_nobody_needs_are_forgotten(kept, tmp_path):
     for version in (1, 2, 3, 10):
         kept.write_controls(version, {0: control(version)})
-    kept.forget_controls(but=[2, 10])
+    kept.forget_controls(keep=[2, 10])
     assert kept.read_controls(2)[0]["w"][0] == 2
     assert kept.read_controls(10)[0]["w"][0] == 10
     with pytest.raises(ConfigError, match="--folder must have the control variates of leaf round 3, but in "):
