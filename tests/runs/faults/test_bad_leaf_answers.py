@@ -116,7 +116,7 @@ def test_whatever_a_leaf_server_answers_the_others_keep_their_bits(study, kind):
 
 
 HOLES = {
-    "books": ("fedadam", answers.Schema, "_check_book", lambda self, record, clients: record),
+    "books": ("fedadam", answers.Schema, "_check_book", lambda self, record, *_: record),
     "models": ("scaffold", answers.Schema, "check_model", lambda *_: None),
     "drift": ("two levels", answers.Schema, "_check_drift", lambda *_: None),
     "strategies": ("fedadam", Leaf, "refuse_other_strategy", lambda *_: None),
