@@ -26,46 +26,55 @@ def object_sha256(code: Any) -> str:
     of = of if hasattr(of, "__qualname__") else type(of)
     if getattr(of, "__module__", "") != SCRIPT:
         return ""
-    return hashlib.sha256(repr(_facts(code, _DEEPEST)).encode()).hexdigest()
+    return hashlib.sha256(repr(_Digest().facts(code, _DEEPEST)).encode()).hexdigest()
 
 
-def _facts(value: Any, depth: int) -> Any:
-    """Facts of a value as nested tuples of scalars and text, without addresses."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return value
-    if not depth:
-        return ()
-    below = depth - 1
-    if isinstance(value, tuple | list):
-        return type(value).__name__, *(_facts(each, below) for each in value)
-    if isinstance(value, Set):
-        return "set", *sorted(repr(_facts(each, below)) for each in value)
-    if isinstance(value, Mapping):
-        return "mapping", *((repr(key), _facts(each, below)) for key, each in value.items())
-    if isinstance(value, CodeType):
-        return value.co_code, value.co_names, _facts(value.co_consts, depth)  # a function within a function
-    if isinstance(value, FunctionType):
-        bound = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        said = (value.__code__, value.__defaults__, value.__kwdefaults__, bound)
-        return value.__qualname__, *(_facts(each, below) for each in said)
-    if isinstance(value, MethodType):
-        return _facts(value.__func__, below), _facts(value.__self__, below)
-    if isinstance(value, partial):
-        return tuple(_facts(each, below) for each in (value.func, value.args, value.keywords))
-    if isinstance(value, property | classmethod | staticmethod):
-        inner = value.fget if isinstance(value, property) else value.__func__
-        return type(value).__name__, _facts(inner, below)
-    if inspect.isclass(value):
-        name = (value.__module__, value.__qualname__)
-        return (*name, *_of_class(value, below)) if value.__module__ == SCRIPT else name
-    own = getattr(value, "__dict__", None)
-    return _facts(type(value), below), _facts(own, below) if isinstance(own, dict) else ()
+class _Digest:
+    """Facts of an object and of all within it, each of which is looked at once: objects may form circles."""
 
+    def __init__(self) -> None:
+        self._seen: dict[int, Any] = {}  # id → object, kept so that no other object gets its id
 
-def _of_class(kind: type, depth: int) -> tuple[Any, Any]:
-    """Facts of a class's bases, and of its own attributes."""
-    own = {name: value for name, value in vars(kind).items() if name not in _OF_EVERY_CLASS}
-    return _facts(kind.__bases__, depth), _facts(own, depth)
+    def facts(self, value: Any, depth: int) -> Any:
+        """Facts of a value as nested tuples of scalars and text, without addresses."""
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            return value
+        if id(value) in self._seen:
+            return ("seen",)
+        self._seen[id(value)] = value
+        return self._facts_within(value, depth - 1) if depth else ()
+
+    def _facts_within(self, value: Any, below: int) -> Any:
+        """Facts of an object that is no scalar; `below`: further levels."""
+        if isinstance(value, tuple | list):
+            return type(value).__name__, *(self.facts(each, below) for each in value)
+        if isinstance(value, Set):
+            return "set", *sorted(repr(self.facts(each, below)) for each in value)
+        if isinstance(value, Mapping):
+            return "mapping", *((repr(key), self.facts(each, below)) for key, each in value.items())
+        if isinstance(value, CodeType):
+            return value.co_code, value.co_names, self.facts(value.co_consts, below)
+        if isinstance(value, FunctionType):
+            bound = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+            parts = (value.__code__, value.__defaults__, value.__kwdefaults__, bound)
+            return value.__qualname__, *(self.facts(part, below) for part in parts)
+        if isinstance(value, MethodType):
+            return self.facts(value.__func__, below), self.facts(value.__self__, below)
+        if isinstance(value, partial):
+            return tuple(self.facts(each, below) for each in (value.func, value.args, value.keywords))
+        if isinstance(value, property | classmethod | staticmethod):
+            inner = value.fget if isinstance(value, property) else value.__func__
+            return type(value).__name__, self.facts(inner, below)
+        if inspect.isclass(value):
+            name = (value.__module__, value.__qualname__)
+            return (*name, *self._facts_of_class(value, below)) if value.__module__ == SCRIPT else name
+        own = getattr(value, "__dict__", None)
+        return self.facts(type(value), below), self.facts(own, below) if isinstance(own, dict) else ()
+
+    def _facts_of_class(self, kind: type, depth: int) -> tuple[Any, Any]:
+        """Facts of a class's bases, and of its own attributes."""
+        own = {name: value for name, value in vars(kind).items() if name not in _OF_EVERY_CLASS}
+        return self.facts(kind.__bases__, depth), self.facts(own, depth)
 
 
 def _is_filled(cell: Any) -> bool:
