@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,7 +28,8 @@ def refuse_misspelt(code: type, base: type, description: str) -> None:
 
     That is a method or an attribute with almost the name of one of the base's, or with one that belongs to
     the class of another tier, a method that takes a hook's argument, as ``evaluate(client)``, and any method
-    in a class that defines none of the base's. Names that the class itself uses are its helpers.
+    in a class that defines none of the base's. Names that the class itself uses are its helpers, as are those
+    of methods with a hook's argument if its module uses them.
 
     Args:
         code: a class derived from `base`.
@@ -48,7 +50,8 @@ def refuse_misspelt(code: type, base: type, description: str) -> None:
             continue
         if isinstance(value, FunctionType):
             _refuse_method(name, not_overridden, hooks if has_none else [], base, description)
-            if base.__name__ in TIERS and "getattr" not in called:
+            is_used = any(name in _names_in_module(kind) for kind in users)
+            if base.__name__ in TIERS and "getattr" not in called and not is_used:
                 _refuse_like_hook(name, value, hooks, base, description)
         elif name not in vars(base):
             _refuse_attribute(name, value, base, description)
@@ -179,6 +182,20 @@ def _is_attribute(name: str, value: Any) -> bool:
     return not name.startswith("_") and not isinstance(
         value, FunctionType | classmethod | staticmethod | property
     )
+
+
+def _names_in_module(kind: type) -> set[str]:
+    """Names of attributes and globals in the functions of a class's module, and in methods of its classes."""
+    module = sys.modules.get(kind.__module__)
+    values = [value for value in vars(module).values() if _is_of(value, kind)] if module else []
+    within = [each for value in values if inspect.isclass(value) for each in vars(value).values()]
+    functions = [value for value in (*values, *within) if isinstance(value, FunctionType)]
+    return {name for function in functions for name in _referenced_names(function.__code__)}
+
+
+def _is_of(value: Any, kind: type) -> bool:
+    """Whether an object was defined in a class's module."""
+    return getattr(value, "__module__", None) == kind.__module__
 
 
 def _referenced_names(code: CodeType) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """A misspelt or misplaced name in a user's class is refused; helpers are not."""
 
 import inspect
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -147,6 +149,21 @@ def test_a_method_that_takes_what_hooks_take_is_refused_unless_the_class_may_cal
         return getattr(self, "evaluate")  # noqa: B009  as a method that looks it up by a text
 
     refuse_misspelt(derived(base, *names, evaluate=method, _find=finds), base, "x")
+
+
+def test_a_method_that_its_module_calls_is_a_helper():
+    """As a function beside the class does, to which a run's callback or a script hands it."""
+    space = {"__name__": "my_helpers", "Algorithm": Algorithm}
+    text = "class Mine(Algorithm):\n    def personal_score(self, client):\n        return 1\n"
+    module = types.ModuleType("my_helpers")
+    exec(text, space)
+    module.__dict__.update(space)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "my_helpers", module)
+        with pytest.raises(ConfigError, match=r"a method personal_score\(client\), which nothing calls"):
+            refuse_misspelt(derived(module.Mine, *HOOKS[Algorithm]), Algorithm, "x")
+        exec("def best(mine, clients):\n    return max(map(mine.personal_score, clients))\n", module.__dict__)
+        refuse_misspelt(derived(module.Mine, *HOOKS[Algorithm]), Algorithm, "x")
 
 
 def test_a_part_given_in_an_object_is_refused():
