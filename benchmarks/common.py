@@ -39,7 +39,7 @@ WORKERS = 2  # clients that train at a time, on every engine and in the plain po
 MATMUL = 1024  # side of the square matrices of the reference product
 COPY_BYTES = 256 * 2**20  # size of the block of the reference copy
 _PACKAGES = ("fedge", "torch", "numpy", "flwr", "ray", "polars")
-_ROWS = ("<!-- written by the benchmarks -->", "<!-- end of what the benchmarks write -->")
+_LIST_MARKS = ("<!-- written by the benchmarks -->", "<!-- end of what the benchmarks write -->")
 
 
 # --- a benchmark ----------------------------------------------------------------------------------------
@@ -67,12 +67,12 @@ class Figure:
     def words(self) -> str:
         """The figure in the table."""
         spread = f" ({self.low:.3g} to {self.high:.3g})" if self.count > 1 else ""
-        aim = (
+        target = (
             ""
             if self.aim is None
             else f", aim ≤ {self.aim:g}: {'met' if self.median <= self.aim else 'missed'}"
         )
-        return f"{self.what}: **{self.median:.3g} {self.unit}**{spread}{aim}"
+        return f"{self.what}: **{self.median:.3g} {self.unit}**{spread}{target}"
 
 
 def figure(what: str, unit: str, values: Sequence[float] | float, aim: float | None = None) -> Figure:
@@ -113,7 +113,7 @@ def main(benchmark: Benchmark) -> dict[str, Any]:
     if options.redraw:
         record = json.loads(path.read_text(encoding="utf-8"))
     else:
-        record = _measured(benchmark, options.full)
+        record = _measure(benchmark, options.full)
     record["figures"] = [asdict(entry) for entry in benchmark.figures(record["results"])]
     record["distance"] = benchmark.distance(record["results"], record["peak"])
     path.parent.mkdir(exist_ok=True)
@@ -126,10 +126,10 @@ def main(benchmark: Benchmark) -> dict[str, Any]:
     return record
 
 
-def _measured(benchmark: Benchmark, full: bool) -> dict[str, Any]:
+def _measure(benchmark: Benchmark, full: bool) -> dict[str, Any]:
     """Measure, with the machine's peak before and after in the same process."""
     torch.set_num_threads(1)
-    began, load = time.monotonic(), os.getloadavg()[0]
+    start, load = time.monotonic(), os.getloadavg()[0]
     busy = [busy_cores()]
     matmul, copy = matmul_gflop_per_s(), copy_gb_per_s()
     results = benchmark.measure(full)
@@ -140,7 +140,7 @@ def _measured(benchmark: Benchmark, full: bool) -> dict[str, Any]:
         "about": benchmark.about,
         "command": f"python -m benchmarks.{benchmark.name}" + (" --full" if full else ""),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "took_s": round(time.monotonic() - began, 1),
+        "took_s": round(time.monotonic() - start, 1),
         "machine": machine(),
         "load_average_before": load,
         "busy_cores_before_and_after": busy,
@@ -167,17 +167,17 @@ class Turn:
         """Wait for the next turn; False if there is none."""
         return bool(self._connection.recv())
 
-    def done(self, seconds: float, *said: float) -> None:
+    def done(self, seconds: float, *numbers: float) -> None:
         """Report how long the turn took, and further numbers."""
-        self._connection.send((seconds, *said))
+        self._connection.send((seconds, *numbers))
 
 
-def repeat(turn: Turn, action: Callable[[], Any], says: bool = False) -> None:
-    """Time `action` once per turn; if it `says` something, it returns floats."""
+def repeat(turn: Turn, action: Callable[[], Any], has_report: bool = False) -> None:
+    """Time `action` once per turn, and report the floats that it returns if it `has_report`."""
     while turn.wait():
         start = time.perf_counter()
         returned = action()
-        turn.done(time.perf_counter() - start, *(returned if says else ()))
+        turn.done(time.perf_counter() - start, *(returned if has_report else ()))
 
 
 Contestant = tuple[Callable[..., None], tuple[Any, ...]]
@@ -188,46 +188,48 @@ def take_turns(
     contestants: Mapping[str, Contestant],
     rounds: int,
     warmup: int,
-    after: Callable[[int], None] = lambda round_: None,
-    said: dict[str, list[tuple[float, ...]]] | None = None,
+    after_round: Callable[[int], None] = lambda round_: None,
+    reports: dict[str, list[tuple[float, ...]]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Seconds of each contestant in each round, less the warm-up.
 
     Contestants take turns in alternating order, so a ratio within a round compares adjacent measurements, and
-    a machine that slows down for a while affects both. `after` is called between rounds (0, 1, …); `said`
-    gets the numbers that contestants report in each round, warm-up included.
+    a machine that slows down for a while affects both. `after_round` is called between rounds (0, 1, …);
+    `reports` gets the numbers that contestants report in each round, warm-up included.
     """
     spawn = multiprocessing.get_context("spawn")
-    lines, processes = {}, []
+    connections, processes = {}, []
     for name, (function, arguments) in contestants.items():
-        lines[name], theirs = spawn.Pipe()
-        processes.append(spawn.Process(target=_contest, args=(function, theirs, arguments)))
+        connections[name], contestant_end = spawn.Pipe()
+        processes.append(spawn.Process(target=_run_contestant, args=(function, contestant_end, arguments)))
         processes[-1].start()
-        theirs.close()
+        contestant_end.close()
     times: dict[str, list[float]] = {name: [] for name in contestants}
     try:
         for round_ in range(-warmup, rounds):
             for name in list(contestants)[:: 1 if round_ % 2 else -1]:
-                lines[name].send(True)
-                seconds, *words = lines[name].recv()
+                connections[name].send(True)
+                seconds, *numbers = connections[name].recv()
                 times[name].append(seconds)
-                if said is not None:
-                    said.setdefault(name, []).append(tuple(words))
+                if reports is not None:
+                    reports.setdefault(name, []).append(tuple(numbers))
             if round_ >= 0:
-                after(round_)
+                after_round(round_)
     finally:
-        for line in lines.values():
+        for connection in connections.values():
             with contextlib.suppress(OSError):
-                line.send(False)
-            line.close()
+                connection.send(False)
+            connection.close()
         for process in processes:
             process.join()
     return {name: np.array(sample[warmup:]) for name, sample in times.items()}
 
 
-def _contest(function: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
+def _run_contestant(
+    function: Callable[..., None], connection: Connection, arguments: tuple[Any, ...]
+) -> None:
     torch.set_num_threads(1)
-    function(Turn(line), *arguments)
+    function(Turn(connection), *arguments)
 
 
 def ratio(values: np.ndarray, reference: np.ndarray) -> list[float]:
@@ -241,7 +243,7 @@ def ratio(values: np.ndarray, reference: np.ndarray) -> list[float]:
 def matmul_gflop_per_s(seconds: float = 0.5) -> list[float]:
     """GFLOP/s of a large single-thread matrix product, measured repeatedly for `seconds`."""
     square = torch.randn(MATMUL, MATMUL)
-    return [2.0 * MATMUL**3 / took / 1e9 for took in _times(lambda: square @ square, seconds)]
+    return [2.0 * MATMUL**3 / took / 1e9 for took in _time_repeatedly(lambda: square @ square, seconds)]
 
 
 def registers_gflop_per_s() -> float | None:
@@ -255,10 +257,10 @@ def registers_gflop_per_s() -> float | None:
 def copy_gb_per_s(seconds: float = 0.5) -> list[float]:
     """GB/s at which one thread copies a large block of memory (bytes copied, not read plus written)."""
     source, target = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)
-    return [COPY_BYTES / took / 1e9 for took in _times(lambda: np.copyto(target, source), seconds)]
+    return [COPY_BYTES / took / 1e9 for took in _time_repeatedly(lambda: np.copyto(target, source), seconds)]
 
 
-def _times(action: Callable[[], Any], seconds: float) -> list[float]:
+def _time_repeatedly(action: Callable[[], Any], seconds: float) -> list[float]:
     action()
     times: list[float] = []
     while sum(times) < seconds:
@@ -293,16 +295,16 @@ def processor() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the relevant packages, and the commit if there is one."""
-    found = {"python": platform.python_version()}
+    versions_by_name = {"python": platform.python_version()}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
+            versions_by_name[package] = version(package)
     with contextlib.suppress(OSError):
         git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
         answer = subprocess.run(git, capture_output=True, text=True, check=False)
         if answer.returncode == 0:
-            found["commit"] = answer.stdout.strip()
-    return found
+            versions_by_name["commit"] = answer.stdout.strip()
+    return versions_by_name
 
 
 # --- plot and table -------------------------------------------------------------------------------------
@@ -341,8 +343,8 @@ def draw_figures(axes: Any, entries: Sequence[Figure], unit: str) -> None:
 def write_rows() -> None:
     """Write the page's list again, from the JSON files."""
     text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(_ROWS[0])
-    after = rest.split(_ROWS[1])[1]
+    before, rest = text.split(_LIST_MARKS[0])
+    after = rest.split(_LIST_MARKS[1])[1]
     lines = []
     plots = []
     for name in (*QUICK, *LONG, *APART):
@@ -351,14 +353,15 @@ def write_rows() -> None:
             lines.append(_row(json.loads(path.read_text(encoding="utf-8"))))
             plots.append(f"![{name}](benchmarks/{name}.svg)")
     body = "\n".join([*lines, "", *plots])
-    PAGE.write_text(f"{before}{_ROWS[0]}\n\n{body}\n\n{_ROWS[1]}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{_LIST_MARKS[0]}\n\n{body}\n\n{_LIST_MARKS[1]}{after}", encoding="utf-8")
 
 
 def _row(record: dict[str, Any]) -> str:
     """One benchmark's line of the list; it mentions the load by other processes if it was high."""
     figures = f"[{len(record['figures'])} figures](benchmarks/{record['benchmark']}.json)"
     busy = record["busy_cores_before_and_after"]
-    others = f", others' {busy[0]:.1f} and {busy[1]:.1f} cores" if max(busy) > 0.2 else ""
+    other_load = f", others' {busy[0]:.1f} and {busy[1]:.1f} cores" if max(busy) > 0.2 else ""
     return (
-        f"- `{record['command']}`: {figures}, {record['date'][:10]}, {record['machine']['processor']}{others}"
+        f"- `{record['command']}`: {figures}, {record['date'][:10]}, "
+        f"{record['machine']['processor']}{other_load}"
     )

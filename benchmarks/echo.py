@@ -40,7 +40,7 @@ from fedge.training.settings import LocalTraining
 LAYERS = 8
 _size_bytes = 0  # bytes of the network, if the server builds it
 _copies = False
-_given = threading.local()
+_received = threading.local()
 
 app = ClientApp()
 
@@ -59,7 +59,7 @@ class LargeNetwork(nn.Module):
 
 def remember_state(_: Any, state: Mapping[str, np.ndarray]) -> None:
     """Store the state to be trained or evaluated."""
-    _given.state = state
+    _received.state = state
 
 
 def echo_train(
@@ -69,18 +69,18 @@ def echo_train(
 
     The correction of gradients is converted to the model's precision, as in training.
     """
-    state = _given.state
-    added = [np.array(entry).astype(np.float32) for entry in (correction or {}).values()]
+    state = _received.state
+    corrections = [np.array(entry).astype(np.float32) for entry in (correction or {}).values()]
     trained = {name: array.copy() for name, array in state.items()} if _copies else dict(state)
-    del _given.state
-    del added
+    del _received.state
+    del corrections
     steps = settings.epochs * math.ceil(len(y) / settings.batch_size)
     return TrainResult(trained, loss=1.0, steps=steps)
 
 
 def echo_evaluate(_: Any, x: Any, y: Any, sizes: list[int], **__: Any) -> list[EvalResult]:
     """Report that everything in each part is right."""
-    del _given.state
+    del _received.state
     return [EvalResult(size, 1.0, {"confusion": np.diag([size, 0])}, np.ones(size, bool)) for size in sizes]
 
 
@@ -93,7 +93,7 @@ for name, stand_in in {
     "train": echo_train,
     "evaluate_parts": echo_evaluate,
     "load_state": remember_state,
-    "_model": nothing,
+    "_thread_network": nothing,
 }.items():
     assert hasattr(client_app, name), f"fedge.client_app no longer calls {name}"
     setattr(client_app, name, stand_in)

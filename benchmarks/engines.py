@@ -127,28 +127,28 @@ class TreeMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
-            now: dict[str, dict[str, float]] = {}
+            current: dict[str, dict[str, float]] = {}
             try:
                 processes = [self._root, *self._root.children(recursive=True)]
             except psutil.NoSuchProcess:
                 return
             for process in processes:
-                self._add(process, now)
-            in_files = max(0.0, _shm_mib() - self._shm_before)
-            now["shm"] = dict.fromkeys(_KINDS, in_files)
-            for role, sizes in now.items():
+                self._add(process, current)
+            shared = max(0.0, _shm_mib() - self._shm_before)
+            current["shm"] = dict.fromkeys(_KINDS, shared)
+            for role, sizes in current.items():
                 peak = self.peak_mib.setdefault(role, dict.fromkeys(_KINDS, 0.0))
                 for kind, size in sizes.items():
                     peak[kind] = max(peak[kind], size)
 
-    def _add(self, process: psutil.Process, now: dict[str, dict[str, float]]) -> None:
+    def _add(self, process: psutil.Process, current: dict[str, dict[str, float]]) -> None:
         try:
             memory, role = process.memory_full_info(), role_of(process, self._root.pid)
         except psutil.Error:
             return  # it has ended
         pss, high = getattr(memory, "pss", memory.rss), max(memory.rss, _highest_rss(process.pid))
         for name in (role, "tree"):
-            sizes = now.setdefault(name, dict.fromkeys(_KINDS, 0.0))
+            sizes = current.setdefault(name, dict.fromkeys(_KINDS, 0.0))
             sizes["rss"] += memory.rss / _MIB
             sizes["pss"] += pss / _MIB
             sizes["high"] += high / _MIB
@@ -170,10 +170,10 @@ def _shm_mib() -> float:
 
 def role_of(process: psutil.Process, root: int) -> str:
     """Role of a process: server, worker, ray (Ray's own) or launcher (`flwr run`, which waits)."""
-    words = " ".join(process.cmdline())
-    if "ClientAppActor" in words:
+    command_line = " ".join(process.cmdline())
+    if "ClientAppActor" in command_line:
         return "worker"
-    if process.name() in ("raylet", "gcs_server") or "ray::" in words or "/ray/" in words:
+    if process.name() in ("raylet", "gcs_server") or "ray::" in command_line or "/ray/" in command_line:
         return "ray"
     if process.pid == root and "run" in process.cmdline():
         return "launcher"
@@ -210,7 +210,7 @@ class Run:
         the round's wall time is overhead. Idle time caused by an uneven last client counts as training.
         """
         rounds = zip(self.train_s[skip:], self.round_s(skip), strict=True)
-        return [1 - makespan(seconds) / total for seconds, total in rounds]
+        return [1 - makespan(seconds) / total_s for seconds, total_s in rounds]
 
 
 def makespan(seconds: Sequence[float], workers: int = WORKERS) -> float:
@@ -245,18 +245,18 @@ def carry_out(
     folder.mkdir(parents=True, exist_ok=True)
     settings = {**config, "runs-dir": str(folder / "runs")}
     log_path = folder / "output.txt"
-    words = [*command, str(_as_json(settings, folder)), str(clients)] if command else None
-    words = words or _command(engine, settings, folder, clients)
-    began = time.perf_counter()
+    arguments = [*command, str(_write_json(settings, folder)), str(clients)] if command else None
+    arguments = arguments or _command(engine, settings, folder, clients)
+    start = time.perf_counter()
     with log_path.open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(words, cwd=ROOT, env=environment(), stdout=log, stderr=log)
+        process = subprocess.Popen(arguments, cwd=ROOT, env=environment(), stdout=log, stderr=log)
         memory = TreeMemory(process.pid)
         if watch_memory:
             with memory:
                 process.wait()
         else:
             process.wait()
-    wall_s = time.perf_counter() - began
+    wall_s = time.perf_counter() - start
     run = folder / "runs" / "latest"
     manifest = run / "manifest.json"
     status = json.loads(manifest.read_text())["status"] if manifest.is_file() else "never started"
@@ -267,10 +267,10 @@ def carry_out(
 
 def environment() -> dict[str, str]:
     """Environment of a run: this Python's programs, no seed from outside, no statistics sent."""
-    own = {name: value for name, value in os.environ.items() if name != "SEED"}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
+    variables = {name: value for name, value in os.environ.items() if name != "SEED"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{variables.get('PATH', '')}"
     return {
-        **own,
+        **variables,
         "PATH": path,
         "PYTHONPATH": str(ROOT),
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -281,17 +281,17 @@ def environment() -> dict[str, str]:
 def _command(engine: str, config: Mapping[str, Any], folder: Path, clients: int) -> list[str]:
     """Command as a user would type it."""
     if engine == "inprocess":
-        return [sys.executable, "-m", "benchmarks.engines", str(_as_json(config, folder)), str(clients)]
+        return [sys.executable, "-m", "benchmarks.engines", str(_write_json(config, folder)), str(clients)]
     assert engine == "ray", engine
     overrides = folder / "overrides.toml"
     overrides.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
     share = (os.cpu_count() or WORKERS) / WORKERS  # CPUs per client, so that WORKERS fit at a time
     federation = f"options.num-supernodes={clients} options.backend.client-resources.num-cpus={share}"
-    words = ["flwr", "run", ".", "local-simulation", "-c", str(overrides)]
-    return [*words, "--federation-config", federation]
+    arguments = ["flwr", "run", ".", "local-simulation", "-c", str(overrides)]
+    return [*arguments, "--federation-config", federation]
 
 
-def _as_json(config: Mapping[str, Any], folder: Path) -> Path:
+def _write_json(config: Mapping[str, Any], folder: Path) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(dict(config)))
     return path

@@ -79,8 +79,8 @@ class SmallCnn(nn.Module):
         """(N, C, H, W) → (N, classes)."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        found: Tensor = self.head(x.flatten(1))
-        return found
+        scores: Tensor = self.head(x.flatten(1))
+        return scores
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def clients_of(path: Path, seed: int) -> Windows:
 
 def run_once(method: str, seed: int, path: Path, rounds: int) -> dict[str, Any]:
     """Carry out one run and return its figures."""
-    file, leaves, more = METHODS[method]
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+    file, leaves, options = METHODS[method]
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as devnull:
         data = save_windows(Path(folder) / "images.npz", clients_of(path, seed))
         config = {
             **flatten(read_toml(CONFIGS / file, "config")),
@@ -153,9 +153,9 @@ def run_once(method: str, seed: int, path: Path, rounds: int) -> dict[str, Any]:
             "runs-dir": folder,
             "report": False,
             "checkpoint.every": 0,
-            **more,
+            **options,
         }
-        outcome = simulate(config, num_supernodes=CLIENTS, terminal=nowhere, workers=1)
+        outcome = simulate(config, num_supernodes=CLIENTS, terminal=devnull, workers=1)
         assert outcome.folder is not None, outcome.reason
         assert outcome.status == "completed", outcome.reason
         with (outcome.folder / "metrics/global_rounds.csv").open(newline="") as table:
@@ -167,7 +167,7 @@ def run_once(method: str, seed: int, path: Path, rounds: int) -> dict[str, Any]:
         "accuracy": [round(float(row["test_accuracy_mean"]), 4) for row in rows],
         "ari": [round(float(row["ari"]), 3) for row in rows],
         "clusters": int(rows[-1]["num_clusters"]),
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 
@@ -189,15 +189,17 @@ def main() -> None:
             run = run_once(method, seed, options.data, options.rounds)
             runs.append(run)
             if options.out:
-                with options.out.open("a") as lines:
-                    lines.write(json.dumps(run) + "\n")
-            last = f"accuracy {100 * run['accuracy'][-1]:.1f} %, ARI {run['ari'][-1]:.2f}"
-            print(f"{method} seed {seed}: {last}, {run['clusters']} clusters, {run['seconds']} s", flush=True)
+                with options.out.open("a") as file:
+                    file.write(json.dumps(run) + "\n")
+            result = f"accuracy {100 * run['accuracy'][-1]:.1f} %, ARI {run['ari'][-1]:.2f}"
+            print(
+                f"{method} seed {seed}: {result}, {run['clusters']} clusters, {run['seconds']} s", flush=True
+            )
     print(f"\n| method | accuracy after round {options.rounds}, % | ARI |\n|---|---|---|")
     for method in options.methods.split(","):
-        mine = [run for run in runs if run["method"] == method]
-        accuracies = ", ".join(f"{100 * run['accuracy'][-1]:.1f}" for run in mine)
-        aris = ", ".join(f"{run['ari'][-1]:.2f}" for run in mine)
+        method_runs = [run for run in runs if run["method"] == method]
+        accuracies = ", ".join(f"{100 * run['accuracy'][-1]:.1f}" for run in method_runs)
+        aris = ", ".join(f"{run['ari'][-1]:.2f}" for run in method_runs)
         print(f"| {method} | {accuracies} | {aris} |")
 
 

@@ -86,8 +86,8 @@ def measure(full: bool) -> dict[str, Any]:
                 if size > HOME_MB and kind.home:
                     continue
                 # final models are large: keep those of one run at a time
-                with tempfile.TemporaryDirectory() as place:
-                    cases.append(one_case(Path(place), data, size, leaves, kind))
+                with tempfile.TemporaryDirectory() as run_folder:
+                    cases.append(one_case(Path(run_folder), data, size, leaves, kind))
     return {"cases": cases}
 
 
@@ -130,9 +130,9 @@ def words_of(case: dict[str, Any]) -> str:
 def peak_in_models(results: dict[str, Any], case: dict[str, Any], role: str) -> float:
     """Peak of "server" or "shm" beyond that of the same engine with a tiny model, in models."""
     small = next(
-        each["peak_mib"][role]["high"]
-        for each in results["cases"]
-        if each["engine"] == case["engine"] and each["megabytes"] == FULL_MB[0]
+        other["peak_mib"][role]["high"]
+        for other in results["cases"]
+        if other["engine"] == case["engine"] and other["megabytes"] == FULL_MB[0]
     )
     return float((case["peak_mib"][role]["high"] - small) * 2**20 / (case["megabytes"] * 1e6))
 
@@ -141,28 +141,28 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     """Seconds per exchange; the server's memory if it is mainly the model's."""
     entries = []
     for case in results["cases"]:
-        words, largest = words_of(case), case["megabytes"] == FULL_MB[-1]
+        label, largest = words_of(case), case["megabytes"] == FULL_MB[-1]
         aim = EXCHANGE_AIM_S[case["engine"] == "ray"] if largest else None
-        entries.append(figure(f"{words}: exchange", "s", np.array(case["round_s"]) / 2, aim))
+        entries.append(figure(f"{label}: exchange", "s", np.array(case["round_s"]) / 2, aim))
         if largest:
-            entries.append(figure(f"{words}: checkpoint", "s", np.array(case["checkpoint_s"])))
+            entries.append(figure(f"{label}: checkpoint", "s", np.array(case["checkpoint_s"])))
         if case["megabytes"] >= 100:
-            as_at_home = "as at home" in words
-            aim = (DEFAULT_RSS_AIM if as_at_home else RSS_AIM) if case["leaves"] == 1 else None
+            has_defaults = "as at home" in label
+            aim = (DEFAULT_RSS_AIM if has_defaults else RSS_AIM) if case["leaves"] == 1 else None
             server, files = (peak_in_models(results, case, role) for role in ("server", "shm"))
-            entries.append(figure(f"{words}: server's peak", "models", server, aim))
-            entries.append(figure(f"{words}: in files in memory", "models", files))
+            entries.append(figure(f"{label}: server's peak", "models", server, aim))
+            entries.append(figure(f"{label}: in files in memory", "models", files))
     return entries
 
 
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """Model bytes sent and received per second against a copy in memory."""
-    words = []
+    lines = []
     for case in results["cases"]:
         speed = MODELS_PER_ROUND * case["megabytes"] / float(np.median(case["round_s"])) / 1e3
         share = speed / peak["copy_gb_per_s"]
-        words.append(f"{words_of(case)}: {speed:.2g} GB/s, {share:.0%} of one thread's memory copy")
-    return "<br>".join(words)
+        lines.append(f"{words_of(case)}: {speed:.2g} GB/s, {share:.0%} of one thread's memory copy")
+    return "<br>".join(lines)
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
@@ -171,8 +171,8 @@ def draw(results: dict[str, Any], axes: Any) -> None:
         cases = [case for case in results["cases"] if (kind_of(case), case["leaves"]) == (kind, 1)]
         seconds = [float(np.median(case["round_s"])) / 2 for case in cases]
         axes.loglog([case["megabytes"] for case in cases], seconds, "o-", label=kind.words())
-    for place, aim in enumerate(EXCHANGE_AIM_S):
-        axes.plot(FULL_MB[-1], aim, "v", color="C3", label=None if place else "aims (at most)")
+    for index, aim in enumerate(EXCHANGE_AIM_S):
+        axes.plot(FULL_MB[-1], aim, "v", color="C3", label=None if index else "aims (at most)")
     axes.set_xlabel("model, MB")
     axes.set_ylabel("seconds per exchange, 9 clients")
     axes.legend(frameon=False)

@@ -52,11 +52,11 @@ def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
 def draw(results: dict[str, Any], axes: Any) -> None:
     """PSS by role, stacked; the peaks are from different moments, so the sum is an upper bound."""
     for engine, runs in results["peak_mib"].items():
-        left = 0.0
+        offset = 0.0
         for role in ROLES[1:]:
             size = max((run[role]["pss"] for run in runs if role in run), default=0.0)
-            axes.barh(engine, size, left=left, color=f"C{ROLES.index(role) - 1}")
-            left += size
+            axes.barh(engine, size, left=offset, color=f"C{ROLES.index(role) - 1}")
+            offset += size
     for role in ROLES[1:]:
         axes.barh(0, 0, color=f"C{ROLES.index(role) - 1}", label=role)
     axes.set_xlabel("peak PSS, MiB")

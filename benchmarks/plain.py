@@ -75,11 +75,11 @@ def train_client(job: Job) -> Trained:
     client, state, epochs = job
     assert _learner is not None
     _learner.network.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
-    said = _learner.train(client, epochs)
-    return Trained(client, _state_of(_learner.network), *said)
+    steps_and_loss = _learner.train(client, epochs)
+    return Trained(client, _copy_state(_learner.network), *steps_and_loss)
 
 
-def _state_of(network: torch.nn.Module) -> State:
+def _copy_state(network: torch.nn.Module) -> State:
     return {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
 
 
@@ -93,7 +93,7 @@ class PlainRound:
     """One exchange of three leaves with their clients: train all, average per leaf."""
 
     def __init__(self, sizes: Sequence[int], epochs: int, work: str) -> None:
-        self.models = [_state_of(WORKS[work].network())] * (len(sizes) // CLIENTS_PER_LEAF)
+        self.models = [_copy_state(WORKS[work].network())] * (len(sizes) // CLIENTS_PER_LEAF)
         self._sizes = sizes
         self._epochs = epochs
 
@@ -123,11 +123,11 @@ def contend_loop(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work:
     """The plain loop."""
     prepare_process(path, work)
     plain = PlainRound(sizes, epochs, work)
-    repeat(turn, lambda: plain.take(map(train_client, plain.jobs())), says=True)
+    repeat(turn, lambda: plain.take(map(train_client, plain.jobs())), has_report=True)
 
 
 def contend_pool(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
     """The plain pool."""
     plain = PlainRound(sizes, epochs, work)
     with multiprocessing.get_context("spawn").Pool(WORKERS, prepare_process, (path, work)) as pool:
-        repeat(turn, lambda: plain.take(pool.imap_unordered(train_client, plain.jobs())), says=True)
+        repeat(turn, lambda: plain.take(pool.imap_unordered(train_client, plain.jobs())), has_report=True)

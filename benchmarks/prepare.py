@@ -30,12 +30,12 @@ def measure(full: bool) -> dict[str, Any]:
     """Make the raw files, and prepare them."""
     with tempfile.TemporaryDirectory() as name:
         raw = Path(name) / "raw"
-        made_s, _ = hhar(["synthesize", "--raw", str(raw), "--fraction", "1" if full else "0.05"])
+        synthesize_s, _ = hhar(["synthesize", "--raw", str(raw), "--fraction", "1" if full else "0.05"])
         files = list(raw.iterdir())
         results: dict[str, Any] = {
             "csv_bytes": sum(file.stat().st_size for file in files),
             "rows": sum(rows_of(file) for file in files),
-            "synthesize_s": made_s,
+            "synthesize_s": synthesize_s,
             "cases": {},
         }
         for case, options in CASES.items():
@@ -51,13 +51,13 @@ def measure(full: bool) -> dict[str, Any]:
 
 def hhar(words: Sequence[str]) -> tuple[float, dict[str, dict[str, float]]]:
     """Run the command `hhar`; returns seconds and peak memory."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     command = [sys.executable, "-m", "hhar", *words]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL)
     with TreeMemory(process.pid) as memory:
         code = process.wait()
     assert code == 0, f"hhar {words[0]} ended with {code}"
-    return time.perf_counter() - began, memory.peak_mib
+    return time.perf_counter() - start, memory.peak_mib
 
 
 def rows_of(file: Path) -> int:

@@ -125,9 +125,9 @@ def measure(full: bool) -> dict[str, Any]:
         folder = Path(name)
         data = folder / "windows.npz"
         write_windows(data, sizes, [HELD_OUT] * len(sizes), CHANNELS, SAMPLES, CLASSES)
-        one = race(folder / "1", data, sizes, 1, blocks=4 if full else 2, block_rounds=4 if full else 3)
-        five = race(folder / "5", data, sizes, 5, blocks=2, block_rounds=2 if full else 1)
-    return {"windows_per_client": sizes, "workers": WORKERS, "epochs": {"1": one, "5": five}}
+        one_epoch = race(folder / "1", data, sizes, 1, blocks=4 if full else 2, block_rounds=4 if full else 3)
+        five_epochs = race(folder / "5", data, sizes, 5, blocks=2, block_rounds=2 if full else 1)
+    return {"windows_per_client": sizes, "workers": WORKERS, "epochs": {"1": one_epoch, "5": five_epochs}}
 
 
 def race(
@@ -148,10 +148,10 @@ def race(
 
     def run_ray(round_: int) -> None:
         if (round_ + 1) % block_rounds == 0 and round_ + 1 < rounds:
-            place = folder / f"ray-{len(ray)}"
-            ray.append(carry_out("ray", configuration(data, place, epochs, RAY_ROUNDS), place))
+            run_folder = folder / f"ray-{len(ray)}"
+            ray.append(carry_out("ray", configuration(data, run_folder, epochs, RAY_ROUNDS), run_folder))
 
-    times = take_turns(contestants, rounds, warmup=1, after=run_ray)
+    times = take_turns(contestants, rounds, warmup=1, after_round=run_ray)
     return summary(folder, times, ray, block_rounds)
 
 
@@ -159,7 +159,7 @@ def summary(
     folder: Path, times: Mapping[str, np.ndarray], ray: Sequence[Run], block_rounds: int
 ) -> dict[str, Any]:
     """Seconds per round, ratios to the pool, shares that are not training, and Fedge's phases."""
-    around = [
+    pool_medians = [
         float(np.median(times["pool"][i * block_rounds : (i + 2) * block_rounds])) for i in range(len(ray))
     ]
     phases, train_s = read_tables(folder / "inprocess" / "latest")
@@ -171,7 +171,7 @@ def summary(
         "ratio_to_pool": {
             "loop": ratio(times["loop"], times["pool"]),
             "inprocess": ratio(times["inprocess"], times["pool"]),
-            "ray": [s / pool for run, pool in zip(ray, around, strict=True) for s in run.round_s()],
+            "ray": [s / pool for run, pool in zip(ray, pool_medians, strict=True) for s in run.round_s()],
         },
         "scaffold_to_without": ratio(times["scaffold"], times["inprocess"]),
         "not_training": {
@@ -199,7 +199,7 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     entries = []
     for epochs, result in results["epochs"].items():
         words = words_of(epochs)
-        aims = {name: aim for (name, at), aim in AIMS.items() if at == int(epochs)}
+        aims = {name: aim for (name, aim_epochs), aim in AIMS.items() if aim_epochs == int(epochs)}
         entries += seconds_and_ratios(epochs, result, aims)
         ratios = result["scaffold_to_without"]
         entries.append(figure(f"{words}, inprocess, scaffold / without", "x", ratios, SCAFFOLD_AIM))
@@ -213,9 +213,9 @@ def figures(results: dict[str, Any]) -> list[Figure]:
 
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """GFLOP/s per worker against one thread's matrix product."""
-    most = peak["matmul_gflop_per_s"]
+    peak_speed = peak["matmul_gflop_per_s"]
     return "<br>".join(
-        f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker, {speed / most:.0%}"
+        f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker, {speed / peak_speed:.0%}"
         for epochs, name, speed in gflop_per_s(results, flop_per_window(NETWORK))
     )
 

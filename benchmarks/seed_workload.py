@@ -66,19 +66,19 @@ def figures(results: dict[str, Any]) -> list[Figure]:
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """GFLOP/s per worker against one thread's matrix product; the first report's hours."""
     flop = results["training_windows"] * EPOCHS * flop_per_window("cnn", SAMPLES)
-    words = [f"first report: {hours:g} h ({name})" for name, hours in FIRST_REPORT_H.items()]
+    lines = [f"first report: {hours:g} h ({name})" for name, hours in FIRST_REPORT_H.items()]
     for engine, result in results["engines"].items():
         speed = flop / float(np.median(result["round_s"])) / WORKERS / 1e9
         share = speed / peak["matmul_gflop_per_s"]
-        words.append(f"{engine}: {speed:.0f} GFLOP/s per worker, {share:.0%}")
-    return "<br>".join(words)
+        lines.append(f"{engine}: {speed:.0f} GFLOP/s per worker, {share:.0%}")
+    return "<br>".join(lines)
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
     """Hours for 100 rounds beside the first report's."""
-    ours = [entry for entry in figures(results) if entry.unit == "h"]
+    measured = [entry for entry in figures(results) if entry.unit == "h"]
     draw_figures(
-        axes, [*ours, *(figure(n, "h", h) for n, h in FIRST_REPORT_H.items())], "hours for 100 rounds"
+        axes, [*measured, *(figure(n, "h", h) for n, h in FIRST_REPORT_H.items())], "hours for 100 rounds"
     )
 
 

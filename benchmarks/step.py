@@ -93,33 +93,33 @@ def flop_per_window(name: str, samples: int = SAMPLES) -> float:
     return 2 * first + 3 * rest
 
 
-def contestant(what: str, network: str) -> Callable[[], Any]:
-    """Timed work of one round: an epoch of the loop `what`, or the matrix product."""
+def contestant(name: str, network: str) -> Callable[[], Any]:
+    """Timed work of one round: an epoch of the loop `name`, or the matrix product."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
     y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)
-    if what == "fedge":
-        ours = build_model(network, (CHANNELS, SAMPLES), CLASSES, generator)
-        return lambda: train(ours, x, y, SETTINGS, generator)
-    if what == "matmul":
+    if name == "fedge":
+        model = build_model(network, (CHANNELS, SAMPLES), CLASSES, generator)
+        return lambda: train(model, x, y, SETTINGS, generator)
+    if name == "matmul":
         square = torch.randn(MATMUL, MATMUL, generator=generator)
         return lambda: square @ square
-    if what == "plain-keep":
+    if name == "plain-keep":
         keep_freed_memory()
     plain = plain_network(network)
     return lambda: plain_epoch(plain, x, y, generator)
 
 
-def contend(turn: Turn, what: str, network: str) -> None:
+def contend(turn: Turn, name: str, network: str) -> None:
     """Run a contestant in its own process."""
-    repeat(turn, contestant(what, network))
+    repeat(turn, contestant(name, network))
 
 
 def measure(full: bool) -> dict[str, Any]:
     """Interleaved rounds of all contestants for both networks, after two rounds of warm-up."""
     results = {}
     for network in NETWORKS:
-        contestants = {what: (contend, (what, network)) for what in CONTESTANTS}
+        contestants = {name: (contend, (name, network)) for name in CONTESTANTS}
         times = take_turns(contestants, rounds=30 if full else 10, warmup=2)
         results[network] = summary(network, times)
     return {"windows": WINDOWS, "window": [CHANNELS, SAMPLES], "batch_size": BATCH, "networks": results}
@@ -129,14 +129,14 @@ def summary(network: str, times: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Times and GFLOP/s of each loop, its speed-up over `plain`, and fedge's over plain-keep."""
     flop = WINDOWS * flop_per_window(network)
     loops = {}
-    for what in CONTESTANTS[:-1]:
-        median_s = float(np.median(times[what]))
-        loops[what] = {
-            "seconds": times[what].tolist(),
+    for name in CONTESTANTS[:-1]:
+        median_s = float(np.median(times[name]))
+        loops[name] = {
+            "seconds": times[name].tolist(),
             "ms_per_step": median_s / WINDOWS * BATCH * 1e3,
             "ms_per_window": median_s / WINDOWS * 1e3,
             "gflop_per_s": flop / median_s / 1e9,
-            "speedup": ratio(times["plain"], times[what]),
+            "speedup": ratio(times["plain"], times[name]),
         }
     return {
         "loops": loops,
@@ -162,9 +162,9 @@ def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
     """Share of the matrix product's speed, measured in the same rounds."""
     words = []
     for network, result in results["networks"].items():
-        for what in ("plain", "fedge"):
-            speed, limit = result["loops"][what]["gflop_per_s"], result["matmul_gflop_per_s"]
-            words.append(f"{network}, {what}: {speed:.0f} GFLOP/s, {speed / limit:.0%} of the matrix product")
+        for name in ("plain", "fedge"):
+            speed, limit = result["loops"][name]["gflop_per_s"], result["matmul_gflop_per_s"]
+            words.append(f"{network}, {name}: {speed:.0f} GFLOP/s, {speed / limit:.0%} of the matrix product")
     return "<br>".join(words)
 
 
@@ -172,8 +172,8 @@ def draw(results: dict[str, Any], axes: Any) -> None:
     """Draw ms per window of each loop."""
     entries = []
     for network, result in results["networks"].items():
-        for what, loop in result["loops"].items():
-            entries.append(figure(f"{network}, {what}", "ms", np.array(loop["seconds"]) / WINDOWS * 1e3))
+        for name, loop in result["loops"].items():
+            entries.append(figure(f"{network}, {name}", "ms", np.array(loop["seconds"]) / WINDOWS * 1e3))
     draw_figures(axes, entries, "ms per window")
 
 

@@ -34,10 +34,10 @@ class Mnist(nn.Sequential):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         channels, height, width = input_shape
-        left = 64 * ((height - 4) // 2) * ((width - 4) // 2)
+        features = 64 * ((height - 4) // 2) * ((width - 4) // 2)
         super().__init__(
             *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(left, 128), nn.ReLU(), nn.Linear(128, classes)),
+            *(nn.Flatten(), nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, classes)),
         )
 
 
@@ -115,14 +115,14 @@ class Work:
 
     def write(self, path: Path, evaluated: bool = False) -> None:
         """Write the window file; if the work is evaluated, with the default shares held out."""
-        held = [
+        held_out = [
             max(self.classes, round(DEFAULT_SPLIT * size)) if evaluated else HELD_OUT for size in self.sizes
         ]
         channels = self.shape[0]
         samples = int(np.prod(self.shape[1:]))
-        write_windows(path, self.sizes, held, channels, samples, self.classes)
+        write_windows(path, self.sizes, held_out, channels, samples, self.classes)
         if len(self.shape) == 3:
-            _as_images(path, self.shape)
+            _reshape_to_images(path, self.shape)
 
     def flop_per_window(self) -> float:
         """Multiplications and additions of a window's training step; see `benchmarks.step`."""
@@ -131,7 +131,7 @@ class Work:
         )
 
 
-def _as_images(path: Path, shape: tuple[int, ...]) -> None:
+def _reshape_to_images(path: Path, shape: tuple[int, ...]) -> None:
     """Write windows (C, H · W) again as images (C, H, W)."""
     windows = load_windows(str(path))
     save_windows(path, type(windows)(**{**vars(windows), "x": windows.x.reshape(len(windows.y), *shape)}))
@@ -142,24 +142,24 @@ def measured_flop(network: nn.Module, shape: tuple[int, ...]) -> float:
 
     Backward counts twice forward, less the gradient with respect to the network's input, which is not needed.
     """
-    found: list[float] = []
-    of_input: list[float] = []  # the part that multiplies a layer's input
+    flops: list[float] = []
+    input_flops: list[float] = []  # the part that multiplies a layer's input
 
-    def note(layer: nn.Module, given: tuple[Tensor, ...], out: object) -> None:
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
         sizes = {name: p.numel() for name, p in layer.named_parameters(recurse=False) if "weight" in name}
         weights = sum(sizes.values())
-        times = given[0].shape[1] if isinstance(layer, nn.GRU) else 1
+        times = inputs[0].shape[1] if isinstance(layer, nn.GRU) else 1
         if isinstance(layer, nn.Conv2d):
-            assert isinstance(out, Tensor)
-            times = out[0, 0].numel()
-        found.append(2.0 * weights * times)
-        of_input.append(2.0 * sizes.get("weight_ih_l0", weights) * times)
+            assert isinstance(output, Tensor)
+            times = output[0, 0].numel()
+        flops.append(2.0 * weights * times)
+        input_flops.append(2.0 * sizes.get("weight_ih_l0", weights) * times)
 
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear, nn.GRU)):
             layer.register_forward_hook(note)
     network.eval()(torch.zeros(1, *shape))
-    return 3 * sum(found) - of_input[0]
+    return 3 * sum(flops) - input_flops[0]
 
 
 HOME = Work(

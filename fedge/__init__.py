@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hhar.windows.window_file import Windows as Windows
 
 # loaded on first use: torch takes seconds, and most commands do not need it
-_on_first_use, __dir__, __all__ = lazy.attach(
+_load_attribute, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "algorithm.algorithm": ["Algorithm", "Sent"],
@@ -75,14 +75,14 @@ def __getattr__(name: str) -> Any:
 
         return version(__name__)
     try:
-        return _on_first_use(name)
+        return _load_attribute(name)
     except AttributeError:
-        raise AttributeError(f"fedge has no {name}{_import_of(name)}", name=name) from None
+        raise AttributeError(f"fedge has no {name}{_import_hint(name)}", name=name) from None
 
 
-def _import_of(name: str) -> str:
+def _import_hint(name: str) -> str:
     """Import of a public name from another package, as the end of an error; empty for other names."""
-    rooms = [] if name.startswith("_") else [each.name for each in iter_modules(__path__) if each.ispkg]
+    rooms = [] if name.startswith("_") else [module.name for module in iter_modules(__path__) if module.ispkg]
     for package in ("hhar", *(f"{__name__}.{room}" for room in rooms)):
         if name in getattr(import_module(package), "__all__", ()):
             return f": from {package} import {name}"

@@ -42,7 +42,8 @@ from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
 
 end_of_loading()
-_HAVE_CODES = frozenset({"demo", "run", "resume", "status", "sweep", "superlink", "leaf", "node"})  # of a run
+# commands with the exit codes of a run
+_RUN_COMMANDS = frozenset({"demo", "run", "resume", "status", "sweep", "superlink", "leaf", "node"})
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -58,14 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence_grpc()
         exit_despite_channels()
     try:
-        return _command_done(sys.argv[1:] if argv is None else argv, owns_process)
+        return _run_command(sys.argv[1:] if argv is None else argv, owns_process)
     except BrokenPipeError:  # the reader of the output is gone, e.g. `head`
         return exits.UNREAD
     except OSError as error:
-        rule = _rule_broken_by(error)
-        if rule is None:
+        message = _os_error_message(error)
+        if message is None:
             raise
-        print(f"fedge: {rule}", file=sys.stderr)
+        print(f"fedge: {message}", file=sys.stderr)
         return exits.FAILED
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)
@@ -77,33 +78,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             forget_unread()
 
 
-def _command_done(words: Sequence[str], owns_process: bool) -> int:
+def _run_command(arguments: Sequence[str], owns_process: bool) -> int:
     """Carry out a command; returns its exit code. Without a command, help is shown."""
     _refuse_lost_folder()
-    parser = _parser()
+    parser = _build_parser()
     complete(parser)
-    if not words:
+    if not arguments:
         parser.print_help()
         return exits.COMPLETED
-    options = parse_command_line(parser, words)
+    options = parse_command_line(parser, arguments)
     options.owns_process = owns_process
     if getattr(options, "needs_room", False):
         refuse_little_room()  # before torch and SciPy are loaded
     with exits.signals_as_exceptions(to_the_end=True) if owns_process else nullcontext():
         code = int(options.command(options))
-    if owns_process and code == exits.COMPLETED and words[0] not in _HAVE_CODES:
+    if owns_process and code == exits.COMPLETED and arguments[0] not in _RUN_COMMANDS:
         sys.stdout.flush()  # an incomplete page or table is a failure
     return code
 
 
-def _rule_broken_by(error: OSError) -> str | None:
+def _os_error_message(error: OSError) -> str | None:
     """Rule, reason and next step for an error of permissions or disk space; None for others."""
-    why = error.strerror or error
+    reason = error.strerror or error
     if error.errno in _NO_RIGHTS and error.filename is not None:
-        rule = f"{printable(os.fsdecode(error.filename))} must be accessible to this user, but: {why}"
+        rule = f"{printable(os.fsdecode(error.filename))} must be accessible to this user, but: {reason}"
         return f"{rule}; change its permissions (chmod, chown), or name another"
     if error.errno in _NO_ROOM:
-        return f"the output must have room, but: {why}; make room, or write elsewhere"
+        return f"the output must have room, but: {reason}; make room, or write elsewhere"
     return None
 
 
@@ -117,14 +118,14 @@ def _refuse_lost_folder() -> None:
         ) from None
 
 
-def _parser() -> Parser:
+def _build_parser() -> Parser:
     """Parser of all subcommands, in the groups shown in the help."""
     parser = Parser(prog="fedge", description="Hierarchical, clustered federated learning.")
     parser.add_argument("--version", action="version", version=f"fedge {version('fedge')}")
     commands = Commands(parser)
-    first = commands.group("begin here")
-    add_demo(first)
-    add_new(first)
+    start = commands.group("begin here")
+    add_demo(start)
+    add_new(start)
     runs = commands.group("carry out runs")
     add_run(runs)
     add_status(runs)
@@ -137,9 +138,9 @@ def _parser() -> Parser:
     add_datasets(data)
     add_deal(data)
     add_devices(data)
-    look_up = commands.group("look something up")
-    add_docs(look_up)
-    add_lists(look_up)
+    lookups = commands.group("look something up")
+    add_docs(lookups)
+    add_lists(lookups)
     machine = commands.group("this machine")
     add_doctor(machine)
     add_profile(machine)

@@ -142,22 +142,22 @@ def hello(message: Message, context: Context) -> Message:
     """
     node = context.node_config
     partition, partitions = partition_of_node(node)
-    asked = question_of(message)
-    refuse_code_that_is_not_here(_options(message, context), asked.code, partition, asked.parts)
-    told = None
+    question = question_of(message)
+    refuse_code_that_is_not_here(_options(message, context), question.code, partition, question.parts)
+    description = None
     if names_own_data(node):
-        config = _config_of(message, context)
-        own = own_data(node, config, asked.seed, is_first=True)
-        _refuse_other_targets(config, own, partition)
-        told = own.told
+        config = _run_config(message, context)
+        data = own_data(node, config, question.seed, is_first=True)
+        _refuse_other_targets(config, data, partition)
+        description = data.told
     if _options(message, context).get("privacy.noise-source") == SYSTEM:
         secret_of(context)  # before any reply is lost: a worker's state comes back with its reply
     device = device_name(str(_options(message, context).get("train.device", "auto")))
     if device != CPU:
         refuse_gpu_without_bf16(str(_options(message, context).get("train.precision", "")))
     kernels = None if _options(message, context).get("train.kernel", TORCH) == TORCH else usable_kernels()
-    seen = answer_to(asked.challenge)
-    return hello_reply(Hello(partition, partitions, seen, told, device, kernels), message)
+    challenge_answer = answer_to(question.challenge)
+    return hello_reply(Hello(partition, partitions, challenge_answer, description, device, kernels), message)
 
 
 @app.query("end_capture")
@@ -170,16 +170,18 @@ def end_capture(message: Message, context: Context) -> Message:
 def train_round(message: Message, context: Context) -> Message:
     """Train the leaf's model on this client's training windows, evaluating it first if requested."""
     clock = WorkClock()
-    config = _config_of(message, context)
-    with states_aside(message, config.transfer, context.node_config) as aside:
+    config = _run_config(message, context)
+    with states_aside(message, config.transfer, context.node_config) as set_aside:
         evaluate_first = evaluate_part(message)
         if evaluate_first is None:
-            reply = _trained(message, context, config, clock)
+            reply = _train_client(message, context, config, clock)
         else:
-            evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, config, clock))
-            reply = joint_reply(message, evaluation, lambda: _trained(message, context, config, clock))
+            evaluation = evaluate_reply(
+                evaluate_first, _evaluate_models(evaluate_first, context, config, clock)
+            )
+            reply = joint_reply(message, evaluation, lambda: _train_client(message, context, config, clock))
         _release_network()
-        aside(reply)
+        set_aside(reply)
     return reply
 
 
@@ -194,25 +196,25 @@ def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
         ) from error
 
 
-def _trained(message: Message, context: Context, config: Config, clock: WorkClock) -> Message:
+def _train_client(message: Message, context: Context, config: Config, clock: WorkClock) -> Message:
     """Reply to a train message."""
-    before_s = clock.seconds
-    call = _open(message, context, config)
-    model = _model(config.train, call.data)
+    start_s = clock.seconds
+    call = _open_call(message, context, config)
+    model = _thread_network(config.train, call.data)
     clock.lap(LOAD)
     received = arrays_of(message, ARRAYS)
     assert received is not None
     start = whole_model(received, model, config.train, call.data, call.round.seed)
-    added = _correction(message)
+    correction = _scaffold_correction(message)
     clock.lap(DESERIALISE)
     if call.round.most_windows:
         call = call._replace(data=call.data.thinned(call.round.most_windows))
-    stands = _client(call, model, start, added, clock)
+    client = _build_client(call, model, start, correction, clock)
     place = memory_place(message)
-    remembered, waiting, lost = memory_or_lost(place, call.client, context.node_config)
-    part = take_part(algorithm_of(config.train), stands, remembered)
+    memory, feedback, lost = memory_or_lost(place, call.client, context.node_config)
+    part = take_part(algorithm_of(config.train), client, memory)
     clock.lap(TRAIN)
-    upload = _upload(call, model, received, part.sent, waiting, remembers=place.keep)
+    upload = _upload(call, model, received, part.sent, feedback, remembers=place.keep)
     clock.lap(TRAIN)
     kept, carried = keep_memory(
         place, call.client, call.round.leaf_round, part.memory, upload.feedback, context.node_config
@@ -220,24 +222,24 @@ def _trained(message: Message, context: Context, config: Config, clock: WorkCloc
     clock.lap(TRAIN)
     result, windows = TrainResult(upload.state, part.loss, part.steps), len(call.data.train[1])
     return train_reply(
-        message, result, windows, clock.seconds - before_s, upload.clipped, clock.finish,
+        message, result, windows, clock.seconds - start_s, upload.clipped, clock.finish,
         part.weight, part.arrays, kept, lost, carried,
     )  # fmt: skip
 
 
-def _client(
+def _build_client(
     call: _Call, model: torch.nn.Module, start: State, correction: State | None, clock: WorkClock
 ) -> AlgorithmClient:
     """Client in a leaf round, as its algorithm sees it."""
     message, _, config, round_context, data, client = call
     x, y = _training_windows(config.train, data)
-    draws = _draws(config.train, round_context, client)
+    draws = _dropout_stream(config.train, round_context, client)
     _load_start(model, start, config.train)
     return AlgorithmClient(
         received=start, x=x, y=y, network=model,
-        settings=_settings(config, round_context),
+        settings=_training_settings(config, round_context),
         place=Place(round_context.seed, round_context.stream_of(client)),
-        plain=_plain(call, model, draws, clock),
+        plain=_local_trainer(call, model, draws, clock),
         global_round=round_context.global_round, leaf_round=round_context.leaf_round,
         beside=unpacked(beside_of(message)), correction=correction, config=config_of(message), draws=draws,
         id=client,
@@ -249,8 +251,8 @@ def _training_windows(train: TrainConfig, data: ClientData) -> list[torch.Tensor
 
     They are in a mapped file; a write to it would end the process with all its clients.
     """
-    lent = [tensor_of(array) for array in data.train]
-    return [tensor.clone() for tensor in lent] if ALGORITHMS.is_own(train.algorithm) else lent
+    windows = [tensor_of(array) for array in data.train]
+    return [tensor.clone() for tensor in windows] if ALGORITHMS.is_own(train.algorithm) else windows
 
 
 def _load_start(model: torch.nn.Module, state: State, train: TrainConfig) -> None:
@@ -264,25 +266,27 @@ def _load_start(model: torch.nn.Module, state: State, train: TrainConfig) -> Non
         model.train()
 
 
-def _plain(call: _Call, model: torch.nn.Module, draws: torch.Generator | None, clock: WorkClock) -> Plain:
+def _local_trainer(
+    call: _Call, model: torch.nn.Module, draws: torch.Generator | None, clock: WorkClock
+) -> Plain:
     """Fedge's own local training on a client's windows, in this thread or in several processes."""
     config, data = call.config.train, call.data
     x, y = (tensor_of(array) for array in data.train)
 
-    def together(
-        begin: State, settings: LocalTraining, order: torch.Generator, correction: State | None
+    def train_in_processes(
+        start: State, settings: LocalTraining, order: torch.Generator, correction: State | None
     ) -> TrainResult:
-        where, limit_s = next(model.parameters()).device.type, call.round.timeout_s
-        return train_together(config, data, where, begin, settings, order, correction, draws, limit_s)
+        device, limit_s = next(model.parameters()).device.type, call.round.timeout_s
+        return train_together(config, data, device, start, settings, order, correction, draws, limit_s)
 
-    def alone(
-        begin: State, settings: LocalTraining, order: torch.Generator, correction: State | None
+    def train_in_thread(
+        start: State, settings: LocalTraining, order: torch.Generator, correction: State | None
     ) -> TrainResult:
-        load_state(model, begin)
+        load_state(model, start)
         clock.lap(LOAD)
         return train(model, x, y, settings, order, correction=correction, draws=draws)
 
-    return together if config.processes > 1 else alone
+    return train_in_processes if config.processes > 1 else train_in_thread
 
 
 class _Upload(NamedTuple):
@@ -304,7 +308,7 @@ def _upload(
     model: torch.nn.Module,
     received: State,
     trained: State,
-    waiting: State,
+    feedback: State,
     *,
     remembers: bool,
 ) -> _Upload:
@@ -315,46 +319,46 @@ def _upload(
         model: network of the run.
         received: entries that came in the message; these are sent back.
         trained: the whole model.
-        waiting: memory of the compression left with the client.
+        feedback: memory of the compression left with the client.
         remembers: whether the compression may leave memory.
     """
     message, context, config, round_context, _, client = call
     sent = {name: array for name, array in trained.items() if name in received}
-    sent_of = received if len(sent) == len(received) else {name: received[name] for name in sent}
-    where = round_context.stream_of(client)
+    baseline = received if len(sent) == len(received) else {name: received[name] for name in sent}
+    stream = round_context.stream_of(client)
     state, clipped = private_state(
-        config.privacy, clip_norm_of(message), sent_of, sent, (round_context.seed, *where),
+        config.privacy, clip_norm_of(message), baseline, sent, (round_context.seed, *stream),
         secret_of(context) if config.privacy.noise_source == SYSTEM else b"",
     )  # fmt: skip
     uplink = uplink_of_clients(config.uplink, parameter_names(model) if config.uplink.is_on else ())
     if uplink is None:
         return _Upload(state, clipped, {})
-    made = uplink.upload(sent_of, state, waiting, round_context.seed, *where, remembers=remembers)
-    return _Upload(dict(made.state), clipped, dict(made.memory))
+    compressed = uplink.upload(baseline, state, feedback, round_context.seed, *stream, remembers=remembers)
+    return _Upload(dict(compressed.state), clipped, dict(compressed.memory))
 
 
 @app.evaluate()
 def evaluate_round(message: Message, context: Context) -> Message:
     """Evaluate each of the given models on the requested splits of this client's windows."""
     clock = WorkClock()
-    config = _config_of(message, context)
+    config = _run_config(message, context)
     with states_aside(message, config.transfer, context.node_config):
-        return evaluate_reply(message, _evaluated(message, context, config, clock), clock.finish)
+        return evaluate_reply(message, _evaluate_models(message, context, config, clock), clock.finish)
 
 
-def _evaluated(message: Message, context: Context, config: Config, clock: WorkClock) -> EvaluateReply:
+def _evaluate_models(message: Message, context: Context, config: Config, clock: WorkClock) -> EvaluateReply:
     """Evaluations requested by a message."""
-    call = _open(message, context, config)
+    call = _open_call(message, context, config)
     data = call.data
-    model = _model(config.train, data)
+    model = _thread_network(config.train, data)
     splits = splits_to_evaluate(message)
-    x, y, sizes = _windows_of(data, splits)
+    x, y, sizes = _split_windows(data, splits)
     clock.lap(LOAD)
-    found: dict[tuple[str, SplitName], EvalResult] = {}
-    described: list[float] | None = None
-    for role, state in _models(call, model, clock):
+    results: dict[tuple[str, SplitName], EvalResult] = {}
+    description: list[float] | None = None
+    for role, state in _evaluation_models(call, model, clock):
         clock.lap(DESERIALISE)
-        _forget(model)
+        _reset_network(model)
         load_state(model, state)
         clock.lap(LOAD)
         parts = evaluate_parts(
@@ -366,18 +370,18 @@ def _evaluated(message: Message, context: Context, config: Config, clock: WorkCl
             kernel=step_kernel(config.train, call.round.kernel),
             task=task_of(config.train),
         )
-        found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
+        results.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         if role == DESCRIBED:
-            described = window_description(model, x, y, data.classes)
+            description = window_description(model, x, y, data.classes)
         clock.lap(EVALUATE)
-    evaluations = _evaluations(found)
-    if described is not None:
-        at = (DESCRIBED, splits[0])
-        evaluations[at] = replace(evaluations[at], moments=np.array(described))
+    evaluations = _evaluations(results)
+    if description is not None:
+        key = (DESCRIBED, splits[0])
+        evaluations[key] = replace(evaluations[key], moments=np.array(description))
     return evaluations
 
 
-def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[tuple[str, State]]:
+def _evaluation_models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[tuple[str, State]]:
     """Yield (role, model) to evaluate; the role of an algorithm's models stands for all of them."""
     message, context, config, round_context, data, client = call
     for role, received in models_to_evaluate(message):
@@ -385,40 +389,43 @@ def _models(call: _Call, model: torch.nn.Module, clock: WorkClock) -> Iterator[t
         if role != OWN_MODELS:
             yield role, state
             continue
-        _forget(model)
-        (x, y), draws = _training_windows(config.train, data), _draws(config.train, round_context, client)
+        _reset_network(model)
+        x, y = _training_windows(config.train, data)
+        draws = _dropout_stream(config.train, round_context, client)
         _load_start(model, state, config.train)
-        stands = AlgorithmClient(
+        algorithm_client = AlgorithmClient(
             received=state, x=x, y=y, network=model,
-            settings=_settings(config, round_context),
+            settings=_training_settings(config, round_context),
             place=Place(round_context.seed, round_context.stream_of(client), evaluates=True),
             plain=plain_training(model, tensor_of(data.train[0]), tensor_of(data.train[1]), draws),
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
             id=client,
         )  # fmt: skip
         place = memory_place(message)
-        remembered, _ = memory_in(place, client, context.node_config)
-        made = further_models(algorithm_of(config.train), stands, remembered, place.unseen)
+        memory, _ = memory_in(place, client, context.node_config)
+        models = further_models(algorithm_of(config.train), algorithm_client, memory, place.unseen)
         clock.lap(TRAIN)
-        yield from ((f"{OWN_MODELS}/{name}", own) for name, own in made.items())
+        yield from ((f"{OWN_MODELS}/{name}", own_model) for name, own_model in models.items())
 
 
-def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
+def _evaluations(results: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
     """Evaluations to report; on validation windows, models other than the own one are compared with it."""
-    own = found.get((OWN, "val"))
+    own_result = results.get((OWN, "val"))
     return {
         (role, split): Evaluation(
             part.sums,
             part.loss,
             part.samples,
-            gain_sums(own.values, part.values) if own and split == "val" and part is not own else None,
+            gain_sums(own_result.values, part.values)
+            if own_result and split == "val" and part is not own_result
+            else None,
             task=part.task,
         )
-        for (role, split), part in found.items()
+        for (role, split), part in results.items()
     }
 
 
-def _windows_of(
+def _split_windows(
     data: ClientData, splits: Sequence[SplitName]
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     """x, y and the number of windows per split, one split after the other.
@@ -433,7 +440,7 @@ def _windows_of(
     return tensor_of(x), tensor_of(y), [len(y)]
 
 
-def _open(message: Message, context: Context, config: Config) -> _Call:
+def _open_call(message: Message, context: Context, config: Config) -> _Call:
     """A message with its round, this client's windows and its id."""
     round_context = RoundContext.of(message)
     if round_context.log_path and process_name() != round_context.server:
@@ -444,15 +451,17 @@ def _open(message: Message, context: Context, config: Config) -> _Call:
     elif round_context.data_folder:
         data = open_client(round_context.data_folder, client, round_context.global_round)
     else:
-        own = own_data(context.node_config, config, round_context.seed)
-        refuse_other_windows(message, client, own.told.fingerprint)
-        data = client_data(own, Scale(round_context.mean, round_context.std), round_context.global_round)
+        own_windows = own_data(context.node_config, config, round_context.seed)
+        refuse_other_windows(message, client, own_windows.told.fingerprint)
+        data = client_data(
+            own_windows, Scale(round_context.mean, round_context.std), round_context.global_round
+        )
     return _Call(message, context, config, round_context, data, client)
 
 
-def _config_of(message: Message, context: Context) -> Config:
+def _run_config(message: Message, context: Context) -> Config:
     """The checked configuration of a client's run."""
-    return _config(tuple(sorted(_options(message, context).items())))
+    return _checked_config(tuple(sorted(_options(message, context).items())))
 
 
 def _options(message: Message, context: Context) -> Mapping[str, Any]:
@@ -460,36 +469,36 @@ def _options(message: Message, context: Context) -> Mapping[str, Any]:
     return options_of(message) or context.run_config
 
 
-def _correction(message: Message) -> State | None:
+def _scaffold_correction(message: Message) -> State | None:
     """SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD.
 
     The whole in float64 would have the size of two models, so it is computed entry by entry when used.
     """
-    control, own = arrays_of(message, CONTROL), arrays_of(message, OWN_CONTROL)
-    if control is None or own is None:
+    control, own_control = arrays_of(message, CONTROL), arrays_of(message, OWN_CONTROL)
+    if control is None or own_control is None:
         return control
 
     return LazyState(
-        kinds_of(control), lambda name: correction({name: control[name]}, {name: own[name]})[name]
+        kinds_of(control), lambda name: correction({name: control[name]}, {name: own_control[name]})[name]
     )
 
 
 @lru_cache(maxsize=4)
-def _config(items: tuple[tuple[str, Any], ...]) -> Config:
+def _checked_config(items: tuple[tuple[str, Any], ...]) -> Config:
     """Check a run configuration once per process instead of once per message."""
     return from_run_config(dict(items))
 
 
-def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
+def _thread_network(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     """This thread's network for the run; the caller loads its weights."""
     x, y = data.train
     look_in(*data.look_in)
     code = MODELS.load(config.model)  # a notebook may have redefined it
     fit = fit_of(config, data.classes, y.shape[1:], tokens=x.dtype == np.int64)
-    own = MODELS.is_own(config.model) or ALGORITHMS.is_own(config.algorithm)
+    is_custom = MODELS.is_own(config.model) or ALGORITHMS.is_own(config.algorithm)
     kind = (
         config.model, code, config.model_args, x.shape[1:], data.classes, config.device, config.precision,
-        fit, own,
+        fit, is_custom,
     )  # fmt: skip
     if getattr(_workspace, "kind", None) != kind:
         arguments = config.arguments("model")
@@ -499,10 +508,10 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
             settle_gpus(config.precision)
             refuse_gpu_without_bf16(config.precision)
         _workspace.model = network.to(device)
-        _workspace.unsaved = Unsaved(network) if own else None
+        _workspace.unsaved = Unsaved(network) if is_custom else None
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model
-    _forget(model)
+    _reset_network(model)
     return model
 
 
@@ -512,24 +521,24 @@ def _release_network() -> None:
         _workspace.__dict__.clear()
 
 
-def _forget(model: torch.nn.Module) -> None:
+def _reset_network(model: torch.nn.Module) -> None:
     """Make this thread's network forget everything of other clients besides its state."""
     unsaved: Unsaved | None = getattr(_workspace, "unsaved", None)
     if unsaved is not None and model is _workspace.model:
         unsaved.put_back()
 
 
-def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
+def _training_settings(config: Config, round_context: RoundContext) -> LocalTraining:
     """Settings of local training in a round, created once for all clients that this thread serves in it."""
     key = config.train, (round_context.round_of_steps, round_context.local_steps, round_context.kernel)
-    known = getattr(_workspace, "settings", None)
-    if known is None or known[0] is not key[0] or known[1] != key[1]:
-        known = _workspace.settings = (*key, local_training(key[0], *key[1]))
-    made: LocalTraining = known[2]
-    return made
+    cached = getattr(_workspace, "settings", None)
+    if cached is None or cached[0] is not key[0] or cached[1] != key[1]:
+        cached = _workspace.settings = (*key, local_training(key[0], *key[1]))
+    settings: LocalTraining = cached[2]
+    return settings
 
 
-def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:
+def _dropout_stream(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:
     """Random state for a user's model in training; Fedge's own models need none."""
     if not MODELS.is_own(config.model):
         return None
@@ -539,7 +548,7 @@ def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> tor
 _threads = count()  # threads that train on GPUs in this process
 
 
-def device_of_thread(wanted: str) -> torch.device:
+def device_of_thread(setting: str) -> torch.device:
     """Device on which this thread's clients compute; threads are assigned to the visible GPUs in turn.
 
     On Ray, a worker sees one GPU, the one of its share.
@@ -547,38 +556,38 @@ def device_of_thread(wanted: str) -> torch.device:
     Raises:
         ConfigError: as in `choose_device`.
     """
-    device = choose_device(wanted)
-    there = torch.cuda.device_count() if device.type == "cuda" else 0
-    if there < 2:
+    device = choose_device(setting)
+    num_gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    if num_gpus < 2:
         return device
     if not hasattr(_workspace, "gpu"):
-        _workspace.gpu = next(_threads) % there
+        _workspace.gpu = next(_threads) % num_gpus
     torch.cuda.set_device(_workspace.gpu)  # per thread: its streams and memory peaks belong to this GPU
     return torch.device("cuda", _workspace.gpu)
 
 
 @lru_cache(maxsize=4)
-def device_name(wanted: str) -> str:
+def device_name(setting: str) -> str:
     """Device of this process's clients: "cpu", or the name of the first GPU that they see.
 
     Also "cpu" if a client requires a GPU and there is none; its training then reports that.
     """
-    if wanted == CPU or not torch.cuda.is_available():
+    if setting == CPU or not torch.cuda.is_available():
         return CPU
     return str(torch.cuda.get_device_name())
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(setting: str) -> torch.device:
     """Device on which a client computes; on Ray, a client sees only the GPUs assigned by its federation.
 
     Raises:
         ConfigError: train.device is "cuda", but there is no GPU for this client.
     """
-    if wanted == "cpu":
+    if setting == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
         return torch.device("cuda")
-    if wanted == "cuda":
+    if setting == "cuda":
         raise ConfigError(
             'train.device is "cuda", but this client sees no GPU; set train.device="auto" or, on Ray, use a '
             "federation with options.backend.client-resources.num-gpus above 0"

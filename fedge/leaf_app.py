@@ -34,15 +34,15 @@ def main(grid: Grid, context: Context) -> None:
 
     It returns even if the cloud refuses it; its last line has the exit code.
     """
-    told = context.run_config
-    folder, leaf, lost_s = Path(str(told[FOLDER])), int(told[LEAF]), float(told[WAIT])
+    settings = context.run_config
+    folder, leaf, lost_s = Path(str(settings[FOLDER])), int(settings[LEAF]), float(settings[WAIT])
     handler = log_to(folder / "leaf.log")
     look_in(os.getcwd())  # to import the user's parts of a run
-    sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(told.get(TRUST_CODE)))
+    sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(settings.get(TRUST_CODE)))
     host = LeafHost(sites.open, sites.tell)
     try:
-        link = Link(str(told[CLOUD]), Path(str(told[CERTS])), leaf, say=_say)
-        code = _serve(link, host, lost_s, bool(told[ONCE]))
+        link = Link(str(settings[CLOUD]), Path(str(settings[CERTS])), leaf, say=_say)
+        code = _serve(link, host, lost_s, bool(settings[ONCE]))
     except (Refused, ConfigError) as error:
         print(f"fedge: {error}", flush=True)
         code = exits.FAILED

@@ -45,33 +45,33 @@ class Purpose(IntEnum):
     LEAF_PART = 23  # draws of a method at its leaf
 
 
-def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
-    """NumPy generator for (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
-    return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, where)))
+def numpy_stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:
+    """NumPy generator for (seed, purpose, *indices), e.g. *indices = (leaf round, leaf)."""
+    return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, indices)))
 
 
-def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
-    """torch (CPU) generator for (seed, purpose, *where)."""
+def torch_stream(seed: int, purpose: Purpose, *indices: int) -> "torch.Generator":
+    """torch (CPU) generator for (seed, purpose, *indices)."""
     import torch
 
-    state = _sequence(seed, purpose, where).generate_state(2, np.uint32)
+    state = _sequence(seed, purpose, indices).generate_state(2, np.uint32)
     generator = torch.Generator()
     generator.manual_seed(int(state[0]) << 32 | int(state[1]))
     return generator
 
 
-def legacy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.RandomState:
+def legacy_stream(seed: int, purpose: Purpose, *indices: int) -> np.random.RandomState:
     """The same as NumPy's older kind of generator, for libraries that support no other."""
-    return np.random.RandomState(np.random.MT19937(_sequence(seed, purpose, where)))
+    return np.random.RandomState(np.random.MT19937(_sequence(seed, purpose, indices)))
 
 
-def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.SeedSequence:
+def _sequence(seed: int, purpose: Purpose, indices: tuple[int, ...]) -> np.random.SeedSequence:
     """Seed sequence of a stream.
 
     The purpose is in the spawn key: in one list with the seed, trailing zeros would not count, and a seed of
     2³² or more would overlap with the next number.
     """
-    return np.random.SeedSequence(seed, spawn_key=(int(purpose), *where))
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), *indices))
 
 
 _MOST_DIGITS = 4000  # Python reads no whole number of more than 4300 digits

@@ -30,16 +30,16 @@ def main(grid: Grid, context: Context) -> None:
     way, so the manifest is authoritative.
     """
     federation = federation_of_this_process()
-    simulated = federation.num_supernodes > 0
+    is_simulated = federation.num_supernodes > 0
     try:
-        refuse_missing_resources(federation, on_ray=simulated and not attaches(federation.init_args))
+        refuse_missing_resources(federation, on_ray=is_simulated and not attaches(federation.init_args))
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return
-    engine = FlowerEngine(grid, stop_event() if simulated else None, nodes_come_back=not simulated)
-    if simulated:
-        described = federation.describe()
-        run(engine, context.run_config, FLOWER.name, described, divert_descriptors, owns_process=True)
+    engine = FlowerEngine(grid, stop_event() if is_simulated else None, nodes_come_back=not is_simulated)
+    if is_simulated:
+        fields = federation.describe()
+        run(engine, context.run_config, FLOWER.name, fields, divert_descriptors, owns_process=True)
         end_captures(grid)
         return
     # the only output that the SuperLink shows to others

@@ -50,8 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     study = complete(options.study)
     if study is None:
         return 2
-    if odd := with_other_clients(study):
-        print(f"studies: {odd} must have the clients of the other trees, but has others", file=sys.stderr)
+    if other_run := with_other_clients(study):
+        print(
+            f"studies: {other_run} must have the clients of the other trees, but has others", file=sys.stderr
+        )
         return 2
     first = study.comparisons[0]
     figures.over_time(first, ACCURACY, "accuracy, mean over clients", options.figure)
@@ -90,9 +92,9 @@ def table(comparison: Comparison) -> str:
 
 def target_of(reference: Group) -> float:
     """95 % of the accuracy that a tree ends with, mean over seeds, a share 0..1."""
-    found = over_seeds(reference, served)
-    assert found is not None
-    return SHARE * found.mean
+    accuracy = over_seeds(reference, served)
+    assert accuracy is not None
+    return SHARE * accuracy.mean
 
 
 def first_end(groups: Sequence[Group]) -> dict[int, float]:
@@ -119,23 +121,28 @@ def row(group: Group, reference: Group, goal: float, moment: Mapping[int, float]
         (at_target("virtual_s", goal), 1), (joules_of_a_client(goal), 2),
         (megabytes(goal), 1), (megabytes_at_the_root(goal), 1),
     ):  # fmt: skip
-        own = values(group, read)
-        cells += [_counted(group, read, len(own), digits)]
-        apart = None if group is reference else times_as_soon(own, values(reference, read))
-        cells += [with_interval(apart, 1, 2)]
+        group_values = values(group, read)
+        cells += [_mean_with_count(group, read, len(group_values), digits)]
+        versus_reference = (
+            None if group is reference else times_as_soon(group_values, values(reference, read))
+        )
+        cells += [with_interval(versus_reference, 1, 2)]
     for read in (served, at_moment(moment)):
-        apart = None if group is reference else difference(group, reference, read)
-        cells += [with_interval(over_seeds(group, read), 100, 1), with_interval(apart, 100, 1, "+")]
+        versus_reference = None if group is reference else difference(group, reference, read)
+        cells += [
+            with_interval(over_seeds(group, read), 100, 1),
+            with_interval(versus_reference, 100, 1, "+"),
+        ]
     return cells
 
 
-def _counted(group: Group, read: Read, count: int, digits: int) -> str:
+def _mean_with_count(group: Group, read: Read, count: int, digits: int) -> str:
     """A mean over the seeds that have it, and how many these are unless all."""
-    found = over_seeds(group, read)
-    if found is None:
+    value = over_seeds(group, read)
+    if value is None:
         return _NOTHING
-    several = "" if count == len(group.runs) else f" ({count} of {len(group.runs)})"
-    return f"{found.mean:.{digits}f}{several}"
+    count_text = "" if count == len(group.runs) else f" ({count} of {len(group.runs)})"
+    return f"{value.mean:.{digits}f}{count_text}"
 
 
 # --- of one run -----------------------------------------------------------------------------------
@@ -143,27 +150,27 @@ def _counted(group: Group, read: Read, count: int, digits: int) -> str:
 
 def reached(run: RunData, goal: float) -> int | None:
     """The row of the first round after which clients are at an accuracy 0..1; None where they never are."""
-    there = (run.rounds[ACCURACY] >= goal).arg_true()
-    return int(there[0]) if len(there) else None
+    rounds = (run.rounds[ACCURACY] >= goal).arg_true()
+    return int(rounds[0]) if len(rounds) else None
 
 
 def at_target(column: str, goal: float) -> Read:
     """Reader of a column of global_rounds.csv at the target."""
 
     def read(run: RunData) -> float | None:
-        at = reached(run, goal)
-        return None if at is None else float(run.rounds[column][at])
+        index = reached(run, goal)
+        return None if index is None else float(run.rounds[column][index])
 
     return read
 
 
 def joules_of_a_client(goal: float) -> Read:
     """Reader of the joules until the target, mean over clients."""
-    of_all = at_target("joules", goal)
+    all_joules = at_target("joules", goal)
 
     def read(run: RunData) -> float | None:
-        found = of_all(run)
-        return None if found is None else found / sum(run.manifest["clients_per_leaf"])
+        joules = all_joules(run)
+        return None if joules is None else joules / sum(run.manifest["clients_per_leaf"])
 
     return read
 
@@ -172,8 +179,8 @@ def megabytes(goal: float) -> Read:
     """Reader of the 10⁶ bytes on all edges until the target."""
 
     def read(run: RunData) -> float | None:
-        at = reached(run, goal)
-        return None if at is None else float(bytes_so_far(run.rounds)[at]) / _MEGA
+        index = reached(run, goal)
+        return None if index is None else float(bytes_so_far(run.rounds)[index]) / _MEGA
 
     return read
 
@@ -182,13 +189,13 @@ def megabytes_at_the_root(goal: float) -> Read:
     """Reader of those into and out of the root; a single leaf's are its clients'."""
 
     def read(run: RunData) -> float | None:
-        at = reached(run, goal)
-        if at is None:
+        index = reached(run, goal)
+        if index is None:
             return None
         if len(run.manifest["clients_per_leaf"]) == 1:
             return megabytes(goal)(run)
-        until = run.rounds["global_round"][at]
-        rows = run.servers.filter((pl.col("tier") == 1) & (pl.col("global_round") <= until))
+        last_round = run.rounds["global_round"][index]
+        rows = run.servers.filter((pl.col("tier") == 1) & (pl.col("global_round") <= last_round))
         return sum(int(rows[column].sum()) for column in ("uplink_bytes", "downlink_bytes")) / _MEGA
 
     return read
@@ -198,8 +205,8 @@ def at_moment(moment: Mapping[int, float]) -> Read:
     """Reader of the accuracy at the last evaluation up to a moment of the run's seed."""
 
     def read(run: RunData) -> float | None:
-        until = moment[int(run.manifest["seed"])]
-        rows = run.rounds.filter(pl.col("virtual_s") <= until)
+        time_limit = moment[int(run.manifest["seed"])]
+        rows = run.rounds.filter(pl.col("virtual_s") <= time_limit)
         return float(rows[ACCURACY][-1]) if len(rows) else None
 
     return read

@@ -48,21 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
     parser.add_argument("--full", type=Path, help="file of all columns (docs/results/FOLDER.csv)")
     options = parser.parse_args(arguments)
-    read = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
-    shown = {path: study for path, study in read.items() if study is not None and _repeated(study)}
+    studies = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
+    shown = {
+        path: study for path, study in studies.items() if study is not None and _has_several_seeds(study)
+    }
     parts = [section(study, path) for path, study in shown.items()]
-    missing = [path.stem for path, study in read.items() if study is None]
+    missing = [path.stem for path, study in studies.items() if study is None]
     if not parts:
         return 2
-    full = options.full or DOCS / NUMBERS.format(options.studies.name)
-    full.write_text(all_columns(list(shown.values())), encoding="utf-8")
+    columns_path = options.full or DOCS / NUMBERS.format(options.studies.name)
+    columns_path.write_text(all_columns(list(shown.values())), encoding="utf-8")
     left_out = [f"Not run here: {', '.join(missing)}.\n"] if missing else []
     for page in options.pages:
         put_between("\n".join([*left_out, *parts]), page, *MARKS)
     return 0
 
 
-def _repeated(study: Study) -> bool:
+def _has_several_seeds(study: Study) -> bool:
     """True for a sweep of several seeds; those of one choose step sizes, and are not shown."""
     return any(len(group.runs) > 1 for comparison in study.comparisons for group in comparison.groups)
 
@@ -84,8 +86,8 @@ def section(study: Study, path: Path) -> str:
 
 def target_of(comparison: Comparison) -> float:
     """95 % of the accuracy on seen users that the first group ends with, a share 0..1."""
-    found = over_seeds(comparison.groups[0], last("seen_accuracy"))
-    return SHARE * found.mean if found else 1.0
+    accuracy = over_seeds(comparison.groups[0], last("seen_accuracy"))
+    return SHARE * accuracy.mean if accuracy else 1.0
 
 
 def table(comparison: Comparison, goal: float) -> str:
@@ -99,11 +101,11 @@ def table(comparison: Comparison, goal: float) -> str:
 
 def on_page(cells: Sequence[str]) -> list[str]:
     """The shown cells of a row: scores without intervals, numbers of seeds where they are not all."""
-    found = dict(enumerate(cells))
-    found[1] = re.sub(r" \((\d+) of \1\)$", "", found[1])
-    found |= {n: found[n].partition(" (")[0] for n in (5, 7)}
-    found[10] = found[10].rpartition(", ")[2]
-    return [found[n] for n in SHOWN]
+    cells_by_column = dict(enumerate(cells))
+    cells_by_column[1] = re.sub(r" \((\d+) of \1\)$", "", cells_by_column[1])
+    cells_by_column |= {n: cells_by_column[n].partition(" (")[0] for n in (5, 7)}
+    cells_by_column[10] = cells_by_column[10].rpartition(", ")[2]
+    return [cells_by_column[n] for n in SHOWN]
 
 
 def all_columns(studies: Sequence[Study]) -> str:
@@ -112,36 +114,36 @@ def all_columns(studies: Sequence[Study]) -> str:
     for study in studies:
         for comparison in study.comparisons:
             goal = target_of(comparison)
-            place = [study.sweep.name, comparison.title, f"{100 * goal:.1f}"]
-            rows += [[*place, *row(group, comparison.groups[0], goal)] for group in comparison.groups]
+            leading = [study.sweep.name, comparison.title, f"{100 * goal:.1f}"]
+            rows += [[*leading, *row(group, comparison.groups[0], goal)] for group in comparison.groups]
     return as_csv(["sweep", "scenario", "target, %", "method", *HEADERS[1:]], rows)
 
 
 def row(group: Group, reference: Group, goal: float) -> list[str]:
     """Results of a group against the reference; goal is a share 0..1."""
-    soon = values(group, seconds_to(goal))
-    differs = None
+    times = values(group, seconds_to(goal))
+    accuracy_difference = None
     if group is not reference:
-        differs = paired_difference(
+        accuracy_difference = paired_difference(
             values(group, last("seen_accuracy")), values(reference, last("seen_accuracy"))
         )
-    at_work, lost = (over_seeds(group, final(column)) for column in ("utilisation", "wasted"))
-    moved, until = (over_seeds(group, megabytes_to(share)) for share in (None, goal))
-    sooner: list[Estimate | None] = [None, None]
+    utilisation, wasted = (over_seeds(group, final(column)) for column in ("utilisation", "wasted"))
+    total_mb, target_mb = (over_seeds(group, megabytes_to(share)) for share in (None, goal))
+    speedups: list[Estimate | None] = [None, None]
     if group is not reference:
-        ways = seconds_to(goal), seconds_to(goal, FEW)
-        sooner = [times_as_soon(values(group, read), values(reference, read)) for read in ways]
+        readers = seconds_to(goal), seconds_to(goal, FEW)
+        speedups = [times_as_soon(values(group, read), values(reference, read)) for read in readers]
     return [
         group.label,
-        f"{_mean(soon)} ({len(soon)} of {len(group.runs)})",
-        *(with_interval(found, 1, 2) for found in sooner),
+        f"{_mean_text(times)} ({len(times)} of {len(group.runs)})",
+        *(with_interval(speedup, 1, 2) for speedup in speedups),
         with_interval(over_seeds(group, mean_of("seen_accuracy")), 100, 1),
         with_interval(over_seeds(group, last("seen_accuracy")), 100, 1),
-        with_interval(differs, 100, 1, "+"),
+        with_interval(accuracy_difference, 100, 1, "+"),
         with_interval(over_seeds(group, last("unseen_accuracy")), 100, 1),
-        f"{_bare(at_work, 100, 0)}, {_bare(lost, 100, 0)}",
-        _bare(over_seeds(group, final("mean_staleness")), 1, 1),
-        f"{_bare(moved, 1, 0)}, {_bare(until, 1, 0)}",
+        f"{_scaled(utilisation, 100, 0)}, {_scaled(wasted, 100, 0)}",
+        _scaled(over_seeds(group, final("mean_staleness")), 1, 1),
+        f"{_scaled(total_mb, 1, 0)}, {_scaled(target_mb, 1, 0)}",
     ]
 
 
@@ -150,12 +152,12 @@ def row(group: Group, reference: Group, goal: float) -> list[str]:
 
 def last(column: str) -> Read:
     """Reader of the mean of a column of versions.csv over the last ten evaluations."""
-    return lambda run: _known_mean(run.versions[column].tail(LAST))
+    return lambda run: _mean_without_nulls(run.versions[column].tail(LAST))
 
 
 def mean_of(column: str) -> Read:
     """Reader of the mean of a column of versions.csv over all evaluations."""
-    return lambda run: _known_mean(run.versions[column])
+    return lambda run: _mean_without_nulls(run.versions[column])
 
 
 def final(column: str) -> Read:
@@ -171,8 +173,8 @@ def seconds_to(goal: float, evaluations: int = 1) -> Read:
 
     def read(run: RunData) -> float | None:
         rows = run.versions.select("virtual_s", pl.col("seen_accuracy").rolling_mean(evaluations))
-        there = rows.filter(pl.col("seen_accuracy") >= goal)["virtual_s"]
-        return float(there[0]) if len(there) else None
+        times = rows.filter(pl.col("seen_accuracy") >= goal)["virtual_s"]
+        return float(times[0]) if len(times) else None
 
     return read
 
@@ -183,52 +185,52 @@ def megabytes_to(goal: float | None) -> Read:
     def read(run: RunData) -> float | None:
         rows = run.versions if goal is None else run.versions.filter(pl.col("seen_accuracy") >= goal)
         columns = [column for column in rows.columns if column.endswith("link_bytes")]
-        at = -1 if goal is None else 0
-        return sum(rows[column][at] for column in columns) / 1e6 if len(rows) else None
+        index = -1 if goal is None else 0
+        return sum(rows[column][index] for column in columns) / 1e6 if len(rows) else None
 
     return read
 
 
-def _known_mean(found: pl.Series) -> float | None:
-    mean = found.drop_nulls().mean()
+def _mean_without_nulls(column: pl.Series) -> float | None:
+    mean = column.drop_nulls().mean()
     return float(mean) if isinstance(mean, float) else None
 
 
 # --- over seeds -----------------------------------------------------------------------------------
 
 
-def times_as_soon(soon: Mapping[int, float], reference: Mapping[int, float]) -> Estimate | None:
+def times_as_soon(times: Mapping[int, float], reference: Mapping[int, float]) -> Estimate | None:
     """The geometric mean of reference ÷ own over the seeds in which both get there; seed → seconds.
 
     >>> round(times_as_soon({1: 10.0, 2: 20.0}, {1: 20.0, 2: 40.0, 3: 9.0}).mean, 6)
     2.0
     """
-    found = paired_difference(
-        {seed: -math.log(seconds) for seed, seconds in soon.items()},
+    ratios = paired_difference(
+        {seed: -math.log(seconds) for seed, seconds in times.items()},
         {seed: -math.log(seconds) for seed, seconds in reference.items()},
     )
-    if found is None:
+    if ratios is None:
         return None
-    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
-    return Estimate(math.exp(found.mean), None, low, high, found.n)
+    low, high = (None if end is None else math.exp(end) for end in (ratios.low, ratios.high))
+    return Estimate(math.exp(ratios.mean), None, low, high, ratios.n)
 
 
-def _mean(found: Mapping[int, float]) -> str:
-    return f"{estimate(list(found.values())).mean:.1f}" if found else _NOTHING
+def _mean_text(values_by_seed: Mapping[int, float]) -> str:
+    return f"{estimate(list(values_by_seed.values())).mean:.1f}" if values_by_seed else _NOTHING
 
 
-def _bare(found: Estimate | None, factor: float, digits: int) -> str:
-    return _NOTHING if found is None else f"{factor * found.mean:.{digits}f}"
+def _scaled(value: Estimate | None, factor: float, digits: int) -> str:
+    return _NOTHING if value is None else f"{factor * value.mean:.{digits}f}"
 
 
-def with_interval(found: Estimate | None, factor: float, digits: int, sign: str = "") -> str:
+def with_interval(value: Estimate | None, factor: float, digits: int, sign: str = "") -> str:
     """A mean with its interval, times a factor; sign "+" shows the signs of both."""
-    if found is None:
+    if value is None:
         return _NOTHING
-    ends = "" if found.low is None or found.high is None else " ({:{f}} to {:{f}})".format(
-        factor * found.low, factor * found.high, f=f"{sign}.{digits}f"
+    ends = "" if value.low is None or value.high is None else " ({:{f}} to {:{f}})".format(
+        factor * value.low, factor * value.high, f=f"{sign}.{digits}f"
     )  # fmt: skip
-    return re.sub(r"(?<![\d.])-", "−", f"{factor * found.mean:{sign}.{digits}f}{ends}")
+    return re.sub(r"(?<![\d.])-", "−", f"{factor * value.mean:{sign}.{digits}f}{ends}")
 
 
 if __name__ == "__main__":

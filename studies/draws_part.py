@@ -45,15 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not studies:
         return 2
     text = part(studies, missing)
-    marked = marks(options.studies.name)
+    marks_of_folder = marks(options.studies.name)
     for page in options.pages:
-        put_between(text, page, *marked)
+        put_between(text, page, *marks_of_folder)
     if options.pages:
-        full = options.full or DOCS / NUMBERS.format(options.studies.name)
-        full.write_text(numbers(studies), encoding="utf-8")
+        numbers_path = options.full or DOCS / NUMBERS.format(options.studies.name)
+        numbers_path.write_text(numbers(studies), encoding="utf-8")
         planted = [(t, c) for study in studies for t, c in titled_of(study) if "oracle" in by_label(c)]
-        beside = full.with_stem(f"{full.stem}-unseen")
-        beside.write_text(tables.as_csv(*tables.newcomers_cells(with_unseen(planted))), encoding="utf-8")
+        unseen_path = numbers_path.with_stem(f"{numbers_path.stem}-unseen")
+        unseen_path.write_text(tables.as_csv(*tables.newcomers_cells(with_unseen(planted))), encoding="utf-8")
     else:
         print(text, *map(section, studies), sep="\n")
     return 0
@@ -75,21 +75,21 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         studies: the sweeps that are complete.
         missing: names of those that are not.
     """
-    titled = without_common_place([each for study in studies for each in titled_of(study)])
+    titled = without_common_place([pair for study in studies for pair in titled_of(study)])
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
     controls = [(title, c) for title, c in titled if "oracle" not in by_label(c)]
-    text = []
+    lines = []
     if planted:
-        text += ["Seeds in which groups were exact after the last round:\n"]
-        text += map(tables.found_table, tables.by_methods(planted))
+        lines += ["Seeds in which groups were exact after the last round:\n"]
+        lines += map(tables.found_table, tables.by_methods(planted))
     if controls:
-        text += ["Without planted groups, seeds in which all leaves were one cluster in every round:\n"]
-        text += [tables.whole_table(controls)]
-    if compared := with_unseen(planted):
-        text += ["Unseen clients, `fedge` minus other methods, points:\n"]
-        text += [tables.newcomers_table(compared)]
+        lines += ["Without planted groups, seeds in which all leaves were one cluster in every round:\n"]
+        lines += [tables.whole_table(controls)]
+    if comparable := with_unseen(planted):
+        lines += ["Unseen clients, `fedge` minus other methods, points:\n"]
+        lines += [tables.newcomers_table(comparable)]
     left_out = f"Not run here: {', '.join(missing)}.\n" if missing else ""
-    return "\n".join(filter(None, (*text, left_out)))
+    return "\n".join(filter(None, (*lines, left_out)))
 
 
 def without_common_place(titled: Titled) -> Titled:

@@ -20,7 +20,7 @@ def _plain_name(label: str) -> str:
     return NAMES.get(label, label).replace("*", "")
 
 
-def curves(comparison: Comparison, column: str, what: str, path: Path) -> None:
+def curves(comparison: Comparison, column: str, y_label: str, path: Path) -> None:
     """Draw the mean over seeds of a column of global_rounds.csv by round, with the range over seeds.
 
     The last round is left out where known clients are served a fine-tuned model in it.
@@ -36,14 +36,14 @@ def curves(comparison: Comparison, column: str, what: str, path: Path) -> None:
                 rounds, scores.mean(0), color=colour(number), ls=dashes(number), label=_plain_name(label)
             )
         axes.set_xlabel("global round")
-        axes.set_ylabel(what)
+        axes.set_ylabel(y_label)
         axes.set_ylim(0, 1)
         whole_ticks(axes)
         legend_below(figure, axes, columns=2)
         figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
 
 
-def over_time(comparison: Comparison, column: str, what: str, path: Path) -> None:
+def over_time(comparison: Comparison, column: str, y_label: str, path: Path) -> None:
     """Draw the mean over seeds of a column of global_rounds.csv over virtual seconds, with the range over
     seeds; a point per round, at the mean of its times."""
     with figure_style():
@@ -53,11 +53,13 @@ def over_time(comparison: Comparison, column: str, what: str, path: Path) -> Non
                 np.array([run.rounds[name].to_numpy() for run in group.runs])
                 for name in ("virtual_s", column)
             )
-            when = times.mean(0)
-            axes.fill_between(when, scores.min(0), scores.max(0), color=colour(number), alpha=0.12, lw=0)
-            axes.plot(when, scores.mean(0), color=colour(number), ls=dashes(number), label=group.label)
+            mean_times = times.mean(0)
+            axes.fill_between(
+                mean_times, scores.min(0), scores.max(0), color=colour(number), alpha=0.12, lw=0
+            )
+            axes.plot(mean_times, scores.mean(0), color=colour(number), ls=dashes(number), label=group.label)
         axes.set_xlabel("virtual seconds")
-        axes.set_ylabel(what)
+        axes.set_ylabel(y_label)
         axes.set_ylim(0, 1)
         legend_below(figure, axes, columns=3)
         figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
@@ -68,12 +70,12 @@ def seen_and_unseen(comparison: Comparison, path: Path) -> None:
     with figure_style():
         figure, axes = new_figure(5.4)
         for number, group in enumerate(comparison.groups):
-            across, up = (_numbers(group, read) for read in (measures.served, measures.unseen))
-            axes.plot(across, up, ".", color=colour(number), alpha=0.35, ms=4)
+            served, unseen = (_values(group, read) for read in (measures.served, measures.unseen))
+            axes.plot(served, unseen, ".", color=colour(number), alpha=0.35, ms=4)
             marker = "osD"[number // len(SERIES) % 3]  # once colours repeat
             label = _plain_name(group.label)
             axes.plot(
-                [np.mean(across)], [np.mean(up)], marker, color=colour(number), ms=7, label=label, ls=""
+                [np.mean(served)], [np.mean(unseen)], marker, color=colour(number), ms=7, label=label, ls=""
             )
         axes.set_xlabel("mean test accuracy of what known clients are served")
         axes.set_ylabel("of what unseen clients are served")
@@ -81,5 +83,5 @@ def seen_and_unseen(comparison: Comparison, path: Path) -> None:
         figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
 
 
-def _numbers(group: Group, read: measures.Read) -> Sequence[float]:
+def _values(group: Group, read: measures.Read) -> Sequence[float]:
     return list(measures.values(group, read).values())

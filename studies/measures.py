@@ -117,8 +117,8 @@ class ClusteringCost:
 def clustering_cost(run: RunData) -> ClusteringCost | None:
     """The costs of comparing leaves, or None where clients were not asked."""
     lines = (run.folder / "clusters.jsonl").read_text().splitlines()
-    asked = [json.loads(line).get("exchange_bytes", 0) for line in lines]
-    exchanges = [size for size in asked if size]
+    exchange_bytes = [json.loads(line).get("exchange_bytes", 0) for line in lines]
+    exchanges = [size for size in exchange_bytes if size]
     if not exchanges:
         return None
     downlink = total(run.rounds, "downlink_bytes")
@@ -134,17 +134,17 @@ def clustering_cost(run: RunData) -> ClusteringCost | None:
 
 def similarities(run: RunData) -> list[float]:
     """The similarities of all pairs of leaves in all cloud steps that compared them."""
-    found = []
+    pair_values = []
     for matrix in run.clusters["similarity"].drop_nulls():
-        pairs = [list(row)[at + 1 :] for at, row in enumerate(matrix)]
-        found += [value for row in pairs for value in row if value is not None]
-    return found
+        pairs = [list(row)[index + 1 :] for index, row in enumerate(matrix)]
+        pair_values += [value for row in pairs for value in row if value is not None]
+    return pair_values
 
 
 def offers_taken(run: RunData) -> tuple[int, int]:
     """How many offers the gates took and how many they were made."""
-    taken, refused = (int(total(run.rounds, column)) for column in ("gate_accepted", "gate_rejected"))
-    return taken, taken + refused
+    accepted, refused = (int(total(run.rounds, column)) for column in ("gate_accepted", "gate_rejected"))
+    return accepted, accepted + refused
 
 
 # --- over seeds ---------------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ def offers_taken(run: RunData) -> tuple[int, int]:
 
 def values(group: Group, read: Read) -> dict[int, float]:
     """Seed → number."""
-    found = {seed: read(run) for seed, run in group.finished.items()}
-    return {seed: value for seed, value in found.items() if value is not None}
+    values_by_seed = {seed: read(run) for seed, run in group.finished.items()}
+    return {seed: value for seed, value in values_by_seed.items() if value is not None}
 
 
 def over_seeds(group: Group, read: Read) -> Estimate | None:
     """The mean with its interval, or None where no run has the number."""
-    found = values(group, read)
-    return estimate(list(found.values())) if found else None
+    numbers = values(group, read)
+    return estimate(list(numbers.values())) if numbers else None
 
 
 def difference(

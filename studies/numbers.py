@@ -31,23 +31,25 @@ def _rows(study: Study) -> Iterator[list[str]]:
         reference = comparison.groups[0]
         for group in comparison.groups:
             yield [
-                study.sweep.name, comparison.title, _name(group),
-                *_against(group, reference, measures.seen),
+                study.sweep.name, comparison.title, _method_name(group),
+                *_versus_reference(group, reference, measures.seen),
                 _percent(over_seeds(group, measures.tuned)),
-                *_against(group, reference, measures.unseen),
-                _name(reference), clusters(group),
+                *_versus_reference(group, reference, measures.unseen),
+                _method_name(reference), clusters(group),
             ]  # fmt: skip
 
 
-def _against(group: Group, reference: Group, read: Read) -> list[str]:
+def _versus_reference(group: Group, reference: Group, read: Read) -> list[str]:
     """Accuracy, its difference to the reference and the ends of the difference's interval."""
-    found = None if group is reference else difference(group, reference, read)
-    ends = (None, None, None) if found is None else (found.mean, found.low, found.high)
+    differences = None if group is reference else difference(group, reference, read)
+    ends = (
+        (None, None, None) if differences is None else (differences.mean, differences.low, differences.high)
+    )
     return [_percent(over_seeds(group, read)), *map(_points, ends)]
 
 
-def _percent(found: Estimate | None) -> str:
-    return _points(None if found is None else found.mean)
+def _percent(value: Estimate | None) -> str:
+    return _points(None if value is None else value.mean)
 
 
 def _points(share: float | None) -> str:
@@ -56,5 +58,5 @@ def _points(share: float | None) -> str:
     return "0.0" if text == "-0.0" else text
 
 
-def _name(group: Group) -> str:
+def _method_name(group: Group) -> str:
     return name_of(group).strip("*")

@@ -34,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"studies: {missing}", file=sys.stderr)
         return 2
     write_page(studies, (options.studies / "discussion.md").read_text(encoding="utf-8"), options.docs)
-    full = options.docs / NUMBERS.format("studies")
-    full.write_text(numbers(studies), encoding="utf-8")
+    numbers_path = options.docs / NUMBERS.format("studies")
+    numbers_path.write_text(numbers(studies), encoding="utf-8")
     write_summary(studies, options.docs / SUMMARY)
-    print(options.docs / PAGE, full, options.docs / SUMMARY, sep="\n")
+    print(options.docs / PAGE, numbers_path, options.docs / SUMMARY, sep="\n")
     return 0
 
 
@@ -51,28 +51,28 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
         docs: folder to write into.
     """
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
-    titled, planted, controls = _titled(studies)
+    titled, planted, controls = _titled_comparisons(studies)
     first_title, first = titled[0]
-    full = {
+    cells_by_name = {
         "published": tables.published_cells(planted + controls),
         "costs": tables.cost_cells(planted + controls),
         "spread": tables.spread_cells(first),
         "gains": tables.gain_cells(planted),
         "controls": tables.control_cells(controls),
     }
-    for name, cells in full.items():
+    for name, cells in cells_by_name.items():
         (docs / NUMBERS.format(name)).write_text(tables.as_csv(*cells), encoding="utf-8")
     parts = {
         "total": tables.total_line(studies),
         "found": tables.found_table(planted),
         "whole": tables.whole_table(controls),
         "both": tables.markdown(*tables.gain_cells(planted, tables.marked_points)),
-        "published": tables.published_line(full["published"]),
+        "published": tables.published_line(cells_by_name["published"]),
         "control": tables.markdown(*tables.control_cells(controls, tables.marked_points)),
-        "cost": tables.cost_line(full["costs"]),
+        "cost": tables.cost_line(cells_by_name["costs"]),
         "target": tables.target_table(first),
         "spread": tables.spread_table(first),
-        "figures": _figures(first_title, first, docs / FIGURES),
+        "figures": _draw_figures(first_title, first, docs / FIGURES),
     }
     for name, text in parts.items():
         discussion = discussion.replace(_MARK.format(name), text.rstrip("\n"))
@@ -81,25 +81,25 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
 
 def write_summary(studies: Sequence[Study], page: Path) -> None:
     """Put the summary between the two marks of a page."""
-    _, planted, controls = _titled(studies)
+    _, planted, controls = _titled_comparisons(studies)
     put_between(tables.summary_table(planted + controls), page, BEGIN, END)
 
 
 def put_between(text: str, page: Path, begin: str, end: str) -> None:
     """Put a text between two marks of a page; one without them, or none, stays as it is."""
-    written = page.read_text(encoding="utf-8") if page.exists() else ""
-    before, found, rest = written.partition(begin)
-    _, ends, after = rest.partition(end)
-    if found and ends:
+    page_text = page.read_text(encoding="utf-8") if page.exists() else ""
+    before, has_begin, rest = page_text.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if has_begin and has_end:
         page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
 
 
 Titled = list[tuple[str, Comparison]]
 
 
-def _titled(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
+def _titled_comparisons(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
     """All comparisons with their titles, those with planted groups, and those without."""
-    titled = [each for study in studies for each in titled_of(study)]
+    titled = [pair for study in studies for pair in titled_of(study)]
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
     controls = [(t, c) for t, c in titled if "hierfl" in by_label(c) and "oracle" not in by_label(c)]
     return titled, planted, controls
@@ -107,10 +107,10 @@ def _titled(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
 
 def titled_of(study: Study) -> Titled:
     """The comparisons of a study with their titles."""
-    return [(_title(study, comparison), comparison) for comparison in study.comparisons]
+    return [(_comparison_title(study, comparison), comparison) for comparison in study.comparisons]
 
 
-def _title(study: Study, comparison: Comparison) -> str:
+def _comparison_title(study: Study, comparison: Comparison) -> str:
     """Data and number of leaves of a comparison, and its scenario, as "motionsense-6, rotate"."""
     config = comparison.groups[0].runs[0].config
     data = "+".join(Path(path.strip()).stem for path in str(config["data.path"]).split(","))
@@ -120,16 +120,16 @@ def _title(study: Study, comparison: Comparison) -> str:
 def section(study: Study) -> str:
     """The accuracies of one study: what it is, then a table per scenario."""
     lines = study.sweep.path.read_text(encoding="utf-8").splitlines()
-    about = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")] if line)
+    description = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")] if line)
     config = study.comparisons[0].groups[0].runs[0].config
-    text = [f"### {study.sweep.name}", "", f"{about} {config['num-server-rounds']} rounds.", ""]
+    text = [f"### {study.sweep.name}", "", f"{description} {config['num-server-rounds']} rounds.", ""]
     for comparison in study.comparisons:
         text += [f"**{comparison.title}**", ""] if comparison.title else []
         text += [tables.accuracy_table(comparison)]
     return "\n".join(text)
 
 
-def _figures(title: str, comparison: Comparison, folder: Path) -> str:
+def _draw_figures(title: str, comparison: Comparison, folder: Path) -> str:
     """Draw the figures of one comparison; returns the Markdown that shows them."""
     figures.curves(comparison, "test_accuracy_mean", "accuracy, seen users", folder / "seen.svg")
     figures.curves(comparison, "unseen_accuracy_mean", "accuracy, unseen users", folder / "unseen.svg")

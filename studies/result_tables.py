@@ -60,10 +60,10 @@ def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def joined(rows: Iterable[Sequence[str]]) -> list[list[str]]:
     """Rows, those with the same numbers as one under all their names."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    names_by_numbers: dict[tuple[str, ...], list[str]] = {}
     for name, *numbers in rows:
-        found.setdefault(tuple(numbers), []).append(name)
-    return [[", ".join(names), *numbers] for numbers, names in found.items()]
+        names_by_numbers.setdefault(tuple(numbers), []).append(name)
+    return [[", ".join(names), *numbers] for numbers, names in names_by_numbers.items()]
 
 
 def as_csv(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -79,28 +79,28 @@ def name_of(group: Group) -> str:
     return NAMES.get(group.label, group.label)
 
 
-def percent(found: Estimate | None) -> str:
+def percent(value: Estimate | None) -> str:
     """A mean share as "83.1"."""
-    return _NOTHING if found is None else _signed(found.mean, plus=False)
+    return _NOTHING if value is None else _signed(value.mean, plus=False)
 
 
-def points(found: Estimate | None) -> str:
+def points(value: Estimate | None) -> str:
     """A mean difference and its interval as "+2.4 (0.4 to 4.4)"."""
-    return _NOTHING if found is None else _signed(found.mean) + _interval(found)
+    return _NOTHING if value is None else _signed(value.mean) + _interval(value)
 
 
-def marked_points(found: Estimate | None) -> str:
+def marked_points(value: Estimate | None) -> str:
     """A mean difference as "+2.4", in bold where its interval, as shown, leaves out 0."""
-    text = _NOTHING if found is None else _signed(found.mean)
-    ends = (None, None) if found is None else (found.low, found.high)
+    text = _NOTHING if value is None else _signed(value.mean)
+    ends = (None, None) if value is None else (value.low, value.high)
     low, high = (None if end is None else float(f"{100 * end:.1f}") for end in ends)
     return f"**{text}**" if low is not None and high is not None and (low > 0 or high < 0) else text
 
 
-def _interval(found: Estimate) -> str:
-    if found.low is None or found.high is None:
+def _interval(value: Estimate) -> str:
+    if value.low is None or value.high is None:
         return ""
-    return f" ({_signed(found.low, plus=False)} to {_signed(found.high, plus=False)})"
+    return f" ({_signed(value.low, plus=False)} to {_signed(value.high, plus=False)})"
 
 
 def _signed(value: float, plus: bool = True) -> str:
@@ -119,19 +119,19 @@ def _minus(text: str) -> str:
 def accuracy_table(comparison: Comparison) -> str:
     """Accuracy of each method on seen and on unseen users, and against the first."""
     reference = comparison.groups[0]
-    minus = f"minus {name_of(reference).split(' (')[0]}"
+    difference_header = f"minus {name_of(reference).split(' (')[0]}"
     with_unseen = over_seeds(reference, measures.unseen) is not None
     with_tuned = any(over_seeds(group, measures.tuned) for group in comparison.groups)
     columns: dict[str, Callable[[Group], str]] = {
         "": name_of,
         "seen users": lambda g: percent(over_seeds(g, measures.seen)),
-        minus: lambda g: _versus(g, reference, measures.seen),
+        difference_header: lambda g: _versus(g, reference, measures.seen),
     }
     if with_tuned:
         columns["fine-tuned"] = lambda g: percent(over_seeds(g, measures.tuned))
     if with_unseen:
         columns["unseen users"] = lambda g: percent(over_seeds(g, measures.unseen))
-        columns[f"{minus} "] = lambda g: _versus(g, reference, measures.unseen)
+        columns[f"{difference_header} "] = lambda g: _versus(g, reference, measures.unseen)
     columns["clusters"] = clusters
     return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
 
@@ -144,7 +144,7 @@ def spread_cells(comparison: Comparison) -> Cells:
         "std": lambda g: percent(over_seeds(g, measures.last("test_accuracy_std"))),
         "worst": lambda g: percent(over_seeds(g, measures.last("test_accuracy_worst"))),
         "10th percentile": lambda g: percent(over_seeds(g, measures.last("test_accuracy_p10"))),
-        "Jain": lambda g: _plain(over_seeds(g, measures.last("test_accuracy_jain"))),
+        "Jain": lambda g: _decimal(over_seeds(g, measures.last("test_accuracy_jain"))),
         "worse off than alone": lambda g: percent(measures.worse_off(comparison, g, unseen_clients=False)),
         "unseen: worst": lambda g: percent(over_seeds(g, measures.last("unseen_accuracy_worst"))),
         "unseen: worse off than alone": lambda g: percent(
@@ -167,12 +167,12 @@ def _versus(group: Group, reference: Group, read: measures.Read) -> str:
 
 def clusters(group: Group) -> str:
     """Numbers of clusters in the last round, as "1 or 2"."""
-    found = sorted(set(measures.values(group, measures.clusters_at_end).values()))
-    return " or ".join(f"{value:.0f}" for value in found)
+    numbers = sorted(set(measures.values(group, measures.clusters_at_end).values()))
+    return " or ".join(f"{value:.0f}" for value in numbers)
 
 
-def _plain(found: Estimate | None) -> str:
-    return _NOTHING if found is None else f"{found.mean:.3f}"
+def _decimal(value: Estimate | None) -> str:
+    return _NOTHING if value is None else f"{value.mean:.3f}"
 
 
 # --- groups -------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def _plain(found: Estimate | None) -> str:
 
 def found_table(planted: Sequence[tuple[str, Comparison]]) -> str:
     """Number of seeds in which each method had the planted groups after the last round."""
-    return _by_method(planted, lambda _, group: str(_right_at_the_end(group)))
+    return _by_method(planted, lambda _, group: str(_num_right(group)))
 
 
 def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
@@ -188,20 +188,20 @@ def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
     return _by_method(controls, lambda _, group: str(sum(map(measures.is_whole, group.runs))))
 
 
-def _right_at_the_end(group: Group) -> int:
+def _num_right(group: Group) -> int:
     rounds = min(len(run.rounds) for run in group.runs)
     return sum(measures.is_right(run, rounds) for run in group.runs)
 
 
 def by_methods(titled: Sequence[tuple[str, Comparison]]) -> list[list[tuple[str, Comparison]]]:
     """Comparisons by the methods that form clusters in them, in order."""
-    found: dict[tuple[str, ...], list[tuple[str, Comparison]]] = {}
+    comparisons: dict[tuple[str, ...], list[tuple[str, Comparison]]] = {}
     for title, comparison in titled:
-        found.setdefault(tuple(_clustering([comparison])), []).append((title, comparison))
-    return list(found.values())
+        comparisons.setdefault(tuple(_clustering_labels([comparison])), []).append((title, comparison))
+    return list(comparisons.values())
 
 
-def _clustering(compared: Iterable[Comparison]) -> list[str]:
+def _clustering_labels(compared: Iterable[Comparison]) -> list[str]:
     """Labels of the methods that form clusters, in order."""
     labels = dict.fromkeys(group.label for comparison in compared for group in comparison.groups)
     return [label for label in labels if label not in _NEVER_CLUSTER]
@@ -209,7 +209,7 @@ def _clustering(compared: Iterable[Comparison]) -> list[str]:
 
 def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
     """A table of scenarios (down) and the methods that form clusters (across)."""
-    clustering = _clustering(comparison for _, comparison in titled)
+    clustering = _clustering_labels(comparison for _, comparison in titled)
     rows = []
     for title, comparison in titled:
         groups = by_label(comparison)
@@ -231,11 +231,11 @@ def gain_cells(
     rows = []
     for title, comparison in planted:
         groups = by_label(comparison)
-        known = difference(groups["fedge"], groups["local"], measures.served, measures.seen)
-        longer = difference(groups["fedge"], groups["local"], measures.served, measures.tuned)
-        new = difference(groups["fedge"], groups["oracle"], measures.unseen)
-        if new is not None:
-            rows.append([title, shown(known), shown(longer), shown(new)])
+        known_gain = difference(groups["fedge"], groups["local"], measures.served, measures.seen)
+        tuned_gain = difference(groups["fedge"], groups["local"], measures.served, measures.tuned)
+        unseen_gain = difference(groups["fedge"], groups["oracle"], measures.unseen)
+        if unseen_gain is not None:
+            rows.append([title, shown(known_gain), shown(tuned_gain), shown(unseen_gain)])
     headers = [
         "",
         "known: minus leaves alone",
@@ -249,10 +249,14 @@ def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
     """The means of `newcomers_cells`; methods that equal one model throughout share its column."""
     headers, rows = newcomers_cells(planted, marked_points)
     _, full = newcomers_cells(planted)
-    one = headers.index(NAMES[REFERENCE])
-    same = [n for n in range(len(headers)) if n == one or (full and all(row[n] == row[one] for row in full))]
-    headers[one] = ", ".join(headers[n] for n in same)
-    kept = [n for n in range(len(headers)) if n == one or n not in same]
+    reference = headers.index(NAMES[REFERENCE])
+    equal = [
+        n
+        for n in range(len(headers))
+        if n == reference or (full and all(row[n] == row[reference] for row in full))
+    ]
+    headers[reference] = ", ".join(headers[n] for n in equal)
+    kept = [n for n in range(len(headers)) if n == reference or n not in equal]
     return markdown([headers[n] for n in kept], [[row[n] for n in kept] for row in rows])
 
 
@@ -266,11 +270,12 @@ def newcomers_cells(
     rows = []
     for title, comparison in planted:
         groups = by_label(comparison)
-        found = [
-            difference(groups["fedge"], groups[x], measures.unseen) if x in groups else None for x in others
+        differences = [
+            difference(groups["fedge"], groups[method], measures.unseen) if method in groups else None
+            for method in others
         ]
-        if any(found):
-            rows.append([title, *map(shown, found)])
+        if any(differences):
+            rows.append([title, *map(shown, differences)])
     return ["", *(NAMES[label] for label in others)], rows
 
 
@@ -281,10 +286,10 @@ def control_cells(
     rows = []
     for title, comparison in controls:
         groups = by_label(comparison)
-        fedge, one, local = groups["fedge"], groups[REFERENCE], groups["local"]
+        fedge, reference, local = groups["fedge"], groups[REFERENCE], groups["local"]
         rows.append([
             title,
-            *(shown(difference(fedge, one, read)) for read in (measures.seen, measures.unseen)),
+            *(shown(difference(fedge, reference, read)) for read in (measures.seen, measures.unseen)),
             shown(difference(fedge, local, measures.served, measures.seen)),
             shown(difference(fedge, local, measures.unseen)),
         ])  # fmt: skip
@@ -305,13 +310,13 @@ def published_cells(titled: Sequence[tuple[str, Comparison]]) -> Cells:
         group = by_label(comparison).get("published")
         if group is None:
             continue
-        seen = [value for run in group.runs for value in measures.similarities(run)]
-        one = sum(map(measures.is_whole, group.runs))
+        similarities = [value for run in group.runs for value in measures.similarities(run)]
+        num_whole = sum(map(measures.is_whole, group.runs))
         offers = [measures.offers_taken(run) for run in group.runs]
-        taken, made = sum(o[0] for o in offers), sum(o[1] for o in offers)
+        accepted, offered = sum(o[0] for o in offers), sum(o[1] for o in offers)
         rows.append([
-            title, f"{min(seen):.2f} to {max(seen):.2f}", f"{one} of {len(group.runs)}",
-            f"{taken / made:.0%}" if made else _NOTHING,
+            title, f"{min(similarities):.2f} to {max(similarities):.2f}", f"{num_whole} of {len(group.runs)}",
+            f"{accepted / offered:.0%}" if offered else _NOTHING,
         ])  # fmt: skip
     return ["", "similarities", "runs with one cluster throughout", "offers taken"], rows
 
@@ -322,12 +327,12 @@ def published_line(cells: Cells) -> str:
     if not rows:
         return "No runs."
     ends = sorted(float(end) for row in rows for end in row[1].split(" to "))
-    one, of = (sum(int(row[2].split(" of ")[n]) for row in rows) for n in (0, 1))
-    taken = sorted((row[3] for row in rows if row[3] != _NOTHING), key=lambda cell: int(cell.strip("%")))
-    offers = f"{taken[0]} to {taken[-1]}" if taken else "none"
+    num_whole, num_runs = (sum(int(row[2].split(" of ")[n]) for row in rows) for n in (0, 1))
+    accepted = sorted((row[3] for row in rows if row[3] != _NOTHING), key=lambda cell: int(cell.strip("%")))
+    offers = f"{accepted[0]} to {accepted[-1]}" if accepted else "none"
     line = (
-        f"Similarities were {ends[0]:.2f} to {ends[-1]:.2f}, all leaves one cluster throughout in {one} of "
-        f"{of} runs, offers taken {offers}."
+        f"Similarities were {ends[0]:.2f} to {ends[-1]:.2f}, all leaves one cluster throughout in "
+        f"{num_whole} of {num_runs} runs, offers taken {offers}."
     )
     return textwrap.fill(line, _WIDTH)
 
@@ -356,14 +361,14 @@ def cost_cells(titled: Sequence[tuple[str, Comparison]]) -> Cells:
     rows = []
     for title, comparison in titled:
         costs = [clustering_cost(run) for run in by_label(comparison)["fedge"].runs]
-        found = [cost for cost in costs if cost is not None]
-        if found:
+        known_costs = [cost for cost in costs if cost is not None]
+        if known_costs:
             rows.append([
                 title,
-                f"{_mean([c.comparisons for c in found]):.1f}",
-                f"{_mean([c.time_share for c in found]):.1%}",
-                f"{_mean([c.bytes_each for c in found]):.1f}",
-                f"{_mean([c.bytes_ratio for c in found]):.2f}",
+                f"{_mean([c.comparisons for c in known_costs]):.1f}",
+                f"{_mean([c.time_share for c in known_costs]):.1%}",
+                f"{_mean([c.bytes_each for c in known_costs]):.1f}",
+                f"{_mean([c.bytes_ratio for c in known_costs]):.2f}",
             ])  # fmt: skip
     return ["", "comparisons in a run", "of the time", "bytes of one", "bytes of all"], rows
 
@@ -372,14 +377,14 @@ def cost_line(cells: Cells) -> str:
     """From where to where the rows of `cost_cells` go."""
     ends = []
     for column in zip(*(row[1:] for row in cells[1]), strict=True):
-        found = sorted(column, key=lambda cell: float(cell.strip("%")))
-        ends.append(found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}")
+        values = sorted(column, key=lambda cell: float(cell.strip("%")))
+        ends.append(values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}")
     if not ends:
         return "No comparisons."
-    count, time, one, every = ends
+    count, time, per_comparison, all_bytes = ends
     line = (
-        f"A run has {count} comparisons, which take {time} of the time; one sends {one} models to each "
-        f"client, all of them {every} times the bytes of all other models."
+        f"A run has {count} comparisons, which take {time} of the time; one sends {per_comparison} models "
+        f"to each client, all of them {all_bytes} times the bytes of all other models."
     )
     return textwrap.fill(line, _WIDTH)
 
@@ -388,26 +393,26 @@ def target_table(comparison: Comparison) -> str:
     """Rounds and megabytes until 95 % of the oracle's final accuracy is reached."""
     rows = []
     goals = {}
-    for what, column in (("seen", "test_accuracy_mean"), ("unseen", "unseen_accuracy_mean")):
+    for clients, column in (("seen", "test_accuracy_mean"), ("unseen", "unseen_accuracy_mean")):
         final = over_seeds(
-            by_label(comparison)["oracle"], measures.seen if what == "seen" else measures.unseen
+            by_label(comparison)["oracle"], measures.seen if clients == "seen" else measures.unseen
         )
         if final is not None:
-            goals[what] = (column, SHARE * final.mean)
+            goals[clients] = (column, SHARE * final.mean)
     for group in comparison.groups:
         cells = []
         for column, goal in goals.values():
-            reached = [_cost(run, column, goal) for run in group.runs]
-            known = [cost for cost in reached if cost is not None]
-            of = f" ({len(known)} of {len(reached)})" if len(known) < len(reached) else ""
+            costs = [_cost(run, column, goal) for run in group.runs]
+            known = [cost for cost in costs if cost is not None]
+            count_text = f" ({len(known)} of {len(costs)})" if len(known) < len(costs) else ""
             cells += (
-                [f"{_mean([c[0] for c in known]):.0f}{of}", f"{_mean([c[1] for c in known]):.0f}"]
+                [f"{_mean([c[0] for c in known]):.0f}{count_text}", f"{_mean([c[1] for c in known]):.0f}"]
                 if known else ["never", _NOTHING]
             )  # fmt: skip
         rows.append([name_of(group), *cells])
     headers = [
-        f"{word} to {100 * goal:.1f} ({what})"
-        for what, (_, goal) in goals.items()
+        f"{word} to {100 * goal:.1f} ({clients})"
+        for clients, (_, goal) in goals.items()
         for word in ("rounds", "MB")
     ]
     return markdown(["", *headers], joined(rows))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedge.cli import _parser
+from fedge.cli import _build_parser
 from fedge.launch.command_line import parse_command_line
 from tools.image_root import steps_of
 
@@ -21,7 +21,7 @@ DEPLOY = ROOT / "deploy"
 def understood(words):
     """The options of a command line of Fedge."""
     assert words[0] == "fedge"
-    return parse_command_line(_parser(), [str(word) for word in words[1:]])
+    return parse_command_line(_build_parser(), [str(word) for word in words[1:]])
 
 
 def test_the_image_copies_what_is_there_and_all_that_is_needed():

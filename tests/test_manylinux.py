@@ -44,7 +44,7 @@ def test_elsewhere_that_is_said_and_nothing_is_built(monkeypatch, tmp_path, caps
 def wheel(tmp_path_factory):
     """The wheel, built here."""
     try:
-        manylinux._tools()
+        manylinux._install_tools()
     except subprocess.CalledProcessError:
         pytest.skip("auditwheel cannot be installed")
     return manylinux.build(tmp_path_factory.mktemp("dist"))

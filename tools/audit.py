@@ -79,19 +79,21 @@ def findings(report: Any) -> tuple[int, list[str], list[str]]:
     Raises:
         AuditError: the database knows none of the packages.
     """
-    asked = [entry for entry in report["dependencies"] if "skip_reason" not in entry]
-    if not asked:
+    entries = [entry for entry in report["dependencies"] if "skip_reason" not in entry]
+    if not entries:
         raise AuditError("audit reached no database that knows these packages; nothing was audited")
     new: list[str] = []
     accepted: list[str] = []
-    for entry in asked:
-        for hole in entry["vulns"]:
-            names = {hole["id"], *hole.get("aliases", ())}
-            why = next((ACCEPTED[name] for name in sorted(names & ACCEPTED.keys())), None)
-            fixed = ", ".join(hole.get("fix_versions", ())) or "no version"
+    for entry in entries:
+        for vulnerability in entry["vulns"]:
+            names = {vulnerability["id"], *vulnerability.get("aliases", ())}
+            reason = next((ACCEPTED[name] for name in sorted(names & ACCEPTED.keys())), None)
+            fixed = ", ".join(vulnerability.get("fix_versions", ())) or "no version"
             line = f"{entry['name']} {entry['version']}: {', '.join(sorted(names))}, fixed in {fixed}"
-            (new if why is None else accepted).append(line if why is None else f"{line}; accepted: {why}")
-    return len(asked), new, accepted
+            (new if reason is None else accepted).append(
+                line if reason is None else f"{line}; accepted: {reason}"
+            )
+    return len(entries), new, accepted
 
 
 def audit() -> str:
@@ -101,7 +103,7 @@ def audit() -> str:
         AuditError: it found vulnerabilities, or the database cannot be reached.
     """
     requirements = PLACE / "requirements.txt"
-    words = [
+    command = [
         program("pip-audit"),
         "-r",
         str(requirements),
@@ -113,13 +115,13 @@ def audit() -> str:
         "json",
     ]
     requirements.write_text("\n".join(pinned()) + "\n")
-    done = subprocess.run(
-        [*words, "--progress-spinner", "off"], capture_output=True, text=True, check=False, cwd=ROOT
+    result = subprocess.run(
+        [*command, "--progress-spinner", "off"], capture_output=True, text=True, check=False, cwd=ROOT
     )
     try:
-        count, new, accepted = findings(json.loads(done.stdout))
+        count, new, accepted = findings(json.loads(result.stdout))
     except ValueError:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (result.stderr.strip().splitlines() or ["no word"])[-1]
         raise AuditError(f"audit could not reach its database; nothing was audited ({last[:150]})") from None
     if new:
         raise AuditError("\n".join([*new, f"{len(new)} known holes in {count} packages"]))
@@ -135,91 +137,94 @@ def audit_by(archive: Path) -> str:
     try:
         with zipfile.ZipFile(archive) as files:
             entries = [json.loads(files.read(name)) for name in files.namelist() if name.endswith(".json")]
-            holes = [hole for hole in entries if any(True for _ in _affected(hole))]
-            newest = max(str(hole["modified"]) for hole in holes)
+            vulnerabilities = [entry for entry in entries if any(True for _ in _affected_packages(entry))]
+            newest = max(str(entry["modified"]) for entry in vulnerabilities)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
         raise AuditError(f"{archive} is no copy of OSV's database of PyPI; nothing was audited") from None
-    report = {"dependencies": [_asked(line, holes) for line in pinned()]}
+    report = {"dependencies": [_audit_entry(line, vulnerabilities) for line in pinned()]}
     count, new, accepted = findings(report)
-    told = f"by OSV as of {newest[:10]}, {len(holes)} holes"
+    source = f"by OSV as of {newest[:10]}, {len(vulnerabilities)} holes"
     if new:
-        raise AuditError("\n".join([*new, f"{len(new)} known holes in {count} packages, {told}"]))
-    return "\n".join([*accepted, f"{count} packages, no known hole that is not accepted, {told}"])
+        raise AuditError("\n".join([*new, f"{len(new)} known holes in {count} packages, {source}"]))
+    return "\n".join([*accepted, f"{count} packages, no known hole that is not accepted, {source}"])
 
 
-def _affected(hole: Any) -> Iterator[Any]:
+def _affected_packages(vulnerability: Any) -> Iterator[Any]:
     """PyPI packages affected by a vulnerability that has not been withdrawn."""
-    if not hole.get("withdrawn"):
-        yield from (part for part in hole.get("affected", []) if part["package"]["ecosystem"] == "PyPI")
+    if not vulnerability.get("withdrawn"):
+        yield from (
+            part for part in vulnerability.get("affected", []) if part["package"]["ecosystem"] == "PyPI"
+        )
 
 
-def _asked(line: str, holes: Sequence[Any]) -> dict[str, Any]:
+def _audit_entry(line: str, vulnerabilities: Sequence[Any]) -> dict[str, Any]:
     """Entry of a line ``name==version``, in pip-audit's form."""
     name, version = line.split("==")
-    found = []
-    for hole in holes:
-        for part in _affected(hole):
-            is_it = canonicalize_name(part["package"]["name"]) == canonicalize_name(name)
-            if is_it and _has(part, version):
+    matches = []
+    for vulnerability in vulnerabilities:
+        for part in _affected_packages(vulnerability):
+            is_same = canonicalize_name(part["package"]["name"]) == canonicalize_name(name)
+            if is_same and _is_affected(part, version):
                 fixed = [event["fixed"] for events in _ranges(part) for event in events if "fixed" in event]
-                found.append({"id": hole["id"], "aliases": hole.get("aliases", []), "fix_versions": fixed})
-    return {"name": name, "version": version, "vulns": found}
+                aliases = vulnerability.get("aliases", [])
+                matches.append({"id": vulnerability["id"], "aliases": aliases, "fix_versions": fixed})
+    return {"name": name, "version": version, "vulns": matches}
 
 
 def _ranges(part: Any) -> list[Any]:
     """Events of each range of versions."""
-    return [one["events"] for one in part.get("ranges", []) if one["type"] == "ECOSYSTEM"]
+    return [entry["events"] for entry in part.get("ranges", []) if entry["type"] == "ECOSYSTEM"]
 
 
-def _has(part: Any, version: str) -> bool:
+def _is_affected(part: Any, version: str) -> bool:
     """Whether a version is listed as affected, or is in an affected range; local parts are ignored."""
-    own = Version(version.split("+")[0])
-    return any(_is(own, listed) for listed in part.get("versions", [])) or any(
-        _lies_in(own, events) for events in _ranges(part)
+    installed = Version(version.split("+")[0])
+    return any(_equals(installed, listed) for listed in part.get("versions", [])) or any(
+        _is_in_range(installed, events) for events in _ranges(part)
     )
 
 
-def _is(own: Version, listed: str) -> bool:
+def _equals(installed: Version, listed: str) -> bool:
     try:
-        return Version(listed) == own
+        return Version(listed) == installed
     except InvalidVersion:
         return False
 
 
-def _lies_in(own: Version, events: Sequence[Any]) -> bool:
+def _is_in_range(installed: Version, events: Sequence[Any]) -> bool:
     """Whether a version is in a range: from "introduced" on, before "fixed", up to "last_affected".
 
     A range with unreadable ends may include any version.
     """
-    inside = False
+    is_inside = False
     try:
-        ends = sorted((Version(at), kind) for event in events for kind, at in event.items())
+        ends = sorted((Version(end), kind) for event in events for kind, end in event.items())
     except InvalidVersion:
         return True
-    for at, kind in ends:
-        if kind == "introduced" and own >= at:
-            inside = True
-        elif (kind == "fixed" and own >= at) or (kind == "last_affected" and own > at):
-            inside = False
-    return inside
+    for end, kind in ends:
+        if kind == "introduced" and installed >= end:
+            is_inside = True
+        elif (kind == "fixed" and installed >= end) or (kind == "last_affected" and installed > end):
+            is_inside = False
+    return is_inside
 
 
 def write_hashes() -> str:
     """Write constraints-hashes.txt; returns a line about it."""
     settings = subprocess.run([program("pip"), "config", "list"], capture_output=True, text=True, check=False)
-    told = uv_variables(settings.stdout.splitlines(), os.environ)
-    told = {
-        name: told[name] for name in ("UV_DEFAULT_INDEX", "SSL_CERT_FILE") if name in told
+    variables = uv_variables(settings.stdout.splitlines(), os.environ)
+    variables = {
+        name: variables[name] for name in ("UV_DEFAULT_INDEX", "SSL_CERT_FILE") if name in variables
     }  # no local files
-    words = ["pip", "compile", "--no-deps", "--universal", "--generate-hashes", "--python-version", "3.11.5"]
-    done = subprocess.run(
-        [program("uv"), *words, "--no-header", "--no-annotate", "-q", str(CONSTRAINTS)],
-        env={**os.environ, **told}, capture_output=True, text=True, check=False,
+    options = ["--no-deps", "--universal", "--generate-hashes", "--python-version", "3.11.5"]
+    result = subprocess.run(
+        [program("uv"), "pip", "compile", *options, "--no-header", "--no-annotate", "-q", str(CONSTRAINTS)],
+        env={**os.environ, **variables}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if done.returncode:
-        raise AuditError(f"hashes could not be had: {done.stderr.strip()[-200:]}")
-    HASHES.write_text(HEAD + done.stdout)
-    return f"{HASHES.name}: {done.stdout.count('--hash=')} files of {len(pinned())} packages"
+    if result.returncode:
+        raise AuditError(f"hashes could not be had: {result.stderr.strip()[-200:]}")
+    HASHES.write_text(HEAD + result.stdout)
+    return f"{HASHES.name}: {result.stdout.count('--hash=')} files of {len(pinned())} packages"
 
 
 def main(words: Sequence[str]) -> int:

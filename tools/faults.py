@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support" / "deployments"))  # and clusters, as in the tests
 
 WAIT_S, AWAY_S, ROUNDS, AFTER, LEAVES, CLIENTS = 60, 5, 12, 2, 3, 9
-_LONGEST_S = 600
+_MAX_RUN_S = 600
 _MARKS = "<!-- by make faults -->\n", "<!-- end -->\n"
 _OPTIONS: Mapping[str, Any] = {
     "num-server-rounds": ROUNDS, "train.model": "mlp-tiny", "train.local-epochs": 60, "seed": 5,
@@ -83,10 +83,10 @@ class Cut:
     """A link that forwards between two sides until it is cut."""
 
     def __init__(self, port: int) -> None:
-        self._to, self._server = port, socket.create_server(("127.0.0.1", 0))
+        self._target_port, self._server = port, socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self.is_cut = False
-        self._open: list[socket.socket] = []
+        self._connections: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -97,28 +97,28 @@ class Cut:
                     caller.close()
                     continue
                 try:
-                    other = socket.create_connection(("127.0.0.1", self._to))
+                    other = socket.create_connection(("127.0.0.1", self._target_port))
                 except OSError:
                     caller.close()
                     continue
-                self._open += [caller, other]
-                for pair in ((caller, other), (other, caller)):
-                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+                self._connections += [caller, other]
+                for route in ((caller, other), (other, caller)):
+                    threading.Thread(target=self._pass_on, args=route, daemon=True).start()
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
-            while content := one.recv(2**16):
-                other.sendall(content)
-        for each in (one, other):
+            while content := source.recv(2**16):
+                target.sendall(content)
+        for connection in (source, target):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         """Stop forwarding."""
         self.is_cut = True
-        for each in self._open:
+        for connection in self._connections:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def fix(self) -> None:
         """Forward again."""
@@ -135,11 +135,11 @@ class LeafServers:
 
     def __init__(self, folder: Path, data: str) -> None:
         self.folder, self.data = folder, data
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
         self.certs = folder / "certs"
-        _finish(_fedge("certs", self.certs, "--leaves", LEAVES, at=folder))
+        _finish(_start_fedge("certs", self.certs, "--leaves", LEAVES, at=folder))
         self.link = Cut(self.port)
         self.leaves = {leaf: self.start_leaf(leaf) for leaf in range(LEAVES)}
         self.cloud: subprocess.Popen[bytes] | None = None
@@ -147,13 +147,13 @@ class LeafServers:
     def start_leaf(self, leaf: int) -> "subprocess.Popen[bytes]":
         """Start a leaf server."""
         port = self.link.port if leaf == 1 else self.port
-        words = ["leaf", leaf, "--cloud", f"127.0.0.1:{port}", "--certs", self.certs, "--workers", 1]
-        return _fedge(*words, "--data", self.data, at=self.folder)
+        arguments = ["leaf", leaf, "--cloud", f"127.0.0.1:{port}", "--certs", self.certs, "--workers", 1]
+        return _start_fedge(*arguments, "--data", self.data, at=self.folder)
 
     def run(self, config: str) -> "subprocess.Popen[bytes]":
         """Start the cloud."""
-        listens = ["--leaves", f"127.0.0.1:{self.port}", "--certs", self.certs]
-        self.cloud = _fedge("run", ROOT, *listens, "-c", config, at=self.folder)
+        arguments = ["--leaves", f"127.0.0.1:{self.port}", "--certs", self.certs]
+        self.cloud = _start_fedge("run", ROOT, *arguments, "-c", config, at=self.folder)
         return self.cloud
 
     def kill_cloud(self) -> None:
@@ -162,32 +162,32 @@ class LeafServers:
         self.cloud.kill()
         self.cloud.wait()
         time.sleep(AWAY_S)
-        words = ["--leaves", f"127.0.0.1:{self.port}", "--certs", self.certs]
-        self.cloud = _fedge("resume", self.folder / "runs" / "run", *words, at=self.folder)
+        arguments = ["--leaves", f"127.0.0.1:{self.port}", "--certs", self.certs]
+        self.cloud = _start_fedge("resume", self.folder / "runs" / "run", *arguments, at=self.folder)
 
-    def kill_leaf(self, back: bool) -> None:
+    def kill_leaf(self, returns: bool) -> None:
         """Kill the second leaf server."""
         self.leaves[1].kill()
         self.leaves[1].wait()
-        if back:
+        if returns:
             time.sleep(AWAY_S)
             self.leaves[1] = self.start_leaf(1)
 
-    def cut_link(self, back: bool) -> None:
+    def cut_link(self, returns: bool) -> None:
         """Cut its link."""
         self.link.cut()
-        if back:
+        if returns:
             time.sleep(AWAY_S)
             self.link.fix()
 
-    def revoke(self, back: bool) -> None:
+    def revoke(self, returns: bool) -> None:
         """Revoke its certificate, and break its link once; a new certificate may be installed."""
-        _finish(_fedge("certs", self.certs, "--revoke", "leaf-1", at=self.folder))
+        _finish(_start_fedge("certs", self.certs, "--revoke", "leaf-1", at=self.folder))
         self.link.cut()
         self.link.fix()
-        if back:
+        if returns:
             time.sleep(AWAY_S)
-            _finish(_fedge("certs", self.certs, "--leaves", LEAVES, at=self.folder))
+            _finish(_start_fedge("certs", self.certs, "--leaves", LEAVES, at=self.folder))
             with suppress(subprocess.TimeoutExpired):
                 self.leaves[1].wait(10)  # it was refused
             if self.leaves[1].poll() is not None:
@@ -202,12 +202,12 @@ class LeafServers:
 def on_leaf_servers(folder: Path, data: str, strike: Callable[[Any], None] | None) -> Came:
     """Run with leaf servers, with or without a fault."""
     config = _overrides({**_OPTIONS, "data.path": data, "runs-dir": str(folder / "runs")}, folder)
-    with closing(LeafServers(folder, data)) as at:
-        began = time.monotonic()
-        at.run(config)
-        striking = _strike(at, strike, folder / "runs" / "run", lambda: at.cloud)
-        _wait(lambda: at.cloud, striking)
-        return _came(folder / "runs" / "run", began)
+    with closing(LeafServers(folder, data)) as deployment:
+        start = time.monotonic()
+        deployment.run(config)
+        fault_thread = _start_fault(deployment, strike, folder / "runs" / "run", lambda: deployment.cloud)
+        _await_end(lambda: deployment.cloud, fault_thread)
+        return _read_outcome(folder / "runs" / "run", start)
 
 
 # --- SuperNodes ---------------------------------------------------------------------------------------------
@@ -225,12 +225,12 @@ class SuperNodes:
         """Start a node."""
         self.deployment.start_node(node, LEAVES, self._dealt / f"client-{node}")
 
-    def kill_node(self, back: bool) -> None:
+    def kill_node(self, returns: bool) -> None:
         """Kill the last node and its clients' processes."""
         process = self.deployment.nodes[LEAVES - 1]
         os.killpg(process.pid, signal.SIGKILL)  # it has its own session
         process.wait()
-        if back:
+        if returns:
             time.sleep(AWAY_S)
             self.start_node(LEAVES - 1)
 
@@ -241,22 +241,22 @@ def on_supernodes(folder: Path, data: str, strike: Callable[[Any], None] | None)
 
     from fedge.launch.deal import deal_into
 
-    few = {"clients": LEAVES, "hierarchy.num-servers": 2, "num-server-rounds": 5, "train.local-epochs": 5}
-    options = {**_OPTIONS, **few, "data.path": data}
+    smaller = {"clients": LEAVES, "hierarchy.num-servers": 2, "num-server-rounds": 5, "train.local-epochs": 5}
+    options = {**_OPTIONS, **smaller, "data.path": data}
     deal_into(folder / "dealt", options)
     with Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"}) as deployment:
         deployment.register(LEAVES)
-        at = SuperNodes(deployment, folder / "dealt")
-        began = time.monotonic()
+        nodes = SuperNodes(deployment, folder / "dealt")
+        start = time.monotonic()
         run = subprocess.Popen(
             [str(BIN / "fedge"), "run", ".", "deployed"], cwd=deployment.app,
             env=deployment.environment(folder / "user", SEED="5"), stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        place = deployment.app / "runs" / "run"
-        striking = _strike(at, strike, place, lambda: run)
-        _wait(lambda: run, striking)
-        return _came(place, began)
+        run_folder = deployment.app / "runs" / "run"
+        fault_thread = _start_fault(nodes, strike, run_folder, lambda: run)
+        _await_end(lambda: run, fault_thread)
+        return _read_outcome(run_folder, start)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------
@@ -266,11 +266,11 @@ def on_ray(folder: Path, data: str, lose: str | None) -> Came:
     """Run on three raylets that share no files, in namespaces, of which one may be lost."""
     from ray_cluster import run_on_cluster  # type: ignore[import-not-found]
 
-    own = {"clients": CLIENTS, "data.path": data, "runs-dir": "runs", "run-name": "cluster"}
-    config = _overrides({**_OPTIONS, **own, "guard.return-timeout": 60, "num-server-rounds": 8}, folder)
-    began = time.monotonic()
+    options = {"clients": CLIENTS, "data.path": data, "runs-dir": "runs", "run-name": "cluster"}
+    config = _overrides({**_OPTIONS, **options, "guard.return-timeout": 60, "num-server-rounds": 8}, folder)
+    start = time.monotonic()
     run_on_cluster(folder, "run", ".", "--engine", "flower", "-c", config, lose=lose or "")
-    return _came(folder / "runs" / "cluster", began)
+    return _read_outcome(folder / "runs" / "cluster", start)
 
 
 # --- all of them --------------------------------------------------------------------------------------------
@@ -302,29 +302,29 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="of faults; all without any")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="put the table between the marks of a page")
     parser.add_argument("--list", action="store_true", help="name the faults and end")
-    told = parser.parse_args(words)
-    if told.list:
+    options = parser.parse_args(words)
+    if options.list:
         print("\n".join(FAULTS))
         return 0
-    unknown = [name for name in told.names if name not in FAULTS]
+    unknown = [name for name in options.names if name not in FAULTS]
     if unknown:
         parser.error(f"names must be of the list (--list), but is {unknown[0]!r}")
-    lines, without = [], {}
-    with tempfile.TemporaryDirectory(prefix="ff", dir="/tmp") as place:
-        data = str(save_windows(Path(place) / "nine.npz", synthetic_windows(9, 1, rate_hz=25.0)))
-        for name in told.names or FAULTS:
+    lines, references = [], {}
+    with tempfile.TemporaryDirectory(prefix="ff", dir="/tmp") as folder:
+        data = str(save_windows(Path(folder) / "nine.npz", synthetic_windows(9, 1, rate_hz=25.0)))
+        for name in options.names or FAULTS:
             fault = FAULTS[name]
             carry_out = DEPLOYMENTS[fault.deployment]
-            if fault.deployment not in without:
-                without[fault.deployment] = carry_out(_new(place, fault.deployment), data, None)
-                print(f"{fault.deployment}: {without[fault.deployment]}", flush=True)
-            came = carry_out(_new(place, name), data, fault.strike)
-            print(f"{name}: {came}", flush=True)
-            lines.append(row(fault, came, without[fault.deployment]))
+            if fault.deployment not in references:
+                references[fault.deployment] = carry_out(_make_folder(folder, fault.deployment), data, None)
+                print(f"{fault.deployment}: {references[fault.deployment]}", flush=True)
+            outcome = carry_out(_make_folder(folder, name), data, fault.strike)
+            print(f"{name}: {outcome}", flush=True)
+            lines.append(row(fault, outcome, references[fault.deployment]))
     table = "".join(f"{line}\n" for line in (*HEAD, *lines))
     print(table, end="")
-    if told.into:
-        told.into.write_text(put_into(told.into.read_text(encoding="utf-8"), table), encoding="utf-8")
+    if options.into:
+        options.into.write_text(put_into(options.into.read_text(encoding="utf-8"), table), encoding="utf-8")
     return 0
 
 
@@ -334,13 +334,13 @@ HEAD = (
 )
 
 
-def row(fault: Fault, came: Came, without: Came) -> str:
+def row(fault: Fault, outcome: Came, reference: Came) -> str:
     """Row of the table."""
-    failed = f", {came.failed} client{'s' * (came.failed > 1)} failed" if came.failed else ""
-    others = "without those" if came.failed else "OTHERS"
-    bits = "the same" if came.models == without.models else others
-    lost = max(0, round(came.seconds - without.seconds))
-    return f"| {fault.deployment} | {fault.told} | {lost} | {came.status}{failed} | {bits} |"
+    failed = f", {outcome.failed} client{'s' * (outcome.failed > 1)} failed" if outcome.failed else ""
+    other_bits = "without those" if outcome.failed else "OTHERS"
+    bits = "the same" if outcome.models == reference.models else other_bits
+    lost_s = max(0, round(outcome.seconds - reference.seconds))
+    return f"| {fault.deployment} | {fault.told} | {lost_s} | {outcome.status}{failed} | {bits} |"
 
 
 def put_into(page: str, table: str) -> str:
@@ -349,77 +349,79 @@ def put_into(page: str, table: str) -> str:
     Raises:
         ValueError: the page has no marks.
     """
-    before, found, rest = page.partition(_MARKS[0])
-    _, ends, after = rest.partition(_MARKS[1])
-    if not (found and ends):
+    before, begin, rest = page.partition(_MARKS[0])
+    _, end, after = rest.partition(_MARKS[1])
+    if not (begin and end):
         raise ValueError(f"a page must have the marks {_MARKS[0].strip()} and {_MARKS[1].strip()}")
     return before + _MARKS[0] + table + _MARKS[1] + after
 
 
-def _new(place: str, name: str) -> Path:
-    folder = Path(place) / name.replace(" ", "-")
+def _make_folder(parent: str, name: str) -> Path:
+    folder = Path(parent) / name.replace(" ", "-")
     folder.mkdir()
     return folder
 
 
-def _strike(
-    at: Any,
+def _start_fault(
+    deployment: Any,
     strike: Callable[[Any], None] | None,
     run: Path,
-    running: Callable[[], "subprocess.Popen[bytes] | None"],
+    current_process: Callable[[], "subprocess.Popen[bytes] | None"],
 ) -> threading.Thread:
     """Thread that causes a fault once a run has done some rounds, if it does."""
 
     def wait_and_strike() -> None:
-        table, until = run / "metrics" / "global_rounds.csv", time.monotonic() + _LONGEST_S
+        table, deadline = run / "metrics" / "global_rounds.csv", time.monotonic() + _MAX_RUN_S
         while not (table.is_file() and table.read_bytes().count(b"\n") > AFTER):
-            process = running()
-            if time.monotonic() > until or process is None or process.poll() is not None:
+            process = current_process()
+            if time.monotonic() > deadline or process is None or process.poll() is not None:
                 return
             time.sleep(0.02)
         if strike is not None:
-            strike(at)
+            strike(deployment)
 
     thread = threading.Thread(target=wait_and_strike)
     thread.start()
     return thread
 
 
-def _wait(running: Callable[[], "subprocess.Popen[bytes] | None"], striking: threading.Thread) -> None:
+def _await_end(
+    current_process: Callable[[], "subprocess.Popen[bytes] | None"], fault_thread: threading.Thread
+) -> None:
     """Wait for the fault to be over, and for the process that runs then.
 
     Raises:
         TimeoutError: the run does not end.
     """
-    until = time.monotonic() + _LONGEST_S
-    while striking.is_alive() or (process := running()) is None or process.poll() is None:
-        if time.monotonic() > until:
-            raise TimeoutError(f"a run did not end within {_LONGEST_S} s")
+    deadline = time.monotonic() + _MAX_RUN_S
+    while fault_thread.is_alive() or (process := current_process()) is None or process.poll() is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"a run did not end within {_MAX_RUN_S} s")
         time.sleep(0.05)
 
 
-def _came(run: Path, began: float) -> Came:
+def _read_outcome(run: Path, start: float) -> Came:
     """Outcome of a run that has just ended."""
     from fedge import load_run
 
-    ended = time.monotonic()
+    end = time.monotonic()
     loaded = load_run(run)
     final = run / "checkpoints" / "final.safetensors"
     models = hashlib.sha256(final.read_bytes()).hexdigest()[:12] if final.is_file() else ""
     rows = loaded.clients
-    known = rows.filter(rows["unseen_client"] == 0) if "unseen_client" in rows.columns else rows
-    failed = known.filter(known["train_loss"].is_null())["client"].n_unique()
-    return Came(ended - began, str(loaded.status), models, failed)
+    seen_clients = rows.filter(rows["unseen_client"] == 0) if "unseen_client" in rows.columns else rows
+    failed = seen_clients.filter(seen_clients["train_loss"].is_null())["client"].n_unique()
+    return Came(end - start, str(loaded.status), models, failed)
 
 
-def _fedge(*words: object, at: Path) -> "subprocess.Popen[bytes]":
+def _start_fedge(*words: object, at: Path) -> "subprocess.Popen[bytes]":
     """Start a command `fedge` of this environment, with its output in a file."""
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment = {name: value for name, value in os.environ.items() if name != "SEED"} | quiet
-    with (at / "said.txt").open("ab") as said:
+    variables = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {name: value for name, value in os.environ.items() if name != "SEED"} | variables
+    with (at / "said.txt").open("ab") as output:
         return subprocess.Popen(
             [str(Path(sys.executable).with_name("fedge")), *map(str, words)], cwd=at, env=environment,
-            stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
 
 
@@ -429,7 +431,7 @@ def _finish(process: "subprocess.Popen[bytes]") -> None:
     Raises:
         RuntimeError: it failed.
     """
-    if process.wait(_LONGEST_S):
+    if process.wait(_MAX_RUN_S):
         raise RuntimeError(f"{process.args!r} ended with exit code {process.returncode}")
 
 

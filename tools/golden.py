@@ -57,7 +57,7 @@ class Case:
     carry_out: Callable[[dict[str, Any], Path], Path]
 
 
-def here(config: dict[str, Any], folder: Path) -> Path:
+def in_this_process(config: dict[str, Any], folder: Path) -> Path:
     """Run folder of a run on threads of this process."""
     run = simulate(config, terminal=io.StringIO())
     return run.folder
@@ -65,32 +65,34 @@ def here(config: dict[str, Any], folder: Path) -> Path:
 
 def on_ray(config: dict[str, Any], folder: Path) -> Path:
     """Run folder of a run on Flower's simulation."""
-    _finish(_fedge("run", ".", "--engine", "flower", "-c", _overrides(config, folder)))
+    _finish(_start_fedge("run", ".", "--engine", "flower", "-c", _write_overrides(config, folder)))
     return folder / "runs" / "run"
 
 
 def killed(config: dict[str, Any], folder: Path) -> Path:
     """Run folder of a run that is killed after its second global round, and resumed."""
-    process, at = _fedge("run", ".", "-c", _overrides(config, folder)), folder / "runs" / "run"
-    while process.poll() is None and _rows(at / "metrics" / "global_rounds.csv") < 2:
+    process = _start_fedge("run", ".", "-c", _write_overrides(config, folder))
+    run_folder = folder / "runs" / "run"
+    while process.poll() is None and _num_rows(run_folder / "metrics" / "global_rounds.csv") < 2:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    _finish(_fedge("resume", str(at)))
-    return at
+    _finish(_start_fedge("resume", str(run_folder)))
+    return run_folder
 
 
 def leaf_servers(config: dict[str, Any], folder: Path) -> Path:
     """Run folder of a run whose leaf servers are separate processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
     certs = str(folder / "certs")
-    _finish(_fedge("certs", certs, "--leaves", str(LEAVES)))
-    words = ["--cloud", address, "--certs", certs, "--workers", "1", "--data", config["data.path"]]
-    leaves = [_fedge("leaf", str(leaf), *words, at=folder) for leaf in range(LEAVES)]
+    _finish(_start_fedge("certs", certs, "--leaves", str(LEAVES)))
+    arguments = ["--cloud", address, "--certs", certs, "--workers", "1", "--data", config["data.path"]]
+    leaves = [_start_fedge("leaf", str(leaf), *arguments, at=folder) for leaf in range(LEAVES)]
     try:
-        _finish(_fedge("run", ".", "--leaves", address, "--certs", certs, "-c", _overrides(config, folder)))
+        overrides = _write_overrides(config, folder)
+        _finish(_start_fedge("run", ".", "--leaves", address, "--certs", certs, "-c", overrides))
     finally:
         for leaf in leaves:
             leaf.send_signal(signal.SIGINT)
@@ -108,20 +110,22 @@ _SERVING = {
 _PRIVATE = {"hierarchy.num-servers": LEAVES, "train.model": "cnn-pool"}
 _LEVELS = {"hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.67}
 CASES: Mapping[str, Case] = {
-    "default": Case("", {}, here),
+    "default": Case("", {}, in_this_process),
     "default, Ray": Case("", {}, on_ray),
-    "fedge": Case("fedge", _FEDGE, here),
+    "fedge": Case("fedge", _FEDGE, in_this_process),
     "fedge, Ray": Case("fedge", _FEDGE, on_ray),
-    "levels 2": Case("baselines/mtgc", _LEVELS, here),
-    "levels 2, clusters": Case("", {"scaffold.levels": 2, "gate.enabled": False, **_LEVELS}, here),
-    "ifca": Case("baselines/ifca", {"cluster.count": "2"}, here),
-    "cfl": Case("baselines/cfl", {}, here),
-    "serving": Case("", _SERVING, here),
-    "fedadam": Case("server/fedadam", {"cluster.every": 2}, here),
-    "private": Case("private/client-fixed", _PRIVATE, here),
-    "private, adaptive": Case("private/client-adaptive", _PRIVATE, here),
-    "fedbuff": Case("devices/fedbuff", _DEVICES, here),
-    "hierarchical devices": Case("devices/hierarchical", {**_DEVICES, "hierarchy.num-servers": 2}, here),
+    "levels 2": Case("baselines/mtgc", _LEVELS, in_this_process),
+    "levels 2, clusters": Case("", {"scaffold.levels": 2, "gate.enabled": False, **_LEVELS}, in_this_process),
+    "ifca": Case("baselines/ifca", {"cluster.count": "2"}, in_this_process),
+    "cfl": Case("baselines/cfl", {}, in_this_process),
+    "serving": Case("", _SERVING, in_this_process),
+    "fedadam": Case("server/fedadam", {"cluster.every": 2}, in_this_process),
+    "private": Case("private/client-fixed", _PRIVATE, in_this_process),
+    "private, adaptive": Case("private/client-adaptive", _PRIVATE, in_this_process),
+    "fedbuff": Case("devices/fedbuff", _DEVICES, in_this_process),
+    "hierarchical devices": Case(
+        "devices/hierarchical", {**_DEVICES, "hierarchy.num-servers": 2}, in_this_process
+    ),
     "killed": Case("", {"num-server-rounds": 5, **_LEVELS}, killed),
     "killed, fedge": Case("fedge", _FEDGE, killed),
     "killed, hierarchical devices": Case(
@@ -134,7 +138,7 @@ CASES: Mapping[str, Case] = {
 
 def fingerprint(folder: Path) -> Print:
     """Part of a run folder → sha256, without times of the machine."""
-    found = {
+    parts = {
         "models": _sha((folder / "checkpoints" / "final.safetensors").read_bytes()),
         "partition": _sha((folder / "partition.csv").read_bytes()),
     }
@@ -143,22 +147,22 @@ def fingerprint(folder: Path) -> Print:
             rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
             for name, *values in zip(*rows, strict=True):
                 if name not in OF_THE_MACHINE:
-                    found[f"{path.stem}.{name}"] = _sha("\n".join(values).encode())
+                    parts[f"{path.stem}.{name}"] = _sha("\n".join(values).encode())
         else:
-            found[path.stem] = _sha(path.read_bytes())
+            parts[path.stem] = _sha(path.read_bytes())
     steps = folder / "clusters.jsonl"
     if steps.is_file():
         lines = [json.loads(line) for line in steps.read_text(encoding="utf-8").splitlines()]
         for name in sorted({name for line in lines for name in line}):
-            found[f"clusters.{name}"] = _sha(json.dumps([line.get(name) for line in lines]).encode())
-    return found
+            parts[f"clusters.{name}"] = _sha(json.dumps([line.get(name) for line in lines]).encode())
+    return parts
 
 
 def differences(before: Print, after: Print) -> tuple[list[str], list[str]]:
     """Parts that differ or are missing, and parts that only `after` has."""
-    now = {name: RENAMED.get(name, name) for name in before}
-    differ = [name for name, sha in before.items() if after.get(now[name]) != sha]
-    return differ, sorted(after.keys() - now.values())
+    current_names = {name: RENAMED.get(name, name) for name in before}
+    differ = [name for name, sha in before.items() if after.get(current_names[name]) != sha]
+    return differ, sorted(after.keys() - current_names.values())
 
 
 def carry_out(name: str, data: str, folder: Path) -> Print:
@@ -168,13 +172,13 @@ def carry_out(name: str, data: str, folder: Path) -> Print:
         RuntimeError: the run failed.
     """
     case = CASES[name]
-    begun = flatten(read_toml(ROOT / "configs" / f"{case.file}.toml", "config")) if case.file else {}
-    small = {
+    base = flatten(read_toml(ROOT / "configs" / f"{case.file}.toml", "config")) if case.file else {}
+    overrides = {
         "num-server-rounds": ROUNDS, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5,
         "train.kernel": "torch", "data.path": data, "report": False,
         "run-name": "run", "runs-dir": str(folder / "runs"),
     }  # fmt: skip
-    run = case.carry_out({**begun, **small, **case.options}, folder)
+    run = case.carry_out({**base, **overrides, **case.options}, folder)
     loaded = load_run(run)
     if loaded.status != "completed":
         raise RuntimeError(f"{name}: {loaded.status}: {loaded.reason}")
@@ -188,38 +192,38 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the fingerprints")
     parser.add_argument("--against", type=Path, metavar="FILE", help="compare with those that were kept")
     parser.add_argument("--list", action="store_true", help="name the runs and end")
-    told = parser.parse_args(words)
-    if told.list:
+    options = parser.parse_args(words)
+    if options.list:
         print("\n".join(CASES))
         return 0
-    unknown = [name for name in told.names if name not in CASES]
+    unknown = [name for name in options.names if name not in CASES]
     if unknown:
         parser.error(f"names must be of the list (--list), but is {unknown[0]!r}")
-    kept = json.loads(told.against.read_text()) if told.against else {}
+    recorded = json.loads(options.against.read_text()) if options.against else {}
     prints, differ = {}, False
-    with tempfile.TemporaryDirectory(prefix="fedge-golden-") as place:
-        data = str(save_windows(Path(place) / "nine.npz", synthetic_windows(9, 1, rate_hz=25.0)))
-        for number, name in enumerate(told.names or CASES):
-            folder = Path(place) / str(number)
+    with tempfile.TemporaryDirectory(prefix="fedge-golden-") as parent:
+        data = str(save_windows(Path(parent) / "nine.npz", synthetic_windows(9, 1, rate_hz=25.0)))
+        for number, name in enumerate(options.names or CASES):
+            folder = Path(parent) / str(number)
             folder.mkdir()
-            prints[name] = found = carry_out(name, data, folder)
-            said = _sha(json.dumps(found, sort_keys=True).encode())
-            if told.against and name in kept:
-                wrong, new = differences(kept[name], found)
-                differ |= bool(wrong)
-                said = f"DIFFERS: {', '.join(wrong)}" if wrong else "same"
-                said += f" (new: {', '.join(new)})" if new else ""
-            print(f"{name:30} {said}", flush=True)
-    if told.write:
-        told.write.write_text(json.dumps(prints, indent=1) + "\n", encoding="utf-8")
+            prints[name] = parts = carry_out(name, data, folder)
+            result = _sha(json.dumps(parts, sort_keys=True).encode())
+            if options.against and name in recorded:
+                changed, new = differences(recorded[name], parts)
+                differ |= bool(changed)
+                result = f"DIFFERS: {', '.join(changed)}" if changed else "same"
+                result += f" (new: {', '.join(new)})" if new else ""
+            print(f"{name:30} {result}", flush=True)
+    if options.write:
+        options.write.write_text(json.dumps(prints, indent=1) + "\n", encoding="utf-8")
     return int(differ)
 
 
-def _fedge(*words: str, at: Path = ROOT) -> subprocess.Popen[str]:
+def _start_fedge(*words: str, at: Path = ROOT) -> subprocess.Popen[str]:
     """Start a command `fedge` of this environment."""
     bins = Path(sys.executable).parent
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment = {name: value for name, value in os.environ.items() if name != "SEED"} | quiet
+    variables = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {name: value for name, value in os.environ.items() if name != "SEED"} | variables
     environment["PATH"] = f"{bins}{os.pathsep}{environment['PATH']}"
     return subprocess.Popen(
         [bins / "fedge", *words], cwd=at, env=environment, text=True, stdin=subprocess.DEVNULL,
@@ -233,12 +237,12 @@ def _finish(process: subprocess.Popen[str]) -> None:
     Raises:
         RuntimeError: it failed.
     """
-    said, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=600)
     if process.returncode:
-        raise RuntimeError(f"{process.args!r} ended with exit code {process.returncode}:\n{said[-2000:]}")
+        raise RuntimeError(f"{process.args!r} ended with exit code {process.returncode}:\n{output[-2000:]}")
 
 
-def _overrides(config: Mapping[str, Any], folder: Path) -> str:
+def _write_overrides(config: Mapping[str, Any], folder: Path) -> str:
     """Path of a TOML file of options."""
     path = folder / "overrides.toml"
     keys = (".".join(map(json.dumps, key.split("."))) for key in config)
@@ -246,7 +250,7 @@ def _overrides(config: Mapping[str, Any], folder: Path) -> str:
     return str(path)
 
 
-def _rows(table: Path) -> int:
+def _num_rows(table: Path) -> int:
     """Number of rows of a table, without its header."""
     return max(0, table.read_bytes().count(b"\n") - 1) if table.is_file() else 0
 

@@ -19,4 +19,4 @@ class Examples(griffe.Extension):
 
 def fenced(docstring: str) -> str:
     """A docstring with each example, up to the next empty line, between fences."""
-    return _EXAMPLE.sub(lambda found: f"```pycon\n{found.group().rstrip()}\n```", docstring)
+    return _EXAMPLE.sub(lambda match: f"```pycon\n{match.group().rstrip()}\n```", docstring)

@@ -32,9 +32,9 @@ from fedge.link.reach import free_ports
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 _SUITE, _MIRROR = "bookworm", "http://deb.debian.org/debian"
-_BASE = "ca-certificates,python3,python3-pip,python3-venv"
-_LONGEST_S = 900
-_APART = "FEDGE_IMAGE_ROOT_APART"  # set in the namespace
+_BASE_PACKAGES = "ca-certificates,python3,python3-pip,python3-venv"
+_MAX_RUN_S = 900
+_NAMESPACE_VARIABLE = "FEDGE_IMAGE_ROOT_APART"  # set in the namespace
 
 
 class BuildError(RuntimeError):
@@ -65,8 +65,8 @@ def steps_of(text: str) -> list[tuple[str, str]]:
     [('FROM', 'x'), ('RUN', 'a  && b')]
     """
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    whole = "\n".join(lines).replace("\\\n", "").splitlines()
-    pairs = (line.strip().partition(" ") for line in whole if line.strip())
+    joined = "\n".join(lines).replace("\\\n", "").splitlines()
+    pairs = (line.strip().partition(" ") for line in joined if line.strip())
     return [(word.upper(), rest.strip()) for word, _, rest in pairs]
 
 
@@ -80,58 +80,58 @@ def build(
     """
     image = Image()
     with ExitStack() as mounts:
-        for word, rest in steps_of(DOCKERFILE.read_text(encoding="utf-8")):
-            print(f"{word} {rest}", flush=True)
-            if word == "FROM":
-                _base(root, mirror, copied)
+        for instruction, arguments in steps_of(DOCKERFILE.read_text(encoding="utf-8")):
+            print(f"{instruction} {arguments}", flush=True)
+            if instruction == "FROM":
+                _install_base(root, mirror, copied)
                 mounts.enter_context(mounted(root, bound))
-            elif word == "ENV":
-                image.environment |= dict(pair.split("=", 1) for pair in shlex.split(rest))
-            elif word == "WORKDIR":
-                image.folder = rest
-                _inside(root, rest).mkdir(parents=True, exist_ok=True)
-            elif word == "COPY":
-                _copy(root, image, shlex.split(rest))
-            elif word == "RUN":
-                command = chroot_words(root, image, ["/bin/sh", "-c", rest])
-                _done(command, {**image.environment, **variables})
-            elif word == "USER":
-                image.user = int(rest)
-            elif word == "CMD":
-                image.command = json.loads(rest)
+            elif instruction == "ENV":
+                image.environment |= dict(pair.split("=", 1) for pair in shlex.split(arguments))
+            elif instruction == "WORKDIR":
+                image.folder = arguments
+                _path_in(root, arguments).mkdir(parents=True, exist_ok=True)
+            elif instruction == "COPY":
+                _copy(root, image, shlex.split(arguments))
+            elif instruction == "RUN":
+                command = chroot_words(root, image, ["/bin/sh", "-c", arguments])
+                _run_command(command, {**image.environment, **variables})
+            elif instruction == "USER":
+                image.user = int(arguments)
+            elif instruction == "CMD":
+                image.command = json.loads(arguments)
             else:
-                raise BuildError(f"{DOCKERFILE.name} has a step {word}, which is not known here")
+                raise BuildError(f"{DOCKERFILE.name} has a step {instruction}, which is not known here")
     return image
 
 
-def _base(root: Path, mirror: str, copied: Sequence[Path]) -> None:
+def _install_base(root: Path, mirror: str, copied: Sequence[Path]) -> None:
     """Debian with Python in /usr/local, as in the official Python images."""
     if root.exists() and any(root.iterdir()):
         raise BuildError(f"{root} must be empty, but is not; name another folder")
-    maker = next((name for name in ("mmdebstrap", "debootstrap") if shutil.which(name)), None)
-    if maker is None:
+    tool = next((name for name in ("mmdebstrap", "debootstrap") if shutil.which(name)), None)
+    if tool is None:
         raise BuildError("mmdebstrap or debootstrap must be there; apt-get install mmdebstrap")
-    _done([maker, "--variant=minbase", f"--include={_BASE}", _SUITE, str(root), mirror], {})
+    _run_command([tool, "--variant=minbase", f"--include={_BASE_PACKAGES}", _SUITE, str(root), mirror], {})
     for path in (Path("/etc/resolv.conf"), *copied):
         if path.is_file():
-            _inside(root, str(path)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, _inside(root, str(path)))
-    _done(chroot_words(root, Image(), ["python3", "-m", "venv", "/usr/local"]), {})
+            _path_in(root, str(path)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, _path_in(root, str(path)))
+    _run_command(chroot_words(root, Image(), ["python3", "-m", "venv", "/usr/local"]), {})
 
 
-def _copy(root: Path, image: Image, words: Sequence[str]) -> None:
+def _copy(root: Path, image: Image, arguments: Sequence[str]) -> None:
     """Copy files and folders of the project, as COPY does: of a folder, its contents."""
-    *sources, target = words
-    place = _inside(root, os.path.join(image.folder, target))
+    *sources, target = arguments
+    destination = _path_in(root, os.path.join(image.folder, target))
     for name in sources:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, place, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, destination, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            place.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, place / name)
+            destination.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, destination / name)
 
 
-def _inside(root: Path, path: str) -> Path:
+def _path_in(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
@@ -143,39 +143,41 @@ def chroot_words(root: Path, image: Image, words: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def environment_of(image: Image, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment_of(image: Image, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment of the image's processes."""
     path = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
     home = "/root" if image.user == 0 else "/home/fedge"
-    return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **image.environment, **(more or {})}
+    return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **image.environment, **(extra or {})}
 
 
 @contextmanager
 def mounted(root: Path, bound: Sequence[Path] = ()) -> Iterator[None]:
     """Mount /proc and /dev of this machine in the folder, and other folders read-only."""
-    places = [("--types=proc", "proc", root / "proc"), ("--rbind", "/dev", root / "dev")]
-    places += [("--bind", str(path), _inside(root, str(path))) for path in bound]
+    mounts = [("--types=proc", "proc", root / "proc"), ("--rbind", "/dev", root / "dev")]
+    mounts += [("--bind", str(path), _path_in(root, str(path))) for path in bound]
     try:
-        for how, source, place in places:
-            place.mkdir(parents=True, exist_ok=True)
-            _done(["mount", how, source, str(place)], {})
+        for option, source, target in mounts:
+            target.mkdir(parents=True, exist_ok=True)
+            _run_command(["mount", option, source, str(target)], {})
         yield
     finally:
-        for _, _, place in reversed(places):
-            subprocess.run(["umount", "--recursive", "--lazy", str(place)], capture_output=True, check=False)
+        for _, _, target in reversed(mounts):
+            subprocess.run(["umount", "--recursive", "--lazy", str(target)], capture_output=True, check=False)
 
 
-def _done(words: Sequence[str], environment: Mapping[str, str]) -> None:
+def _run_command(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Carry out a command to its end.
 
     Raises:
         BuildError: the command fails; the message has its last words.
     """
-    own = environment_of(Image(), environment)
-    done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise BuildError(f"{shlex.join(words)[:200]}: exit code {done.returncode}: {' / '.join(said[-3:])}")
+    variables = environment_of(Image(), environment)
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise BuildError(
+            f"{shlex.join(command)[:200]}: exit code {result.returncode}: {' / '.join(lines[-3:])}"
+        )
 
 
 # --- a run from it ---------------------------------------------------------------------------------------
@@ -187,18 +189,18 @@ class Running:
     def __init__(self, root: Path, image: Image) -> None:
         """Start without commands."""
         self._root, self._image = root, image
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, *words: str) -> "subprocess.Popen[bytes]":
         """Start a command; its output goes to /work/NAME.out in the folder."""
-        with (self._root / "work" / f"{name}.out").open("wb") as out:
+        with (self._root / "work" / f"{name}.out").open("wb") as log:
             command = chroot_words(self._root, self._image, words)
-            made = subprocess.Popen(
+            process = subprocess.Popen(
                 command, env=environment_of(self._image, {"SEED": "42"}), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, start_new_session=True,
+                stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        self._started.append(made)
-        return made
+        self._processes.append(process)
+        return process
 
     def said(self, name: str) -> str:
         """Output of a command."""
@@ -208,13 +210,13 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._started:
+        for process in self._processes:
             if process.poll() is None:
                 process.terminate()
         deadline = time.monotonic() + 30
-        while any(process.poll() is None for process in self._started) and time.monotonic() < deadline:
+        while any(process.poll() is None for process in self._processes) and time.monotonic() < deadline:
             time.sleep(0.1)
-        for process in self._started:
+        for process in self._processes:
             process.kill()
             process.wait()
 
@@ -228,26 +230,26 @@ def carry_out(root: Path, image: Image) -> None:
     cloud, other, fleet = (f"127.0.0.1:{port}" for port in free_ports(3))
     options = ["-c", "num-server-rounds=3", "-c", "report=true"]
     with mounted(root), Running(root, image) as running:
-        _ended(running, "certs", "fedge", "certs", "certs", "--leaves", "3", "--nodes", "3")
+        _run_to_end(running, "certs", "fedge", "certs", "certs", "--leaves", "3", "--nodes", "3")
         for leaf in range(3):
-            words = ["fedge", "leaf", str(leaf), "--cloud", cloud, "--folder", f"/work/own/leaf-{leaf}"]
-            running.start(f"leaf-{leaf}", *words)
-        _ended(running, "threads", "fedge", "run", "--leaves", cloud, "--clients", "9", *options)
-        _ended(running, "deal", "fedge", "deal", "dealt", "--clients", "3", "-c", "seed=42")
-        words = ["fedge", "leaf", "0", "--cloud", other, "--nodes", fleet, "--folder", "/work/own/of-nodes"]
-        running.start("leaf-of-nodes", *words)
+            arguments = ["fedge", "leaf", str(leaf), "--cloud", cloud, "--folder", f"/work/own/leaf-{leaf}"]
+            running.start(f"leaf-{leaf}", *arguments)
+        _run_to_end(running, "threads", "fedge", "run", "--leaves", cloud, "--clients", "9", *options)
+        _run_to_end(running, "deal", "fedge", "deal", "dealt", "--clients", "3", "-c", "seed=42")
+        arguments = ["--cloud", other, "--nodes", fleet, "--folder", "/work/own/of-nodes"]
+        running.start("leaf-of-nodes", "fedge", "leaf", "0", *arguments)
         for node in range(3):
-            words = ["fedge", "node", str(node), "--of", "3", "--superlink", fleet]
-            running.start(f"node-{node}", *words, "--data-folder", f"dealt/client-{node}")
+            arguments = ["fedge", "node", str(node), "--of", "3", "--superlink", fleet]
+            running.start(f"node-{node}", *arguments, "--data-folder", f"dealt/client-{node}")
         owners = ["--owners", "-c", "hierarchy.num-servers=1 clients=3", *options]
-        _ended(running, "nodes", "fedge", "run", "--leaves", other, *owners)
+        _run_to_end(running, "nodes", "fedge", "run", "--leaves", other, *owners)
 
 
-def _ended(running: Running, name: str, *words: str) -> None:
+def _run_to_end(running: Running, name: str, *words: str) -> None:
     """Wait for the end of a command that must succeed."""
-    code = running.start(name, *words).wait(_LONGEST_S)
-    said = running.said(name)
-    print(f"$ {shlex.join(words)}\n{said.strip()[-400:]}\nexit code {code}", flush=True)
+    code = running.start(name, *words).wait(_MAX_RUN_S)
+    output = running.said(name)
+    print(f"$ {shlex.join(words)}\n{output.strip()[-400:]}\nexit code {code}", flush=True)
     if code:
         raise BuildError(f"{shlex.join(words)}: exit code {code}")
 
@@ -263,16 +265,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--copy", type=Path, action="append", default=[], help="file to put in there")
     parser.add_argument("--env", action="append", default=[], help="variable of RUN steps, as PIP_RETRIES=0")
     parser.add_argument("--run", action="store_true", help="run from it")
-    told = parser.parse_args(words)
-    if _APART not in os.environ:
-        own = [sys.executable, "-m", "tools.image_root", *(sys.argv[1:] if words is None else words)]
-        os.environ[_APART] = "1"
-        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", *own])
+    options = parser.parse_args(words)
+    if _NAMESPACE_VARIABLE not in os.environ:
+        command = [sys.executable, "-m", "tools.image_root", *(sys.argv[1:] if words is None else words)]
+        os.environ[_NAMESPACE_VARIABLE] = "1"
+        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", *command])
     try:
-        variables = dict(pair.split("=", 1) for pair in told.env)
-        image = build(told.root.absolute(), told.mirror, told.bind, told.copy, variables)
-        if told.run:
-            carry_out(told.root.absolute(), image)
+        variables = dict(pair.split("=", 1) for pair in options.env)
+        image = build(options.root.absolute(), options.mirror, options.bind, options.copy, variables)
+        if options.run:
+            carry_out(options.root.absolute(), image)
     except BuildError as error:
         print(f"image_root: {error}", file=sys.stderr)
         return 1

@@ -20,7 +20,7 @@ from pathlib import Path
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # from pytorch.org/get-started
 _ROOT = Path(__file__).resolve().parents[1]
 _VENV = Path(os.environ.get("VENV", _ROOT / ".venv"))
-_HANDED_ON = {  # pip's setting → uv's variable
+_UV_VARIABLES = {  # pip's setting → uv's variable
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
@@ -35,48 +35,50 @@ def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[s
         lines: output of `pip config list`, which reads files and variables: ``global.find-links='/wheels'``.
         environment: current environment variables.
     """
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition("=")
-        variable = _HANDED_ON.get(name.rpartition(".")[2])
+        variable = _UV_VARIABLES.get(name.rpartition(".")[2])
         if variable and variable not in environment:
             text = value.strip().strip("'\"").replace("\\n", " ")
-            told[variable] = ",".join(text.split()) if variable == "UV_FIND_LINKS" else " ".join(text.split())
-    if "UV_INDEX" in told:  # pip takes the best version of all indexes, uv that of the first one
-        told.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
-    return told
+            variables[variable] = (
+                ",".join(text.split()) if variable == "UV_FIND_LINKS" else " ".join(text.split())
+            )
+    if "UV_INDEX" in variables:  # pip takes the best version of all indexes, uv that of the first one
+        variables.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    return variables
 
 
 def install(extras: Sequence[str]) -> None:
     """Create .venv if it is missing, and install into it."""
     uv = shutil.which("uv")
     python = _VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
-    what = ["-c", "constraints.txt", "-e", f".[{','.join(extras)}]"]
+    packages = ["-c", "constraints.txt", "-e", f".[{','.join(extras)}]"]
     if os.environ.get("TORCH") == "cpu":
-        what += ["--extra-index-url", CPU_INDEX]
+        packages += ["--extra-index-url", CPU_INDEX]
     if not python.exists():
         new = (  # by now, make has put bytecode into the folder
             [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", sys.executable]
             if uv
             else [sys.executable, "-m", "venv"]
         )
-        _carry_out([*new, str(_VENV)])
+        _run([*new, str(_VENV)])
     if uv:
         settings = subprocess.run(
             [str(python), "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
         )
-        told = uv_variables(settings.stdout.splitlines(), os.environ)
-        _carry_out([uv, "pip", "install", "--quiet", "--python", str(python), *what], told)
+        variables = uv_variables(settings.stdout.splitlines(), os.environ)
+        _run([uv, "pip", "install", "--quiet", "--python", str(python), *packages], variables)
     else:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-        _carry_out([*pip, *what])
+        _run([*pip, *packages])
 
 
-def _carry_out(words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+def _run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
     """Carry out a command in the checkout, or end with its exit code."""
-    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **(variables or {})}, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    result = subprocess.run(command, cwd=_ROOT, env={**os.environ, **(variables or {})}, check=False)
+    if result.returncode:
+        sys.exit(result.returncode)
 
 
 if __name__ == "__main__":

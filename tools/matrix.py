@@ -44,13 +44,13 @@ def requirements(project: dict[str, Any], version: str = "") -> tuple[str, str]:
         version: version of Flower, instead of the newest.
     """
     flower = next(text for text in project["dependencies"] if text.startswith("flwr>="))
-    below = flower.partition("<")[2]
+    upper_bound = flower.partition("<")[2]
     ray = next(text for text in project["optional-dependencies"]["ray"] if text.startswith("ray>="))
-    return f"flwr=={version}" if version else f"flwr>={FIRST_WITH_SUPERLINK},<{below}", ray
+    return f"flwr=={version}" if version else f"flwr>={FIRST_WITH_SUPERLINK},<{upper_bound}", ray
 
 
-def make(place: Path, wanted: Sequence[str]) -> str:
-    """Create an environment on top of this one, and install `wanted` into it; returns its version of Flower.
+def make(place: Path, packages: Sequence[str]) -> str:
+    """Create an environment on top of this one, install `packages` into it; returns its version of Flower.
 
     Raises:
         NotHere: the index lacks a package, or cannot be reached.
@@ -58,10 +58,12 @@ def make(place: Path, wanted: Sequence[str]) -> str:
     shutil.rmtree(place, ignore_errors=True)
     python = place / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    ask = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    packages = Path(_said([python, "-c", ask]))
-    below = sysconfig.get_paths()["purelib"]  # its own .pth files count, too
-    (packages / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n", encoding="utf-8")
+    script = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    site_packages = Path(_output_of([python, "-c", script]))
+    parent_packages = sysconfig.get_paths()["purelib"]  # its own .pth files count, too
+    (site_packages / "below.pth").write_text(
+        f"import site; site.addsitedir({parent_packages!r})\n", encoding="utf-8"
+    )
     pip = [
         str(python),
         "-m",
@@ -70,14 +72,14 @@ def make(place: Path, wanted: Sequence[str]) -> str:
         "--quiet",
         "--disable-pip-version-check",
         "--upgrade",
-        *wanted,
+        *packages,
     ]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+    result = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if result.returncode:
+        errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR: ")]
         shutil.rmtree(place, ignore_errors=True)
         raise NotHere((errors or ["ERROR: pip failed"])[-1].removeprefix("ERROR: ")[:200])
-    return _said([python, "-c", "from importlib.metadata import version; print(version('flwr'))"])
+    return _output_of([python, "-c", "from importlib.metadata import version; print(version('flwr'))"])
 
 
 def write_commands(place: Path, scripts: Mapping[str, str]) -> None:
@@ -98,26 +100,30 @@ def write_commands(place: Path, scripts: Mapping[str, str]) -> None:
         path.chmod(0o755)
 
 
-def _said(words: Sequence[str | Path]) -> str:
+def _output_of(command: Sequence[str | Path]) -> str:
     """Output of a command."""
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(words: Sequence[str]) -> int:
     """Create the environment and run the tests in it; returns the exit code."""
     project = read_toml(ROOT / "pyproject.toml", "pyproject.toml")["project"]
-    wanted = requirements(project, words[0] if words else "")
+    packages = requirements(project, words[0] if words else "")
     try:
-        version = make(PLACE, wanted)
+        version = make(PLACE, packages)
     except NotHere as error:
-        print(f"matrix: skipped, because {' '.join(wanted)} cannot be had here: {error}")
+        print(f"matrix: skipped, because {' '.join(packages)} cannot be had here: {error}")
         return 0
     write_commands(PLACE, project["scripts"])
     print(f"matrix: Flower {version}, in {PLACE.relative_to(ROOT)}", flush=True)
     pytest = [str(PLACE / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m"]
-    own = {**os.environ, "PATH": f"{PLACE / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "PATH": f"{PLACE / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
     for tests in (["not soak and not whole_runs", *TESTS], ["not soak", *DEPLOYED]):
-        if code := subprocess.run([*pytest, *tests], cwd=ROOT, env=own, check=False).returncode:
+        if code := subprocess.run([*pytest, *tests], cwd=ROOT, env=environment, check=False).returncode:
             return code
     return 0
 

@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = ("rounds", "leaf", "cloud", "clustering", "states", "training")
 MOST_S = 300.0  # seconds for the tests of a mutant; if they take longer, it is noticed
-_OTHERS: dict[type, type] = {
+_REPLACEMENTS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -63,32 +63,32 @@ def mutants_of(path: Path, source: bytes) -> Iterator[Mutant]:
     Comparisons, arithmetic, `and` and `or`, `not`, whole numbers and truth values in functions are changed.
     Annotations, defaults, messages and errors are not.
     """
-    begins = [0]
+    line_starts = [0]
     for text in source.splitlines(keepends=True):
-        begins.append(begins[-1] + len(text))
-    for node in _worked_out(ast.parse(source)):
+        line_starts.append(line_starts[-1] + len(text))
+    for node in _mutable_expressions(ast.parse(source)):
         for changed in _changes(node):
-            start = begins[node.lineno - 1] + node.col_offset
-            end = begins[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+            start = line_starts[node.lineno - 1] + node.col_offset
+            end = line_starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
             before = source[start:end].decode()
             after = changed if isinstance(changed, str) else f"({ast.unparse(changed)})"
             yield Mutant(path, node.lineno, start, end, before, after)
 
 
-def _worked_out(tree: ast.Module) -> Iterator[ast.expr]:
+def _mutable_expressions(tree: ast.Module) -> Iterator[ast.expr]:
     """Yield the expressions in bodies of functions, in the order of the text."""
-    found = []
+    expressions = []
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             for statement in function.body:
-                found += [node for node in ast.walk(statement) if isinstance(node, ast.expr)]
-    inside = {id(node): node for node in found}  # functions in functions come twice
-    skipped = {id(part) for node in ast.walk(tree) for part in _left_alone(node)}
-    kept = [node for node in inside.values() if id(node) not in skipped]
+                expressions += [node for node in ast.walk(statement) if isinstance(node, ast.expr)]
+    distinct = {id(node): node for node in expressions}  # functions in functions come twice
+    skipped = {id(part) for node in ast.walk(tree) for part in _excluded_parts(node)}
+    kept = [node for node in distinct.values() if id(node) not in skipped]
     yield from sorted(kept, key=lambda node: (node.lineno, node.col_offset))
 
 
-def _left_alone(node: ast.AST) -> Iterator[ast.AST]:
+def _excluded_parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the parts of a node that do not affect what is computed."""
     if isinstance(node, ast.FunctionDef):
         for part in (*node.args.defaults, *node.args.kw_defaults, node.returns, *_annotations(node.args)):
@@ -100,19 +100,23 @@ def _left_alone(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _annotations(arguments: ast.arguments) -> list[ast.expr | None]:
-    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    return [one.annotation for one in (*named, arguments.vararg, arguments.kwarg) if one is not None]
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [
+        parameter.annotation
+        for parameter in (*parameters, arguments.vararg, arguments.kwarg)
+        if parameter is not None
+    ]
 
 
 def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
     """Changes of an expression."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in _OTHERS:
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _REPLACEMENTS:
         changed = copy.deepcopy(node)
-        changed.ops[0] = _OTHERS[type(node.ops[0])]()
+        changed.ops[0] = _REPLACEMENTS[type(node.ops[0])]()
         yield changed
-    elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _OTHERS:
+    elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _REPLACEMENTS:
         other = copy.deepcopy(node)
-        other.op = _OTHERS[type(node.op)]()
+        other.op = _REPLACEMENTS[type(node.op)]()
         yield other
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield node.operand
@@ -124,19 +128,20 @@ def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
 
 def tests_of(path: Path) -> list[list[Path]]:
     """Tests of a module, nearest first: of its own name, of its room, others that import it."""
-    place = path.parent.relative_to(ROOT)
-    own = ROOT / "tests" / place / f"test_{path.name}"
-    folder = ROOT.joinpath("tests", *place.parts[:2])
+    room = path.parent.relative_to(ROOT)
+    own_tests = ROOT / "tests" / room / f"test_{path.name}"
+    folder = ROOT.joinpath("tests", *room.parts[:2])
     others = [test for test in importers(path) if not test.is_relative_to(folder)]
-    return [[found] for found in (own, folder) if found.exists()] + ([others] if others else [])
+    nearest = [[tests] for tests in (own_tests, folder) if tests.exists()]
+    return nearest + ([others] if others else [])
 
 
 def importers(path: Path) -> list[Path]:
     """Test modules of fedge/ that import a module by name."""
     room, _, name = ".".join(path.relative_to(ROOT).with_suffix("").parts).rpartition(".")
-    said = re.compile(rf"from {room}(\.{name} import| import .*\b{name}\b)")
+    import_pattern = re.compile(rf"from {room}(\.{name} import| import .*\b{name}\b)")
     tests = sorted((ROOT / "tests" / "fedge").rglob("test_*.py"))
-    return [test for test in tests if said.search(test.read_text(encoding="utf-8"))]
+    return [test for test in tests if import_pattern.search(test.read_text(encoding="utf-8"))]
 
 
 def survives(mutant: Mutant, place: Path) -> bool:
@@ -152,16 +157,16 @@ def survives(mutant: Mutant, place: Path) -> bool:
 
 def passes(tests: Sequence[Path], place: Path, within_s: float | None = MOST_S) -> bool:
     """Whether tests pass in the copy, within `within_s` seconds."""
-    there = [str(place / test.relative_to(ROOT)) for test in tests]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *there]
-    told = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    paths = [str(place / test.relative_to(ROOT)) for test in tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *paths]
+    variables = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(
-            command, cwd=place, env=told, capture_output=True, check=False, timeout=within_s
+        result = subprocess.run(
+            command, cwd=place, env=variables, capture_output=True, check=False, timeout=within_s
         )
     except subprocess.TimeoutExpired:
         return False
-    return done.returncode == 0
+    return result.returncode == 0
 
 
 def copied(place: Path) -> None:
@@ -177,13 +182,13 @@ def copied(place: Path) -> None:
 
 def modules(words: Sequence[str]) -> list[Path]:
     """Modules named by words: rooms, or files in them such as "leaf/norms.py"."""
-    found = []
+    paths = []
     for word in words:
         path = ROOT / "fedge" / word
         if not path.exists():
             raise SystemExit(f"mutants: {word} is no room or module of fedge/")
-        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return [path for path in found if path.name != "__init__.py"]
+        paths += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return [path for path in paths if path.name != "__init__.py"]
 
 
 def main(words: Sequence[str]) -> int:
@@ -194,28 +199,34 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--all", action="store_true", help="every mutant")
     options = parser.parse_args(words)
-    every = [mutant for path in modules(options.places) for mutant in mutants_of(path, path.read_bytes())]
+    mutants = [mutant for path in modules(options.places) for mutant in mutants_of(path, path.read_bytes())]
     chosen = (
-        every if options.all else random.Random(options.seed).sample(every, min(options.number, len(every)))
+        mutants
+        if options.all
+        else random.Random(options.seed).sample(mutants, min(options.number, len(mutants)))
     )
     chosen.sort(key=lambda mutant: (mutant.path, mutant.start))
     with tempfile.TemporaryDirectory(prefix="fedge-mutants-") as folder:
         place = Path(folder).resolve()
         copied(place)
-        needed = dict.fromkeys(test for mutant in chosen for tests in tests_of(mutant.path) for test in tests)
-        if not passes([test for test in needed if test.is_dir()], place, None):
+        tests_needed = dict.fromkeys(
+            test for mutant in chosen for tests in tests_of(mutant.path) for test in tests
+        )
+        if not passes([test for test in tests_needed if test.is_dir()], place, None):
             print("mutants: the tests fail without any; fix them first")
             return 1
-        left = []
+        survivors = []
         for number, mutant in enumerate(chosen, start=1):
             if survives(mutant, place):
-                left.append(mutant)
-                where = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
+                survivors.append(mutant)
+                location = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
                 print(
-                    f"{number}/{len(chosen)}  survives  {where}  {mutant.before} -> {mutant.after}",
+                    f"{number}/{len(chosen)}  survives  {location}  {mutant.before} -> {mutant.after}",
                     flush=True,
                 )
-    print(f"{len(chosen) - len(left)} of {len(chosen)} mutants noticed, of {len(every)} that there are")
+    print(
+        f"{len(chosen) - len(survivors)} of {len(chosen)} mutants noticed, of {len(mutants)} that there are"
+    )
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import Any
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # what changes from run to run → its replacement
-_CHANGES = (
+_REPLACEMENTS = (
     (re.compile(r"\b\d+\.\d s\b(  left \d+:\d\d)?"), "… s"),
     (re.compile(r"\b\d{8}-\d{6}-seed"), "DATE-seed"),
     (re.compile(r"/[\w./-]+/runs/"), "runs/"),
@@ -66,7 +66,7 @@ def cleaned(notebook: Any) -> Any:
         cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
         if cell.cell_type == "code":
             cell.execution_count = None
-            cell.outputs = _merged([_cleaned_output(output) for output in cell.outputs])
+            cell.outputs = _merge_streams([_cleaned_output(output) for output in cell.outputs])
     return notebook
 
 
@@ -86,20 +86,24 @@ def _cleaned_output(output: Any) -> Any:
 
 def steady(text: str) -> str:
     """A text with replacements for what changes from run to run."""
-    for changes, stands in _CHANGES:
-        text = changes.sub(stands, text)
+    for pattern, replacement in _REPLACEMENTS:
+        text = pattern.sub(replacement, text)
     return text
 
 
-def _merged(outputs: Sequence[Any]) -> list[Any]:
+def _merge_streams(outputs: Sequence[Any]) -> list[Any]:
     """Outputs, with each piece of printed text joined to the previous one."""
-    kept: list[Any] = []
+    merged: list[Any] = []
     for output in outputs:
-        if kept and output.output_type == kept[-1].output_type == "stream" and output.name == kept[-1].name:
-            kept[-1].text += output.text
+        if (
+            merged
+            and output.output_type == merged[-1].output_type == "stream"
+            and output.name == merged[-1].name
+        ):
+            merged[-1].text += output.text
         else:
-            kept.append(output)
-    return kept
+            merged.append(output)
+    return merged
 
 
 # --- the site -----------------------------------------------------------------------------------------
@@ -110,43 +114,43 @@ def as_markdown(path: Path) -> str:
     import json
 
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    below = f"\n\n[This page as a notebook]({path.name}){{ download }}\n"
-    return "\n\n".join(part for cell in cells for part in _cell(cell)) + below
+    download_link = f"\n\n[This page as a notebook]({path.name}){{ download }}\n"
+    return "\n\n".join(part for cell in cells for part in _cell_parts(cell)) + download_link
 
 
-def _cell(cell: Mapping[str, Any]) -> Iterator[str]:
+def _cell_parts(cell: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a cell."""
-    source = _text(cell["source"])
+    source = _joined_text(cell["source"])
     if cell["cell_type"] == "markdown":
         yield source.replace(".ipynb)", ".md)")  # links between pages
         return
     yield f"```python\n{source}\n```"
     for output in cell["outputs"]:
-        if shown := _output(output):
+        if shown := _output_text(output):
             yield shown
 
 
-def _output(output: Mapping[str, Any]) -> str:
+def _output_text(output: Mapping[str, Any]) -> str:
     """Output of a cell, in the richest form that a page can hold."""
     if output["output_type"] == "stream":
-        return _plain(_text(output["text"]))
+        return _output_block(_joined_text(output["text"]))
     if output["output_type"] == "error":
-        return _plain(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])))
+        return _output_block(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])))
     data = output["data"]
     if "text/html" in data:
-        lines = (line for line in _text(data["text/html"]).splitlines() if line.strip())
+        lines = (line for line in _joined_text(data["text/html"]).splitlines() if line.strip())
         return '<div class="output">\n' + "\n".join(lines) + "\n</div>"
     if "image/png" in data:
-        return f'<img alt="figure" src="data:image/png;base64,{_text(data["image/png"]).strip()}">'
-    return _plain(_text(data.get("text/plain", "")))
+        return f'<img alt="figure" src="data:image/png;base64,{_joined_text(data["image/png"]).strip()}">'
+    return _output_block(_joined_text(data.get("text/plain", "")))
 
 
-def _plain(text: str) -> str:
+def _output_block(text: str) -> str:
     """Text as a block that looks like output."""
     return f"```{{ .text .output }}\n{text.rstrip()}\n```" if text.strip() else ""
 
 
-def _text(value: str | Sequence[str]) -> str:
+def _joined_text(value: str | Sequence[str]) -> str:
     """A text, which a notebook may store as lines."""
     return value if isinstance(value, str) else "".join(value)
 

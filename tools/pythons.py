@@ -24,12 +24,12 @@ _TESTS = [
 def interpreter(version: str) -> str | None:
     """Command of a Python of a version ("3.12"), on the path or from pyenv, that starts."""
     installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [str(path / "bin" / "python") for path in sorted(installed.glob(f"{version}.*"), reverse=True)]
+    commands = [str(path / "bin" / "python") for path in sorted(installed.glob(f"{version}.*"), reverse=True)]
     on_path = shutil.which(f"python{version}")
-    for command in [*found, *([on_path] if on_path else [])]:
+    for command in [*commands, *([on_path] if on_path else [])]:
         code = "import sys; print('%d.%d' % sys.version_info[:2])"
-        asked = subprocess.run([command, "-c", code], capture_output=True, text=True, check=False)
-        if asked.stdout.strip() == version:
+        answer = subprocess.run([command, "-c", code], capture_output=True, text=True, check=False)
+        if answer.stdout.strip() == version:
             return command
     return None
 
@@ -39,12 +39,14 @@ def try_on(version: str, command: str) -> bool:
     environment = _ROOT / "build" / f"python-{version}"
     python = environment / "bin" / "python"
     install = [command, "tools/install.py", "dev"]
-    done = subprocess.run(install, cwd=_ROOT, env={**os.environ, "VENV": str(environment)}, check=False)
-    if done.returncode:
+    result = subprocess.run(install, cwd=_ROOT, env={**os.environ, "VENV": str(environment)}, check=False)
+    if result.returncode:
         return False
     path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    words = [str(python), "-m", "pytest", *_TESTS]
-    return not subprocess.run(words, cwd=_ROOT, env={**os.environ, "PATH": path}, check=False).returncode
+    command_line = [str(python), "-m", "pytest", *_TESTS]
+    return not subprocess.run(
+        command_line, cwd=_ROOT, env={**os.environ, "PATH": path}, check=False
+    ).returncode
 
 
 def main(versions: Sequence[str]) -> int:

@@ -44,19 +44,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         run = simulate({**RUN, "runs-dir": folder}, num_supernodes=24)
         page = (run.folder / "report.html").as_uri()
-        words = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={SIZE[0]},{SIZE[1]}"]
-        command = [browser, *words, f"--screenshot={PICTURE}", page]
-        done = subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={SIZE[0]},{SIZE[1]}"]
+        command = [browser, *options, f"--screenshot={PICTURE}", page]
+        result = subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
     shrink(PICTURE)
     print(PICTURE)
-    return done.returncode
+    return result.returncode
 
 
 def shrink(picture: Path) -> None:
     """Reduce the colours to those that distinguish lines."""
-    with Image.open(picture) as whole:
-        few = whole.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2)
-    few.save(picture, optimize=True)
+    with Image.open(picture) as image:
+        reduced = image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2)
+    reduced.save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def carried_out(text: str, folder: Path) -> str:
         RuntimeError: a command fails.
     """
     names: dict[str, Any] = {"__name__": "page"}
-    with _within(folder):
-        return _BLOCK.sub(lambda found: _with_output(found[1], found[2], names), text)
+    with _working_in(folder):
+        return _BLOCK.sub(lambda match: _block_with_output(match[1], match[2], names), text)
 
 
 def figures(text: str) -> list[str]:
@@ -65,11 +65,11 @@ def figures(text: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _within(folder: Path) -> Iterator[None]:
+def _working_in(folder: Path) -> Iterator[None]:
     """Work in a folder that is on Python's path; figures have the same bytes every time."""
     import matplotlib as mpl
 
-    before = Path.cwd()
+    previous = Path.cwd()
     os.environ["SOURCE_DATE_EPOCH"] = "0"
     sys.path.insert(0, str(folder))
     os.chdir(folder)
@@ -77,46 +77,46 @@ def _within(folder: Path) -> Iterator[None]:
         with mpl.rc_context({"backend": "agg", "svg.hashsalt": "fedge"}):
             yield
     finally:
-        os.chdir(before)
+        os.chdir(previous)
         sys.path.remove(str(folder))
         del os.environ["SOURCE_DATE_EPOCH"]
 
 
-def _with_output(language: str, code: str, names: dict[str, Any]) -> str:
+def _block_with_output(language: str, code: str, names: dict[str, Any]) -> str:
     """A block and, if it printed anything, its output."""
     block = f"```{language}\n{code}```\n"
     if name := _NAME.match(code):
         Path(name[1]).write_text(code, encoding="utf-8")
         return block
-    output = _of_python(code, names) if language == "python" else _of_commands(code)
-    return f"{block}\n```text\n{_cut(steady(output))}```\n" if output.strip() else block
+    output = _python_output(code, names) if language == "python" else _command_output(code)
+    return f"{block}\n```text\n{_shortened(steady(output))}```\n" if output.strip() else block
 
 
-def _of_python(code: str, names: dict[str, Any]) -> str:
+def _python_output(code: str, names: dict[str, Any]) -> str:
     """Output of a block of Python."""
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(code, "page", "exec"), names)
-    return said.getvalue()
+    return output.getvalue()
 
 
-def _of_commands(lines: str) -> str:
+def _command_output(lines: str) -> str:
     """Output of commands, one after the other.
 
     Raises:
         RuntimeError: one of them fails.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    ended = subprocess.run(
-        ["bash", "-euc", lines], env={**os.environ, **quiet, "PATH": path}, capture_output=True, text=True,
-        check=False,
+    variables = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    result = subprocess.run(
+        ["bash", "-euc", lines], env={**os.environ, **variables, "PATH": path}, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
-    if ended.returncode:
-        raise RuntimeError(f"{lines}{ended.stdout}{ended.stderr}")
-    return ended.stdout
+    if result.returncode:
+        raise RuntimeError(f"{lines}{result.stdout}{result.stderr}")
+    return result.stdout
 
 
-def _cut(output: str) -> str:
+def _shortened(output: str) -> str:
     """An output, without its middle if it is long."""
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
     if len(lines) > _HEAD + _TAIL + 1:

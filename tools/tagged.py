@@ -20,24 +20,24 @@ def objection(tags: Sequence[str], released: str) -> str | None:
         tags: tags of the commit, e.g. v0.2.0.
         released: version in pyproject.toml.
     """
-    of_versions = [tag for tag in tags if tag[:1] == "v" and tag[1:2].isdigit()]
-    if not of_versions or f"v{released}" in of_versions:
+    version_tags = [tag for tag in tags if tag[:1] == "v" and tag[1:2].isdigit()]
+    if not version_tags or f"v{released}" in version_tags:
         return None
     return (
-        f"the tag is {', '.join(of_versions)}, but pyproject.toml has version {released}; change one of them"
+        f"the tag is {', '.join(version_tags)}, but pyproject.toml has version {released}; change one of them"
     )
 
 
 def main() -> int:
     """Print whether tag and version agree; returns the exit code."""
-    words = ["git", "tag", "--points-at", "HEAD"]
+    command = ["git", "tag", "--points-at", "HEAD"]
     try:
-        tags = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.split()
+        tags = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.split()
     except FileNotFoundError:  # no git: a source distribution, which was tagged before it was made
         tags = []
-    found = objection(tags, version("fedge"))
-    print(found or f"version {version('fedge')}{'' if tags else ', not tagged'}")
-    return int(found is not None)
+    fault = objection(tags, version("fedge"))
+    print(fault or f"version {version('fedge')}{'' if tags else ', not tagged'}")
+    return int(fault is not None)
 
 
 if __name__ == "__main__":

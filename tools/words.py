@@ -28,8 +28,8 @@ _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 def docstrings(source: str) -> list[str]:
     """Docstrings of a module, its classes and its functions."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = (ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
-    return [words for words in found if words]
+    texts = (ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
+    return [text for text in texts if text]
 
 
 def comments(source: str) -> Iterator[str]:
@@ -58,10 +58,10 @@ def per_thousand(texts: Iterable[str]) -> tuple[int, dict[str, float]]:
 def riddles(sources: Iterable[Path]) -> list[str]:
     """Docstrings whose first words do not name a subject, as "file: first line"."""
     return [
-        f"{path}: {words.splitlines()[0]}"
+        f"{path}: {docstring.splitlines()[0]}"
         for path in sources
-        for words in docstrings(path.read_text(encoding="utf-8"))
-        if RIDDLES.match(words)
+        for docstring in docstrings(path.read_text(encoding="utf-8"))
+        if RIDDLES.match(docstring)
     ]
 
 
@@ -84,13 +84,13 @@ def main(paths: list[str]) -> None:
     code = [path for path in files if path.suffix == ".py"]
     sources = [path.read_text(encoding="utf-8") for path in code]
     texts = {
-        "docstrings": [words for source in sources for words in docstrings(source)],
-        "comments": [words for source in sources for words in comments(source)],
+        "docstrings": [text for source in sources for text in docstrings(source)],
+        "comments": [text for source in sources for text in comments(source)],
         "pages": [path.read_text(encoding="utf-8") for path in files if path.suffix == ".md"],
     }
     print(f"{'':12}{'words':>8}" + "".join(f"{word:>8}" for word in WATCHED))
-    for name, found in texts.items():
-        total, shares = per_thousand(found)
+    for name, kind_texts in texts.items():
+        total, shares = per_thousand(kind_texts)
         print(f"{name:12}{total:8}" + "".join(f"{shares[word]:8.1f}" for word in WATCHED))
     print(*riddles(code), *stilted(code), sep="\n")
 

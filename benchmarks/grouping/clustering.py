@@ -34,7 +34,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 def run_once(scenario: str, seed: int, options: argparse.Namespace, data: str) -> dict[str, Any]:
     """Carry out one run; returns its figures."""
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as devnull:
         config = {
             **flatten(read_toml(options.config, "config")),
             "hierarchy.num-servers": options.leaves,
@@ -49,33 +49,33 @@ def run_once(scenario: str, seed: int, options: argparse.Namespace, data: str) -
             "scenario-groups": options.groups,
             **options.set,
         }
-        outcome = simulate(config, num_supernodes=options.clients, terminal=nowhere, workers=options.workers)
+        outcome = simulate(config, num_supernodes=options.clients, terminal=devnull, workers=options.workers)
         assert outcome.folder is not None, outcome.reason
         rounds, timing = (
-            _rows(outcome.folder / name) for name in ("metrics/global_rounds.csv", "timing.csv")
+            _read_rows(outcome.folder / name) for name in ("metrics/global_rounds.csv", "timing.csv")
         )
         steps = [json.loads(line) for line in (outcome.folder / "clusters.jsonl").read_text().splitlines()]
-    one = [0] * options.leaves  # without a scenario
+    single_group = [0] * options.leaves  # without a scenario
     aris = [
-        float(row["ari"] or agreement(one, list(map(int, row["cluster_labels"].split()))).ari)
+        float(row["ari"] or agreement(single_group, list(map(int, row["cluster_labels"].split()))).ari)
         for row in rounds
     ]
-    tests = [test["p"] for step in steps for test in step.get("tests", [])[:1]]
+    p_values = [test["p"] for step in steps for test in step.get("tests", [])[:1]]
     downlink = sum(int(row["downlink_bytes"]) for row in rounds)
-    asked = sum(step.get("exchange_bytes", 0) for step in steps)
+    cluster_bytes = sum(step.get("exchange_bytes", 0) for step in steps)
     return {
         "aris": aris,
         "clusters": [int(row["num_clusters"]) for row in rounds],
         "accuracy": float(rounds[-1]["test_accuracy_mean"]),
-        "p": tests,
+        "p": p_values,
         "gains": [step["trial"]["gain"] for step in steps if "trial" in step],
         "cluster_share": sum(float(row["cluster"]) for row in timing)
         / sum(float(r["total"]) for r in timing),
-        "bytes_ratio": asked / (downlink - asked),
+        "bytes_ratio": cluster_bytes / (downlink - cluster_bytes),
     }
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _read_rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as table:
         return list(csv.DictReader(table))
 
@@ -87,26 +87,28 @@ def table_row(scenario: str, runs: list[dict[str, Any]]) -> str:
         since = "-"
     else:
         right = [run["aris"][-1] == 1 for run in runs]
-        firsts = [_since(run["aris"]) for run, found in zip(runs, right, strict=True) if found]
-        since = _range(firsts)
+        first_rounds = [
+            _first_right_round(run["aris"]) for run, is_right in zip(runs, right, strict=True) if is_right
+        ]
+        since = _range_text(first_rounds)
     p = [value for run in runs for value in run["p"]]
-    found_p = f"{min(p):.3f}-{max(p):.3f}" if p else "-"
+    p_range = f"{min(p):.3f}-{max(p):.3f}" if p else "-"
     gains = [run["gains"][-1] for run in runs if run["gains"]]
     share = np.mean([run["cluster_share"] for run in runs])
     ratio = np.mean([run["bytes_ratio"] for run in runs])
     return (
-        f"| {scenario} | {sum(right)} of {len(runs)} | {since} | {found_p} | "
-        f"{_range([round(g, 2) for g in gains])} | {share:.1%} | {ratio:.2f} |"
+        f"| {scenario} | {sum(right)} of {len(runs)} | {since} | {p_range} | "
+        f"{_range_text([round(g, 2) for g in gains])} | {share:.1%} | {ratio:.2f} |"
     )
 
 
-def _since(aris: list[float]) -> int:
+def _first_right_round(aris: list[float]) -> int:
     """The round from which on all values are 1."""
-    wrong = [at for at, ari in enumerate(aris, start=1) if ari < 1]
+    wrong = [round_ for round_, ari in enumerate(aris, start=1) if ari < 1]
     return max(wrong, default=0) + 1
 
 
-def _range(values: list[float]) -> str:
+def _range_text(values: list[float]) -> str:
     if not values:
         return "-"
     return f"{min(values):g}" if min(values) == max(values) else f"{min(values):g} to {max(values):g}"

@@ -34,7 +34,7 @@ METHODS = {
 def run_once(method: str, data: str, rounds: int, seed: int) -> dict[str, float]:
     """Carry out one run; returns its figures."""
     file, changes = METHODS[method]
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as devnull:
         config = {
             **flatten(read_toml(CONFIGS / file, "config")),
             **changes,
@@ -44,17 +44,17 @@ def run_once(method: str, data: str, rounds: int, seed: int) -> dict[str, float]
             "report": False,
             "data.path": data,
         }
-        outcome = simulate(config, terminal=nowhere)
+        outcome = simulate(config, terminal=devnull)
         assert outcome.folder is not None, outcome.reason
         with (outcome.folder / "metrics" / "global_rounds.csv").open(newline="") as table:
             rows = list(csv.DictReader(table))
         clusters = [json.loads(line) for line in (outcome.folder / "clusters.jsonl").read_text().splitlines()]
     similarities = [
-        s
+        value
         for entry in clusters
         if entry["similarity"]
         for i, row in enumerate(entry["similarity"])
-        for s in row[:i]
+        for value in row[:i]
     ]
     return {
         "mean": float(rows[-1]["test_accuracy_mean"]),
@@ -94,9 +94,9 @@ def table_row(method: str, runs: list[dict[str, float]]) -> str:
     mean, worst = (np.array([run[name] for run in runs]) for name in ("mean", "worst"))
     low, high = min(r["lowest_similarity"] for r in runs), max(r["highest_similarity"] for r in runs)
     similarities = "-" if np.isnan(low) else f"{low:.3f}-{high:.3f}"
-    taken, offers = sum(run["taken"] for run in runs), sum(run["offers"] for run in runs)
+    accepted, offers = sum(run["taken"] for run in runs), sum(run["offers"] for run in runs)
     spread = mean.std(ddof=1) if len(runs) > 1 else 0.0
-    share = f"{taken:.0f} of {offers:.0f}" if offers else "-"
+    share = f"{accepted:.0f} of {offers:.0f}" if offers else "-"
     return f"| {method} | {mean.mean():.3f} ± {spread:.3f} | {worst.mean():.3f} | {similarities} | {share} |"
 
 

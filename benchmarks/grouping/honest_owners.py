@@ -53,17 +53,17 @@ def deals(owned: Owned, clients: int, draw: np.random.Generator) -> Iterator[tup
     order = draw.permutation(2 * clients)
     yield "two runs of labels", [np.concatenate([pieces[i], pieces[j]]) for i, j in order.reshape(-1, 2)]
     for alpha in (0.05, 0.5):
-        yield f"Dirichlet {alpha}", _dirichlet(owned.y, clients, alpha, draw)
+        yield f"Dirichlet {alpha}", _deal_dirichlet(owned.y, clients, alpha, draw)
     yield "five windows each", [draw.choice(len(owned.y), FEW, replace=False) for _ in range(clients)]
     if owned.user is not None:
-        yield "users", _groups(owned.user, clients, draw)
-        yield "one class of a user", _groups(np.char.add(owned.user, owned.y.astype(str)), clients, draw)
+        yield "users", _deal_names(owned.user, clients, draw)
+        yield "one class of a user", _deal_names(np.char.add(owned.user, owned.y.astype(str)), clients, draw)
     if owned.device is not None:
-        yield "devices of users", _groups(np.char.add(owned.device, owned.user), clients, draw)
-        yield from _phones_and_watches(owned, clients, draw)
+        yield "devices of users", _deal_names(np.char.add(owned.device, owned.user), clients, draw)
+        yield from _deal_phones_and_watches(owned, clients, draw)
 
 
-def _dirichlet(y: np.ndarray, clients: int, alpha: float, draw: np.random.Generator) -> list[np.ndarray]:
+def _deal_dirichlet(y: np.ndarray, clients: int, alpha: float, draw: np.random.Generator) -> list[np.ndarray]:
     """Rows of each client; every label is distributed by drawn shares."""
     parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label in np.unique(y):
@@ -74,14 +74,14 @@ def _dirichlet(y: np.ndarray, clients: int, alpha: float, draw: np.random.Genera
     return [np.concatenate(part) for part in parts]
 
 
-def _groups(names: np.ndarray, clients: int, draw: np.random.Generator) -> list[np.ndarray]:
+def _deal_names(names: np.ndarray, clients: int, draw: np.random.Generator) -> list[np.ndarray]:
     """Rows of some names, one client each."""
-    found = np.unique(names)
-    some = draw.choice(found, min(clients, len(found)), replace=False)
-    return [np.flatnonzero(names == name) for name in some]
+    distinct = np.unique(names)
+    chosen = draw.choice(distinct, min(clients, len(distinct)), replace=False)
+    return [np.flatnonzero(names == name) for name in chosen]
 
 
-def _phones_and_watches(
+def _deal_phones_and_watches(
     owned: Owned, clients: int, draw: np.random.Generator
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Phones and one watch, watches and one phone, half of each: with all activities, or one each."""
@@ -93,48 +93,48 @@ def _phones_and_watches(
             f"{watches} of {clients} with a watch",
             [draw.choice(np.flatnonzero(kind), min(30, int(kind.sum())), replace=False) for kind in kinds],
         )
-        still = []
+        single_activity = []
         for kind in kinds:
             label = draw.choice(np.unique(owned.y[kind]))
             rows = np.flatnonzero(kind & (owned.y == label))
-            still.append(draw.choice(rows, min(FEW, len(rows)), replace=False))
-        yield f"{watches} of {clients} with a watch, one activity each, five windows", still
+            single_activity.append(draw.choice(rows, min(FEW, len(rows)), replace=False))
+        yield f"{watches} of {clients} with a watch, one activity each, five windows", single_activity
 
 
 # --- data -------------------------------------------------------------------------------------------------
 
 
-def _table(name: str) -> Callable[[], Owned]:
-    def made() -> Owned:
+def _sklearn_table(name: str) -> Callable[[], Owned]:
+    def load() -> Owned:
         from sklearn import datasets
 
-        found = getattr(datasets, f"load_{name}")()
-        return Owned(found.data.astype(np.float32)[:, :, None], found.target)
+        table = getattr(datasets, f"load_{name}")()
+        return Owned(table.data.astype(np.float32)[:, :, None], table.target)
 
-    return made
+    return load
 
 
-def _devices() -> Owned:
+def _synthetic_devices() -> Owned:
     """The synthetic set, on all phones and watches of HHAR."""
     windows = synthetic_windows(9, devices=list(DEVICES), bouts=2)
     return Owned(windows.x[:, :, ::4], windows.y, windows.user.astype(str), windows.device.astype(str))
 
 
 EMBEDDED: dict[str, Callable[[], Owned]] = {
-    "breast cancer": _table("breast_cancer"),
-    "wine": _table("wine"),
-    "digits as columns": _table("digits"),
-    "synthetic HHAR, phones and watches": _devices,
+    "breast cancer": _sklearn_table("breast_cancer"),
+    "wine": _sklearn_table("wine"),
+    "digits as columns": _sklearn_table("digits"),
+    "synthetic HHAR, phones and watches": _synthetic_devices,
 }
 
 
-def _file(path: str, as_windows: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], Owned]:
-    def made(folder: Path) -> Owned:
+def _window_file(path: str, as_windows: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], Owned]:
+    def load(folder: Path) -> Owned:
         with np.load(folder / path, allow_pickle=False) as file:
             user = file["user"].astype(str) if "user" in file else None
             return Owned(as_windows(file["x"]), file["y"], user)
 
-    return made
+    return load
 
 
 _RAW = (
@@ -143,15 +143,15 @@ _RAW = (
 )
 
 
-def _raw(sensor: str) -> Callable[[Path], Owned]:
+def _raw_rows(sensor: str) -> Callable[[Path], Owned]:
     """Rows of one user's phone, in six activities, and watch as recorded, in windows."""
 
-    def made(folder: Path) -> Owned:
+    def load(folder: Path) -> Owned:
         x, y, devices = [], [], []
         for kind, device in _RAW:
             text = (folder / "hhar-raw-excerpt" / f"{kind}_{sensor}.csv").read_text().replace("\t", ",")
-            found = [line.split(",") for line in text.splitlines() if not line.startswith("Index")]
-            rows = np.array([fields for fields in found if len(fields) == _FIELDS])
+            lines = [line.split(",") for line in text.splitlines() if not line.startswith("Index")]
+            rows = np.array([fields for fields in lines if len(fields) == _FIELDS])
             labels = rows[:, 9]
             edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(rows)]
             for begin, end in pairwise(edges):
@@ -162,19 +162,19 @@ def _raw(sensor: str) -> Callable[[Path], Owned]:
         _, numbers = np.unique(y, return_inverse=True)
         return Owned(np.stack(x), numbers, np.full(len(x), "a"), np.array(devices))
 
-    return made
+    return load
 
 
 FILES: dict[str, Callable[[Path], Owned]] = {
-    "HHAR": _file("hhar-9users/hhar-9users-128x3.npz", lambda x: x[:, :, ::8]),
-    "MotionSense": _file("motionsense-24users/motionsense-24users-128x6.npz", lambda x: x[:, :, ::8]),
-    "MNIST": _file("mnist/mnist-70000.npz", lambda x: x[:, None, ::2, ::2] / np.float32(255)),
-    "pixels of MNIST as columns": _file(
+    "HHAR": _window_file("hhar-9users/hhar-9users-128x3.npz", lambda x: x[:, :, ::8]),
+    "MotionSense": _window_file("motionsense-24users/motionsense-24users-128x6.npz", lambda x: x[:, :, ::8]),
+    "MNIST": _window_file("mnist/mnist-70000.npz", lambda x: x[:, None, ::2, ::2] / np.float32(255)),
+    "pixels of MNIST as columns": _window_file(
         "mnist/mnist-70000.npz", lambda x: x.reshape(len(x), 784, 1)[:, ::5] / np.float32(255)
     ),
-    "CIFAR-10": _file("cifar10/cifar10-12000.npz", lambda x: x[:, :, ::4, ::4] / np.float32(255)),
-    "raw HHAR accelerometers, phone and watch": _raw("accelerometer"),
-    "raw HHAR gyroscopes, phone and watch": _raw("gyroscope"),
+    "CIFAR-10": _window_file("cifar10/cifar10-12000.npz", lambda x: x[:, :, ::4, ::4] / np.float32(255)),
+    "raw HHAR accelerometers, phone and watch": _raw_rows("accelerometer"),
+    "raw HHAR gyroscopes, phone and watch": _raw_rows("gyroscope"),
 }
 
 
@@ -198,22 +198,22 @@ class Found:
     where: str = ""
 
 
-def count(owned: Owned, repeats: int, draw: np.random.Generator, most: Sequence[int] = CLIENTS) -> Found:
+def count(owned: Owned, repeats: int, draw: np.random.Generator, numbers: Sequence[int] = CLIENTS) -> Found:
     """Deal a set in every way to every number of clients, `repeats` times."""
-    found, names = Found(), tuple(map(str, range(owned.x.shape[1])))
+    counts, names = Found(), tuple(map(str, range(owned.x.shape[1])))
     for _ in range(repeats):
         rows = np.sort(draw.choice(len(owned.y), min(_ROWS, len(owned.y)), replace=False))
         part = Owned(*(None if a is None else a[rows] for a in (owned.x, owned.y, owned.user, owned.device)))
-        for clients in most:
+        for clients in numbers:
             for way, dealt in deals(part, clients, draw):
-                told = [channel_sums(part.x[mine]) for mine in dealt if len(mine)]
-                far, factors = proportions(told)
-                share = float((far / factors).max())
-                found.deals, found.clients = found.deals + 1, found.clients + len(told)
-                found.out += len(outlying_clients(dict(enumerate(told)), names))
-                if share > found.furthest:
-                    found.furthest, found.where = share, f"{way}, {len(told)} clients"
-    return found
+                sums = [channel_sums(part.x[client_rows]) for client_rows in dealt if len(client_rows)]
+                deviations, factors = proportions(sums)
+                share = float((deviations / factors).max())
+                counts.deals, counts.clients = counts.deals + 1, counts.clients + len(sums)
+                counts.out += len(outlying_clients(dict(enumerate(sums)), names))
+                if share > counts.furthest:
+                    counts.furthest, counts.where = share, f"{way}, {len(sums)} clients"
+    return counts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -224,18 +224,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder of window files, images and raw rows")
     parser.add_argument("--repeats", type=int, default=12, help="of every deal, each with other draws")
     options = parser.parse_args(arguments)
-    made = dict(EMBEDDED)
+    loaders = dict(EMBEDDED)
     if options.data is not None:
-        made |= {name: lambda make=make: make(options.data) for name, make in FILES.items()}
+        loaders |= {name: lambda load=load: load(options.data) for name, load in FILES.items()}
     total, draw = Found(), np.random.default_rng(7)
     print("| data | deals | clients | left out | furthest, of what is allowed | where |")
     print("|---|---|---|---|---|---|")
-    for name, make in made.items():
-        found = count(make(), options.repeats, draw)
-        total.deals, total.clients = total.deals + found.deals, total.clients + found.clients
-        total.out += found.out
-        counted = f"{found.deals} | {found.clients} | {found.out}"
-        print(f"| {name} | {counted} | {found.furthest:.2f} | {found.where} |", flush=True)
+    for name, load in loaders.items():
+        counts = count(load(), options.repeats, draw)
+        total.deals, total.clients = total.deals + counts.deals, total.clients + counts.clients
+        total.out += counts.out
+        counted = f"{counts.deals} | {counts.clients} | {counts.out}"
+        print(f"| {name} | {counted} | {counts.furthest:.2f} | {counts.where} |", flush=True)
     print(f"| all | {total.deals} | {total.clients} | {total.out} | | |")
     return int(total.out > 0)
 

@@ -77,16 +77,16 @@ class People:
         """Changes of each group, as drawn by a scenario of Fedge."""
         keys = {"scenario": KINDS[kind], "hierarchy.num-servers": groups, "scenario-groups": groups}
         windows = self._windows
-        made = make_scenario(
+        scenario = make_scenario(
             from_run_config(keys), windows.channels, len(windows.classes), [1] * groups, self._seed
         )
-        assert made is not None
-        return list(made.changes)
+        assert scenario is not None
+        return list(scenario.changes)
 
     def rows(self, owners: Sequence[int], most: int = 0) -> np.ndarray:
         """Windows of some users, `most` of them at equal distances; 0 for all."""
-        found = np.sort(np.concatenate([self.users[owner] for owner in owners]))
-        return found if not most or len(found) <= most else found[np.arange(most) * len(found) // most]
+        rows = np.sort(np.concatenate([self.users[owner] for owner in owners]))
+        return rows if not most or len(rows) <= most else rows[np.arange(most) * len(rows) // most]
 
     def _summaries(
         self, owners: tuple[int, ...], most: int, kind: str, groups: int, group: int
@@ -99,9 +99,9 @@ class People:
         load_state(self._model, self._start)
         batches = torch_stream(self._seed, Purpose.BATCHES, 1, owners[0])
         inputs, classes = tensor_of(np.ascontiguousarray(x)), tensor_of(y)
-        made = train(self._model, inputs, classes, self._settings, batches).state
+        trained = train(self._model, inputs, classes, self._settings, batches).state
         return [
-            sketch([made[n].astype(np.float64) - self._start[n] for n in names])
+            sketch([trained[n].astype(np.float64) - self._start[n] for n in names])
             for names in self.entries
             if names
         ]
@@ -125,28 +125,28 @@ def groups_of(planted: str, leaves: int) -> list[int]:
 
 def deal(people: People, planted: str, shape: tuple[int, int], rng: np.random.Generator) -> Likeness:
     """Comparison of updates of users dealt to leaves at random."""
-    where, _, kind = planted.partition("-")
+    pattern, _, kind = planted.partition("-")
     leaves, clients = shape[0], shape[0] * shape[1]
     leaf_of = np.repeat(np.arange(leaves), shape[1])
-    groups = np.array(groups_of(where, leaves))
-    count = clients * 5 // 4 if where == "surplus" else clients
-    who = rng.permutation(len(people.users))[:count]
-    client = clients_of_owners(np.arange(count), count, clients)
-    owners = [tuple(int(u) for u in who[client == k]) for k in range(clients)]
-    most = [0] * clients
-    if where == "large":
-        most = [int(_FEW * rng.uniform(5, 15)) if leaf == 0 else _FEW for leaf in leaf_of]
-    windows = [len(people.rows(owners[k], most[k])) for k in range(clients)]
+    groups = np.array(groups_of(pattern, leaves))
+    count = clients * 5 // 4 if pattern == "surplus" else clients
+    users = rng.permutation(len(people.users))[:count]
+    client_of = clients_of_owners(np.arange(count), count, clients)
+    owners = [tuple(int(u) for u in users[client_of == k]) for k in range(clients)]
+    limits = [0] * clients
+    if pattern == "large":
+        limits = [int(_FEW * rng.uniform(5, 15)) if leaf == 0 else _FEW for leaf in leaf_of]
+    windows = [len(people.rows(owners[k], limits[k])) for k in range(clients)]
     if even := even_windows(windows):
         windows = [min(count, even) for count in windows]
-        most = windows
-    of_group = groups[leaf_of]
-    made = [
-        people.summaries(owners[k], most[k], kind, int(groups.max()) + 1, int(of_group[k]))
+        limits = windows
+    group_of = groups[leaf_of]
+    summaries = [
+        people.summaries(owners[k], limits[k], kind, int(groups.max()) + 1, int(group_of[k]))
         for k in range(clients)
     ]
-    alike = np.stack([cosines(np.stack(entries)) for entries in zip(*made, strict=True)])
-    return Likeness(alike, leaf_of, 1, np.array(windows, dtype=np.int64))
+    similarities = np.stack([cosines(np.stack(entries)) for entries in zip(*summaries, strict=True)])
+    return Likeness(similarities, leaf_of, 1, np.array(windows, dtype=np.int64))
 
 
 def measured(
@@ -157,7 +157,7 @@ def measured(
         signal="affinity", method="agglomerative", count="auto", patience=2, level=options.level
     )
     truth = np.array(groups_of(planted.partition("-")[0], shape[0]))
-    ps, parted, right, level = [], 0, 0, 1.0
+    ps, num_splits, num_right, level = [], 0, 0, 1.0
     for number in range(options.deals):
         rng = numpy_stream(options.seed, Purpose.DEAL, *shape, *map(ord, planted), number)
         tests = dealt_tests(deal(people, planted, shape, rng), config, number)
@@ -165,9 +165,9 @@ def measured(
         ps.append(tests[0].p)
         level = tests[0].level
         labels = deals.labels_after(tests, np.zeros(shape[0], dtype=np.int64))
-        parted += bool(labels.any())
-        right += np.array_equal(labels, truth)
-    return {"p": ps, "parted": parted, "right": right, "level": level}
+        num_splits += bool(labels.any())
+        num_right += np.array_equal(labels, truth)
+    return {"p": ps, "parted": num_splits, "right": num_right, "level": level}
 
 
 def main() -> None:
@@ -191,20 +191,20 @@ def main() -> None:
             leaves, _, clients = text.partition("x")
             shape = int(leaves), int(clients)
             for planted in options.planted.split(","):
-                found = measured(people, planted, shape, options)
-                p = np.array(found["p"])
+                result = measured(people, planted, shape, options)
+                p = np.array(result["p"])
                 shares = ", ".join(f"p ≤ {level:g} in {(p <= level).sum()}" for level in (0.01, 0.05))
                 uniform = kstest(p, "uniform").pvalue
                 print(
                     f"{Path(options.data).stem} {text} {planted}, seed {options.seed}: {shares} of {len(p)}; "
-                    f"Kolmogorov-Smirnov {uniform:.3f}; parted at {found['level']:g} in {found['parted']}, "
-                    f"into these groups in {found['right']}",
+                    f"Kolmogorov-Smirnov {uniform:.3f}; parted at {result['level']:g} in {result['parted']}, "
+                    f"into these groups in {result['right']}",
                     flush=True,
                 )
                 if options.out:
-                    with options.out.open("a") as lines:
+                    with options.out.open("a") as file:
                         row = {"data": Path(options.data).stem, "shape": text, "planted": planted}
-                        lines.write(json.dumps({**row, "seed": options.seed, **found}) + "\n")
+                        file.write(json.dumps({**row, "seed": options.seed, **result}) + "\n")
 
 
 if __name__ == "__main__":

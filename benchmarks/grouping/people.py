@@ -43,7 +43,7 @@ def updates_of(windows: Windows, seed: int, epochs: int) -> list[list[list[np.nd
     statistics = [n for n, a in start.items() if n not in names and np.issubdtype(a.dtype, np.floating)]
     x = windows.x - windows.x.mean(axis=(0, 2), keepdims=True)
     x /= x.std(axis=(0, 2), keepdims=True)
-    found: list[list[list[np.ndarray]]] = []
+    updates: list[list[list[np.ndarray]]] = []
     for kind in VERSIONS.values():
         change = Change()
         if kind is not None:
@@ -53,21 +53,23 @@ def updates_of(windows: Windows, seed: int, epochs: int) -> list[list[list[np.nd
             )
             assert planted is not None
             change = planted.changes[1]
-        of_version = []
+        version_updates = []
         for number, user in enumerate(np.unique(windows.user)):
-            mine = windows.user == user
-            ux, uy = change.apply(x[mine], windows.y[mine])
+            rows = windows.user == user
+            ux, uy = change.apply(x[rows], windows.y[rows])
             load_state(model, start)
             batches = torch_stream(seed, Purpose.BATCHES, 1, number)
-            made = train(model, tensor_of(np.ascontiguousarray(ux)), tensor_of(uy), settings, batches).state
-            of_version.append(
+            trained = train(
+                model, tensor_of(np.ascontiguousarray(ux)), tensor_of(uy), settings, batches
+            ).state
+            version_updates.append(
                 [
-                    np.concatenate([(made[n].astype(np.float64) - start[n]).ravel() for n in group])
+                    np.concatenate([(trained[n].astype(np.float64) - start[n]).ravel() for n in group])
                     for group in (names, statistics)
                 ]
             )
-        found.append(of_version)
-    return found
+        updates.append(version_updates)
+    return updates
 
 
 def with_noise(update: Sequence[np.ndarray], ratio: float, rng: np.random.Generator) -> list[np.ndarray]:
@@ -83,24 +85,24 @@ def p_values(
 ) -> tuple[list[float], int]:
     """The p of every deal, and the number of deals in which the cut separates the planted groups."""
     rng = numpy_stream(options.seed, Purpose.DEAL, sum(map(ord, planted)))
-    where, _, how = planted.partition("-")
-    version = list(VERSIONS).index(how or "none")
+    pattern, _, change = planted.partition("-")
+    version = list(VERSIONS).index(change or "none")
     sketched = [
-        [[sketch([part]) for part in with_noise(update, options.noise, rng)] for update in of_version]
-        for of_version in updates
+        [[sketch([part]) for part in with_noise(update, options.noise, rng)] for update in version_updates]
+        for version_updates in updates
     ]
     users = len(sketched[0])
-    flat = [np.stack([s[kind] for of_version in sketched for s in of_version]) for kind in (0, 1)]
-    alike = np.stack([cosines(vectors) for vectors in flat])
+    flat = [np.stack([s[kind] for version_updates in sketched for s in version_updates]) for kind in (0, 1)]
+    similarities = np.stack([cosines(vectors) for vectors in flat])
     leaf_of = np.repeat(np.arange(options.leaves), options.clients)
-    odd = {"none": leaf_of < 0, "lone": leaf_of == 0, "half": leaf_of < options.leaves // 2}[where]
-    found, right = [], 0
+    is_planted = {"none": leaf_of < 0, "lone": leaf_of == 0, "half": leaf_of < options.leaves // 2}[pattern]
+    values, right = [], 0
     for _ in range(options.deals):
-        who = rng.permutation(users)[: len(leaf_of)] + users * version * odd
-        labels, _, p, *_ = deal_test(alike[:, who][:, :, who], leaf_of, rng, options.draws)
-        found.append(p)
-        right += len(set(zip(labels[leaf_of].tolist(), odd.tolist(), strict=True))) == 2
-    return found, right
+        selected = rng.permutation(users)[: len(leaf_of)] + users * version * is_planted
+        labels, _, p, *_ = deal_test(similarities[:, selected][:, :, selected], leaf_of, rng, options.draws)
+        values.append(p)
+        right += len(set(zip(labels[leaf_of].tolist(), is_planted.tolist(), strict=True))) == 2
+    return values, right
 
 
 def main() -> None:

@@ -27,14 +27,14 @@ def one_sensor(windows: Windows, users: Sequence[str], first: int) -> Windows:
         users: users whose windows are kept.
         first: 0 for the accelerometer, 3 for the gyroscope.
     """
-    mine = np.isin(windows.user, users)
+    rows = np.isin(windows.user, users)
     return replace(
         windows,
-        x=np.ascontiguousarray(windows.x[mine, first : first + 3]),
-        y=windows.y[mine],
-        user=windows.user[mine],
-        device=None if windows.device is None else windows.device[mine],
-        session=None if windows.session is None else windows.session[mine],
+        x=np.ascontiguousarray(windows.x[rows, first : first + 3]),
+        y=windows.y[rows],
+        user=windows.user[rows],
+        device=None if windows.device is None else windows.device[rows],
+        session=None if windows.session is None else windows.session[rows],
         channels=AXES,
     )
 
@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if len(windows.channels) != 6:
         raise SystemExit(f"{options.file} must have six channels, of two sensors, but has {windows.channels}")
     users = sorted(set(windows.user.tolist()))
-    for number, out in enumerate(options.out):
+    for number, path in enumerate(options.out):
         part = one_sensor(windows, users[number::2], 3 * number)
-        save_windows(out, part)
-        print(f"{out}: {len(part.x)} windows of {len(set(part.user.tolist()))} users")
+        save_windows(path, part)
+        print(f"{path}: {len(part.x)} windows of {len(set(part.user.tolist()))} users")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from fedge import simulate
 from fedge.launch.projects.project import flatten, parse_override, read_toml
 
 CONFIG = Path(__file__).parents[2] / "configs/fedge.toml"
-_SOON = 5  # rounds within which groups must be right
+_MAX_ROUNDS = 5  # rounds within which groups must be right
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Case:
     data: tuple[str, ...] = ("motionsense",)
     rounds: int = 6
     options: Mapping[str, Any] = field(default_factory=dict)
-    within: int = _SOON
+    within: int = _MAX_ROUNDS
 
 
 LABELS, ROTATE = {"scenario": "label-permutation"}, {"scenario": "rotate"}
@@ -124,8 +124,8 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
         rounds: global rounds; None for the case's own number.
     """
     case = CASES[name]
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as devnull:
         config = {
             **flatten(read_toml(CONFIG, "config")),
             "hierarchy.num-servers": case.leaves,
@@ -139,7 +139,7 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
             **case.options,
             **options.set,
         }
-        outcome = simulate(config, num_supernodes=case.clients, terminal=nowhere, workers=1)
+        outcome = simulate(config, num_supernodes=case.clients, terminal=devnull, workers=1)
         assert outcome.folder is not None, outcome.reason
         assert outcome.status == "completed", outcome.reason
         manifest = json.loads((outcome.folder / "manifest.json").read_text())
@@ -159,20 +159,31 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
         "level": tests[0]["level"] if tests else None,
         "cuts": [[test["parts"], test["p"], test["level"]] for test in first],
         "groups": planted.get("groups"),
-        "misplaced": [[at, step["misplaced"]] for at, step in enumerate(steps, 1) if "misplaced" in step],
+        "misplaced": [
+            [round_, step["misplaced"]] for round_, step in enumerate(steps, 1) if "misplaced" in step
+        ],
         "events": [
-            [at, event["kind"]] for at, step in enumerate(steps, 1) for event in step.get("events", [])
+            [round_, event["kind"]]
+            for round_, step in enumerate(steps, 1)
+            for event in step.get("events", [])
         ],
         "trials": [
-            [at, each["after"], each["gain"], each["parts"], each["useful"], each.get("standardised")]
-            for at, step in enumerate(steps, 1)
-            for each in step.get("trials", [])
+            [
+                round_,
+                trial["after"],
+                trial["gain"],
+                trial["parts"],
+                trial["useful"],
+                trial.get("standardised"),
+            ]
+            for round_, step in enumerate(steps, 1)
+            for trial in step.get("trials", [])
         ],
         "probes": sum(bool(step.get("probe")) for step in steps),
         "asked_mb": sum(step.get("exchange_bytes", 0) for step in steps) / 1e6 / case.clients,
         "accuracy": float(rows[-1]["test_accuracy_mean"]),
         "unseen": float(rows[-1].get("unseen_accuracy_mean") or "nan"),
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 
@@ -212,25 +223,25 @@ def main() -> None:
             shape = f"{case.clients} clients, {case.leaves} leaves, {case.rounds} rounds"
             print(f"{name:14} {shape}, {case.data}: {dict(case.options)}")
         return
-    known: dict[tuple[str, int], dict[str, Any]] = {}
+    finished: dict[tuple[str, int], dict[str, Any]] = {}
     if options.out and options.out.exists():
-        found = [json.loads(line) for line in options.out.read_text().splitlines()]
-        known = {(run["case"], run["seed"]): run for run in found}
+        recorded = [json.loads(line) for line in options.out.read_text().splitlines()]
+        finished = {(run["case"], run["seed"]): run for run in recorded}
     for seed in map(int, options.seeds.split(",")):
         for name in options.cases:
-            if (name, seed) in known:
+            if (name, seed) in finished:
                 continue
-            run = known[name, seed] = run_or_look(name, seed, options)
+            run = finished[name, seed] = run_or_look(name, seed, options)
             if options.out:
-                with options.out.open("a") as lines:
-                    lines.write(json.dumps(run) + "\n")
+                with options.out.open("a") as file:
+                    file.write(json.dumps(run) + "\n")
             aris = " ".join("-" if ari is None else f"{ari:.2g}" for ari in run["ari"])
             result = "right" if is_right(run) else "WRONG"
-            looks = f"p {run['p']}; unseen {run['unseen']:.3f}; {run['seconds']} s"
-            print(f"{name} seed {seed}: {result}; ARI {aris}; {looks}", flush=True)
+            details = f"p {run['p']}; unseen {run['unseen']:.3f}; {run['seconds']} s"
+            print(f"{name} seed {seed}: {result}; ARI {aris}; {details}", flush=True)
     print("\n| case | right | p of the first test |\n|---|---|---|")
     for name in options.cases:
-        runs = [run for (case, _), run in known.items() if case == name]
+        runs = [run for (case, _), run in finished.items() if case == name]
         p = [run["p"][0] for run in runs if run["p"]]
         spread = f"{min(p):.4f} to {max(p):.4f}" if p else "-"
         print(f"| {name} | {sum(map(is_right, runs))} of {len(runs)} | {spread} |")

@@ -51,8 +51,8 @@ class Wide(nn.Sequential):
         sizes = (CHANNELS, 256, 256, 256, 256)
         blocks = [
             layer
-            for before, after in pairwise(sizes)
-            for layer in (nn.Conv1d(before, after, 5, padding=2), nn.BatchNorm1d(after), nn.ReLU())
+            for inputs, outputs in pairwise(sizes)
+            for layer in (nn.Conv1d(inputs, outputs, 5, padding=2), nn.BatchNorm1d(outputs), nn.ReLU())
         ]
         super().__init__(*blocks, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(sizes[-1], CLASSES))
 
@@ -110,41 +110,41 @@ class Contest:
 
     def on_cpu(self) -> tuple[float, State]:
         """ms per step of one core, and the state after an epoch."""
-        before = time.perf_counter()
+        start = time.perf_counter()
         state = self.trained("cpu", epochs=1)
-        return (time.perf_counter() - before) / STEPS * 1e3, state
+        return (time.perf_counter() - start) / STEPS * 1e3, state
 
     def on_gpu(self, cpu: State, precision: str) -> dict[str, float | bool]:
         """ms per step both ways, whether all bits are equal, and the largest distance to `cpu`."""
         settle_gpus(precision)
-        rounded = partial(self.trained, "cuda", precision=precision)
-        graph = [rounded() for _ in range(2)]
-        states = [*graph, rounded(cuda_graph=False)]
-        near = rounded(epochs=1)
+        run = partial(self.trained, "cuda", precision=precision)
+        recorded = [run() for _ in range(2)]
+        states = [*recorded, run(cuda_graph=False)]
+        one_epoch = run(epochs=1)
         return {
-            "graph": self._ms(rounded),
-            "plain": self._ms(lambda: rounded(cuda_graph=False)),
+            "graph": self._measure_ms(run),
+            "plain": self._measure_ms(lambda: run(cuda_graph=False)),
             "same": all(same(states[0], other) for other in states[1:]),
-            "distance": max(float(np.abs(near[name] - array).max()) for name, array in cpu.items()),
+            "distance": max(float(np.abs(one_epoch[name] - array).max()) for name, array in cpu.items()),
         }
 
     @staticmethod
-    def _ms(work: Callable[[], object]) -> float:
+    def _measure_ms(work: Callable[[], object]) -> float:
         """Median ms per step; training ends with the weights on the host, so no work is pending."""
         seconds = []
         for _ in range(REPEATS):
-            before = time.perf_counter()
+            start = time.perf_counter()
             work()
-            seconds.append(time.perf_counter() - before)
+            seconds.append(time.perf_counter() - start)
         return float(np.median(seconds)) / (STEPS * EPOCHS) * 1e3
 
 
-def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+def same(state: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
     """Whether two states are the same, bit by bit."""
-    return all(np.array_equal(array, other[name]) for name, array in one.items())
+    return all(np.array_equal(array, other[name]) for name, array in state.items())
 
 
-def of_machine(name: str) -> str:
+def machine_line(name: str) -> str:
     """Steps per second of the machine in all ways, and the choice of `auto`, in a line."""
     settle_gpus(FLOAT32)
     subject = Subject(lambda: network(name), *data(name), replace(TRAINING, kernel="auto"))
@@ -157,12 +157,12 @@ def of_machine(name: str) -> str:
         f"{speeds.plain:7.0f}   graph {speeds.graph:7.0f}   auto's rule: {rule}"
     )
     try:
-        found = batched_speeds(subject)
+        batched = batched_speeds(subject)
     except RuntimeError as error:
         return f"{line}   batched: {str(error).splitlines()[0][:120]}"
     return (
-        f"{line}   {CLIENTS} clients in turn {found.in_turn:7.0f}   batched {found.batched:7.0f}   recorded "
-        f"{found.recorded:7.0f}   distance {found.distance:.1e}   same bits: {found.is_same}"
+        f"{line}   {CLIENTS} clients in turn {batched.in_turn:7.0f}   batched {batched.batched:7.0f}   "
+        f"recorded {batched.recorded:7.0f}   distance {batched.distance:.1e}   same bits: {batched.is_same}"
     )
 
 
@@ -171,22 +171,22 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("benchmarks.kernels.gpu: this machine has no GPU that PyTorch can use")
     torch.set_num_threads(1)
-    words = sys.argv[1:]
-    if words[:1] == ["--machine"]:
-        for name in words[1:] or (*MODELS, "linear"):
-            print(of_machine(name), flush=True)
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--machine"]:
+        for name in arguments[1:] or (*MODELS, "linear"):
+            print(machine_line(name), flush=True)
         return
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; ms per step of {BATCH} windows")
-    for name in words or MODELS:
+    for name in arguments or MODELS:
         contest = Contest(name)
         contest.on_cpu()
         cpu_ms, cpu = contest.on_cpu()
         for precision in (FLOAT32, TF32, BF16):
-            found = contest.on_gpu(cpu, precision)
+            result = contest.on_gpu(cpu, precision)
             print(
-                f"{name:10} {precision:8} one core {cpu_ms:7.2f}   plain {found['plain']:7.3f}   "
-                f"graph {found['graph']:7.3f}   same bits: {found['same']}   "
-                f"distance {found['distance']:.1e}",
+                f"{name:10} {precision:8} one core {cpu_ms:7.2f}   plain {result['plain']:7.3f}   "
+                f"graph {result['graph']:7.3f}   same bits: {result['same']}   "
+                f"distance {result['distance']:.1e}",
                 flush=True,
             )
 

@@ -34,21 +34,21 @@ DEFAULTS = replace(SETTINGS, clip_norm=1.0, label_smoothing=0.1)  # default sett
 
 def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
     """Mean CPU seconds of threads that each carry out one piece of work, at the same time."""
-    taken: list[float] = []
-    together = threading.Barrier(len(works))
+    seconds: list[float] = []
+    barrier = threading.Barrier(len(works))
 
     def carry_out(work: Callable[[], object]) -> None:
-        together.wait()
-        before = time.thread_time()
+        barrier.wait()
+        start = time.thread_time()
         work()
-        taken.append(time.thread_time() - before)
+        seconds.append(time.thread_time() - start)
 
     threads = [threading.Thread(target=carry_out, args=(work,)) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(taken) / len(works)
+    return sum(seconds) / len(works)
 
 
 def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], object]]:
@@ -71,12 +71,12 @@ def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], objec
 
     kernels = open_library().kernels
     names = ("torch", *kernels, kernels[0] + BF16)
-    found = {name: with_kernel(name, epoch) for name in names}
+    contestants = {name: with_kernel(name, epoch) for name in names}
     for name in names[:2]:
-        found[f"evaluate {name}"] = with_kernel(
+        contestants[f"evaluate {name}"] = with_kernel(
             name, lambda name: evaluate_parts(model, x, y, [WINDOWS], kernel=step_of(name))
         )
-    return found
+    return contestants
 
 
 def step_of(name: str) -> str:
@@ -86,12 +86,12 @@ def step_of(name: str) -> str:
 
 def measure(network: str, settings: LocalTraining, rounds: int, threads: int) -> dict[str, np.ndarray]:
     """Seconds of each contestant, round by round, after a warm-up round."""
-    of_threads = [works(network, settings) for _ in range(threads)]
+    by_thread = [works(network, settings) for _ in range(threads)]
     times = [
-        [cpu_seconds([contestants[name] for contestants in of_threads]) for name in of_threads[0]]
+        [cpu_seconds([contestants[name] for contestants in by_thread]) for name in by_thread[0]]
         for _ in range(rounds + 1)
     ][1:]
-    return dict(zip(of_threads[0], np.array(times).T, strict=True))
+    return dict(zip(by_thread[0], np.array(times).T, strict=True))
 
 
 def main() -> None:
@@ -102,13 +102,13 @@ def main() -> None:
     peak = peak_gflops(open_library())
     print(f"this core's peak in float32: {peak:.0f} GFLOP/s")
     for network in NETWORKS:
-        for words, settings in (("plain", SETTINGS), ("clip, label smoothing", DEFAULTS)):
+        for label, settings in (("plain", SETTINGS), ("clip, label smoothing", DEFAULTS)):
             for threads in (1, 2):
-                print(f"\n{network}: {words}; {threads} at a time")
-                tell(network, measure(network, settings, rounds, threads), peak)
+                print(f"\n{network}: {label}; {threads} at a time")
+                print_results(network, measure(network, settings, rounds, threads), peak)
 
 
-def tell(network: str, times: dict[str, np.ndarray], peak: float) -> None:
+def print_results(network: str, times: dict[str, np.ndarray], peak: float) -> None:
     """Print a line per contestant; `peak` in GFLOP/s."""
     for name, seconds in times.items():
         reference = times["evaluate torch" if name.startswith("evaluate") else "torch"]

@@ -85,15 +85,15 @@ def measure(full: bool) -> dict[str, Any]:
     usable, missing = importable()
     names = works
     stamp = {"full": full, "processor": processor(), "versions": versions()}
-    known = read_measured(MEASURED, stamp)
+    measured = read_measured(MEASURED, stamp)
     with tempfile.TemporaryDirectory() as name:
         for work in names:
-            if work not in known:
-                known[work] = measure_work(WORKS[work], Path(name), usable, rounds=5 if full else 3)
+            if work not in measured:
+                measured[work] = measure_work(WORKS[work], Path(name), usable, rounds=5 if full else 3)
                 MEASURED.parent.mkdir(exist_ok=True)
-                MEASURED.write_text(json.dumps({"stamp": stamp, "works": known}), encoding="utf-8")
+                MEASURED.write_text(json.dumps({"stamp": stamp, "works": measured}), encoding="utf-8")
     results = {"windows_per_client": SIZES, "workers": WORKERS, "missing": missing}
-    results |= {"epochs": known.get("home", {}), "works": {n: known[n] for n in names if n != "home"}}
+    results |= {"epochs": measured.get("home", {}), "works": {n: measured[n] for n in names if n != "home"}}
     return results
 
 
@@ -101,21 +101,21 @@ def chosen_works(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Works given by `--works`, all by default, and the other words of the command line."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--works", default=",".join(WORKS))
-    options, others = parser.parse_known_args(words)
+    options, remaining = parser.parse_known_args(words)
     names = options.works.split(",")
     unknown = sorted(set(names) - set(WORKS))
     if unknown:
         raise SystemExit(f"--works must name some of {', '.join(WORKS)}, but has {unknown[0]!r}")
-    return names, others
+    return names, remaining
 
 
 def read_measured(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:
     """Works measured by an earlier call with the same code on the same processor."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return dict(found["works"]) if found.get("stamp") == stamp else {}
+    return dict(content["works"]) if content.get("stamp") == stamp else {}
 
 
 def measure_work(work: Work, folder: Path, peers: Sequence[str], rounds: int) -> dict[str, Any]:
@@ -138,9 +138,9 @@ def importable() -> tuple[list[str], dict[str, str]]:
     """Peers that are installed, and reasons for the others."""
     usable, missing = [], {}
     for name in PEERS:
-        why = why_missing(name)
-        if why:
-            missing[name] = why
+        reason = why_missing(name)
+        if reason:
+            missing[name] = reason
         else:
             usable.append(name)
     return usable, missing
@@ -162,13 +162,13 @@ def race(
     """Rounds of all contestants, interleaved: their times, and whether they did the work."""
     folder.mkdir()
     sizes = list(work.sizes)
-    told = (str(data), sizes, epochs, work.name)
-    contestants: dict[str, Contestant] = {"pool": (contend_pool, told)}
+    arguments = (str(data), sizes, epochs, work.name)
+    contestants: dict[str, Contestant] = {"pool": (contend_pool, arguments)}
     if epochs == 1 and work is HOME:
-        contestants["loop"] = (contend_loop, told)
+        contestants["loop"] = (contend_loop, arguments)
     for name in peers:
         module = importlib.import_module(f"benchmarks.peers.{PEERS[name]}")
-        contestants[name] = (module.contend, told)
+        contestants[name] = (module.contend, arguments)
     for name, (engine, kernel) in FEDGE.items():
         config = {
             **configuration(data, folder / name.replace(" ", "-"), epochs, rounds + WARMUP),
@@ -179,20 +179,22 @@ def race(
         }
         ray = importlib.import_module("benchmarks.peers.fedge_ray")
         contestants[name] = (contend_in_process if engine == "inprocess" else ray.contend, (config,))
-    said: dict[str, list[tuple[float, ...]]] = {}
-    times = take_turns(contestants, rounds, WARMUP, said=said)
-    said |= {name: said_by_fedge(folder / name.replace(" ", "-") / "latest", epochs) for name in FEDGE}
-    for name, rounds_said in said.items():
-        refuse_other_work(name, rounds_said, epochs, sizes)
+    reports: dict[str, list[tuple[float, ...]]] = {}
+    times = take_turns(contestants, rounds, WARMUP, reports=reports)
+    reports |= {
+        name: read_fedge_reports(folder / name.replace(" ", "-") / "latest", epochs) for name in FEDGE
+    }
+    for name, round_reports in reports.items():
+        refuse_other_work(name, round_reports, epochs, sizes)
     return {
         "seconds": {name: seconds.tolist() for name, seconds in times.items()},
         "ratio_to_pool": {name: ratio(times[name], times["pool"]) for name in times if name != "pool"},
         "not_training": {name: not_training(folder, name, times[name]) for name in FEDGE},
-        "steps_and_loss": said,
+        "steps_and_loss": reports,
     }
 
 
-def said_by_fedge(run: Path, epochs: int) -> list[tuple[float, ...]]:
+def read_fedge_reports(run: Path, epochs: int) -> list[tuple[float, ...]]:
     """Steps and mean loss per round; Fedge accepts no reply with other steps than its windows need."""
     rounds: dict[int, list[tuple[int, float]]] = {}
     with (run / "metrics" / "clients.csv").open(newline="") as table:
@@ -207,13 +209,15 @@ def said_by_fedge(run: Path, epochs: int) -> list[tuple[float, ...]]:
 
 
 def refuse_other_work(
-    name: str, said: Sequence[tuple[float, ...]], epochs: int, sizes: Sequence[int]
+    name: str, reports: Sequence[tuple[float, ...]], epochs: int, sizes: Sequence[int]
 ) -> None:
     """Raise RuntimeError if a contestant did other work than requested."""
-    wanted = epochs * sum(math.ceil(size / BATCH) for size in sizes)
-    if any(steps != wanted for steps, _ in said):
-        raise RuntimeError(f"{name} took {[int(steps) for steps, _ in said]} steps per round, not {wanted}")
-    first, last = said[0][1], said[-1][1]
+    expected = epochs * sum(math.ceil(size / BATCH) for size in sizes)
+    if any(steps != expected for steps, _ in reports):
+        raise RuntimeError(
+            f"{name} took {[int(steps) for steps, _ in reports]} steps per round, not {expected}"
+        )
+    first, last = reports[0][1], reports[-1][1]
     if not last < first:
         raise RuntimeError(f"{name} does not learn: its loss went from {first:.4f} to {last:.4f}")
 
@@ -221,7 +225,10 @@ def refuse_other_work(
 def not_training(folder: Path, name: str, seconds: np.ndarray) -> list[float]:
     """Share of each round in which not even the busiest worker trained."""
     _, train_s = read_tables(folder / name.replace(" ", "-") / "latest")
-    return [1 - makespan(one) / took for one, took in zip(train_s[WARMUP:], seconds, strict=True)]
+    return [
+        1 - makespan(train_seconds) / round_seconds
+        for train_seconds, round_seconds in zip(train_s[WARMUP:], seconds, strict=True)
+    ]
 
 
 # --- tables shown --------------------------------------------------------------------------------------
@@ -232,24 +239,24 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     entries = []
     for epochs, result in results["epochs"].items():
         words = words_of(epochs)
-        aims = {name: aim for (name, at), aim in AIMS.items() if at == epochs}
+        aims = {name: aim for (name, aim_epochs), aim in AIMS.items() if aim_epochs == epochs}
         entries += seconds_and_ratios(epochs, result, aims)
         for name, shares in result["not_training"].items():
             aim = NOT_TRAINING_AIMS[epochs] if name == "fedge in process, native" else None
             entries.append(figure(f"{words}, {name}, not training", "%", 100 * np.array(shares), aim))
-    for work, found in results.get("works", {}).items():
-        for how, result in found.items():
-            entries += figures_of_work(WORKS[work], how, result)
+    for work, results_by_variant in results.get("works", {}).items():
+        for variant, result in results_by_variant.items():
+            entries += figures_of_work(WORKS[work], variant, result)
     return entries
 
 
-def figures_of_work(work: Work, how: str, result: Mapping[str, Any]) -> list[Figure]:
+def figures_of_work(work: Work, variant: str, result: Mapping[str, Any]) -> list[Figure]:
     """Seconds per round and ratios to the pool of one work; aims are of rounds without evaluation."""
-    words = f"{work.name}{', evaluated' if how == 'evaluated' else ''}"
+    words = f"{work.name}{', evaluated' if variant == 'evaluated' else ''}"
     entries = [
         figure(f"{words}, {name}", "s per round", seconds) for name, seconds in result["seconds"].items()
     ]
-    aims = work.aims if how == "alone" else {}
+    aims = work.aims if variant == "alone" else {}
     for name, ratios in result["ratio_to_pool"].items():
         entries.append(figure(f"{words}, {name} / pool", "x", ratios, aims.get(name)))
     return entries
@@ -258,13 +265,13 @@ def figures_of_work(work: Work, how: str, result: Mapping[str, Any]) -> list[Fig
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """GFLOP/s per worker against one thread's matrix product; missing peers."""
     speeds = gflop_per_s(results, flop_per_window(NETWORK))
-    words = [f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker" for epochs, name, speed in speeds]
-    for work, found in results.get("works", {}).items():
+    lines = [f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker" for epochs, name, speed in speeds]
+    for work, result in results.get("works", {}).items():
         flop = sum(WORKS[work].sizes) * WORKS[work].flop_per_window() / WORKERS / 1e9
-        for name, seconds in found["alone"]["seconds"].items():
-            words.append(f"{work}, {name}: {flop / float(np.median(seconds)):.0f} GFLOP/s per worker")
-    words += [f"left out: {name} ({why})" for name, why in results["missing"].items()]
-    return "<br>".join(words)
+        for name, seconds in result["alone"]["seconds"].items():
+            lines.append(f"{work}, {name}: {flop / float(np.median(seconds)):.0f} GFLOP/s per worker")
+    lines += [f"left out: {name} ({reason})" for name, reason in results["missing"].items()]
+    return "<br>".join(lines)
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
@@ -276,12 +283,12 @@ def table(results: dict[str, Any]) -> str:
     """Table of contestants for docs/benchmarks.md, fastest last."""
     if not results["epochs"]:
         return ""
-    one, five = (results["epochs"][epochs] for epochs in ("1", "5"))
+    one_epoch, five_epochs = (results["epochs"][epochs] for epochs in ("1", "5"))
     lines = ["| contestant | 1 local epoch, s per round | / pool | 5 local epochs | / pool |"]
     lines.append("|---|---:|---:|---:|---:|")
-    for name in sorted(one["seconds"], key=lambda name: -float(np.median(one["seconds"][name]))):
+    for name in sorted(one_epoch["seconds"], key=lambda name: -float(np.median(one_epoch["seconds"][name]))):
         cells = [f"{name}{_version(name)}"]
-        for result in (one, five):
+        for result in (one_epoch, five_epochs):
             cells.append(_spread(result["seconds"].get(name, []), 2))
             cells.append("1" if name == "pool" else _spread(result["ratio_to_pool"].get(name, []), 2))
         lines.append(f"| {' | '.join(cells)} |")
@@ -316,11 +323,11 @@ def table_of_works(results: dict[str, Any]) -> str:
     """Table of works but the home network for docs/benchmarks.md: seconds per round, ratio to the pool."""
     lines = ["| work | contestant | s per round | / pool | evaluated, s per round | / pool |"]
     lines.append("|---|---|---:|---:|---:|---:|")
-    for work, found in results.get("works", {}).items():
-        for name in found["alone"]["seconds"]:
+    for work, result in results.get("works", {}).items():
+        for name in result["alone"]["seconds"]:
             cells = [WORKS[work].about, f"{name}{_version(name)}"]
-            for how in ("alone", "evaluated"):
-                seconds, ratios = (found[how][what].get(name, []) for what in ("seconds", "ratio_to_pool"))
+            for variant in ("alone", "evaluated"):
+                seconds, ratios = (result[variant][key].get(name, []) for key in ("seconds", "ratio_to_pool"))
                 cells += [_spread(seconds, 2), "1" if name == "pool" else _spread(ratios, 2)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -73,7 +73,7 @@ class Trainer(ProcessPoolClientTrainer):
 
     def local_process(self, payload: Downlink, cid_list: list[int]) -> None:
         """Train the clients without the event, because a thread's event cannot be sent to processes."""
-        self.stop_event = _Never()
+        self.stop_event = _NeverSetEvent()
         super().local_process(payload, cid_list)
 
     @staticmethod
@@ -96,7 +96,7 @@ class Trainer(ProcessPoolClientTrainer):
         return process_tensors_in_object(Uplink(config.client, shm_buffer.model, steps, loss), mode="replace")
 
 
-class _Never:
+class _NeverSetEvent:
     """The event of a run that is never stopped, in a form that can be sent to processes."""
 
     def set(self) -> None:
@@ -122,4 +122,4 @@ def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str 
         model.copy_(sum(w * package.model for w, package in zip(weights, trainer.cache, strict=True)))
         return said_of((package.steps, package.loss) for package in trainer.cache)
 
-    repeat(turn, one_round, says=True)
+    repeat(turn, one_round, has_report=True)

@@ -24,11 +24,11 @@ _learner: Learner | None = None  # learner of a worker process
 def train(message: Message, context: Context) -> Message:
     """Train the model on the client's windows."""
     global _learner
-    told = message.content["config"]
-    _learner = _learner or Learner(str(told["path"]), str(told["work"]))
+    settings = message.content["config"]
+    _learner = _learner or Learner(str(settings["path"]), str(settings["work"]))
     client = int(context.node_config["partition-id"])
     _learner.network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    steps, loss = _learner.train(client, int(told["epochs"]))
+    steps, loss = _learner.train(client, int(settings["epochs"]))
     metrics = MetricRecord({"num-examples": len(_learner.clients[client][1]), "steps": steps, "loss": loss})
     arrays = ArrayRecord(_learner.network.state_dict())
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
@@ -37,11 +37,11 @@ def train(message: Message, context: Context) -> Message:
 class TakingTurns(FedAvg):
     """FedAvg whose rounds wait for the contestant's turn."""
 
-    def __init__(self, turn: Turn, told: dict[str, str | int], clients: int) -> None:
+    def __init__(self, turn: Turn, settings: dict[str, str | int], clients: int) -> None:
         super().__init__(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
         self._turn = turn
-        self._told = told
-        self._began = 0.0
+        self._settings = settings
+        self._round_start = 0.0
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config, grid: Grid
@@ -49,18 +49,18 @@ class TakingTurns(FedAvg):
         """Begin a round."""
         if not self._turn.wait():
             raise SystemExit  # there is no other way out of FedAvg's rounds
-        self._began = time.perf_counter()
-        config.update(self._told)
+        self._round_start = time.perf_counter()
+        config.update(self._settings)
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]):  # type: ignore[no-untyped-def]
         """End a round."""
         replies = list(replies)
-        found = super().aggregate_train(server_round, replies)
-        seconds = time.perf_counter() - self._began
+        aggregated = super().aggregate_train(server_round, replies)
+        seconds = time.perf_counter() - self._round_start
         metrics = [reply.content["metrics"] for reply in replies]
         self._turn.done(seconds, *said_of((int(m["steps"]), float(m["loss"])) for m in metrics))
-        return found
+        return aggregated
 
 
 def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:

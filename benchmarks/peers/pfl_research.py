@@ -20,20 +20,20 @@ from benchmarks.step import BATCH, SETTINGS
 
 def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, name: str = "home") -> None:
     """Rounds of pfl-research: this process is the first of two."""
-    with socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     spawn = multiprocessing.get_context("spawn")
-    others = [
+    processes = [
         spawn.Process(target=work, args=(rank, port, path, sizes, epochs, name), daemon=True)
         for rank in range(1, WORKERS)
     ]
-    for other in others:
-        other.start()
+    for process in processes:
+        process.start()
     work(0, port, path, sizes, epochs, name, turn)
-    for other in others:
-        other.terminate()
-        other.join()
+    for process in processes:
+        process.terminate()
+        process.join()
 
 
 def work(
@@ -57,7 +57,7 @@ def work(
         "GLOO_SOCKET_IFNAME": "lo",
     }
     multiprocessing.current_process().name = "MainProcess"  # pfl takes others for a DataLoader's workers
-    _learn(Learner(path, name), sizes, epochs, turn)
+    _run_fedavg(Learner(path, name), sizes, epochs, turn)
 
 
 class Network(torch.nn.Module):
@@ -70,16 +70,16 @@ class Network(torch.nn.Module):
 
     def loss(self, x: Any, y: Any) -> torch.Tensor:
         """Loss of a batch."""
-        found = F.cross_entropy(self.network(x), y)
-        self.losses.append(found.detach())
-        return found
+        loss = F.cross_entropy(self.network(x), y)
+        self.losses.append(loss.detach())
+        return loss
 
     def metrics(self, x: Any, y: Any) -> dict[str, Any]:
         """None: there is no evaluation."""
         return {}
 
 
-def _learn(learner: Learner, sizes: Sequence[int], epochs: int, turn: Turn | None) -> None:
+def _run_fedavg(learner: Learner, sizes: Sequence[int], epochs: int, turn: Turn | None) -> None:
     """FedAvg over all clients in every round, weighted by their windows."""
     # these read the environment
     from pfl.aggregate.simulate import SimulatedBackend
@@ -101,7 +101,7 @@ def _learn(learner: Learner, sizes: Sequence[int], epochs: int, turn: Turn | Non
         torch.optim.SGD(network.parameters(), lr=1.0),
     )
     rng = np.random.default_rng(0)
-    data = [_shuffled(windows, rng) for windows in learner.clients]  # its batches are slices
+    data = [_shuffle(windows, rng) for windows in learner.clients]  # its batches are slices
     order = sorted(range(len(sizes)), key=lambda client: -sizes[client])
     clients = FederatedDataset(
         lambda client: Dataset(data[client], user_id=str(client)),
@@ -120,17 +120,17 @@ def _learn(learner: Learner, sizes: Sequence[int], epochs: int, turn: Turn | Non
         model,
         NNTrainHyperParams(local_batch_size=BATCH, local_num_epochs=epochs, local_learning_rate=SETTINGS.lr),
         NNEvalHyperParams(local_batch_size=BATCH),
-        callbacks=[_taking_turns(network, turn)],
+        callbacks=[_turn_callback(network, turn)],
         send_metrics_to_platform=False,
     )
 
 
-def _shuffled(windows: tuple[torch.Tensor, torch.Tensor], rng: np.random.Generator) -> tuple[Any, Any]:
+def _shuffle(windows: tuple[torch.Tensor, torch.Tensor], rng: np.random.Generator) -> tuple[Any, Any]:
     rows = torch.from_numpy(rng.permutation(len(windows[1])))
     return windows[0][rows], windows[1][rows]
 
 
-def _taking_turns(network: Network, turn: Turn | None) -> Any:
+def _turn_callback(network: Network, turn: Turn | None) -> Any:
     """Callback that makes every round wait for the contestant's turn."""
     from pfl.callback.base import TrainingProcessCallback
     from pfl.metrics import Metrics

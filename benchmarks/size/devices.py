@@ -81,14 +81,16 @@ def procedure_of(
         "asynchrony.concurrency": concurrency, "asynchrony.evaluate-every-s": 1e6,
         "num-server-rounds": evaluations, "devices.dropout": dropout,
     })  # fmt: skip
-    who = Population(dict.fromkeys(range(devices), 0), dict.fromkeys(range(devices), 40), frozenset(), 1)
+    population = Population(
+        dict.fromkeys(range(devices), 0), dict.fromkeys(range(devices), 40), frozenset(), 1
+    )
     fleet = lognormal(np.arange(devices), np.random.default_rng(1))
     start = version_of({"w": np.zeros(3286, np.float32)})
     hooks = Listeners(lambda *_: False, lambda _: None)
     world = World(
         config,
         1,
-        who,
+        population,
         fleet,
         lambda device, now: (True, 2**62),
         ahead,
@@ -104,9 +106,9 @@ def cpu_of(procedure: Procedure, events: int) -> tuple[float, int, int]:
     """CPU seconds of all threads, events and jobs of a stretch, after a warm-up of the same length."""
     procedure.begin()
     procedure.go_on(1, events=events)
-    began, jobs = time.process_time(), procedure.ledger.total("jobs")
+    start, jobs = time.process_time(), procedure.ledger.total("jobs")
     procedure.go_on(1, events=2 * events)
-    return time.process_time() - began, events, procedure.ledger.total("jobs") - jobs
+    return time.process_time() - start, events, procedure.ledger.total("jobs") - jobs
 
 
 def events() -> None:
@@ -123,14 +125,14 @@ def staleness() -> None:
             procedure = procedure_of(240, AtOnce(), None, 1, (concurrency, BUFFER), dropout)
             procedure.begin()
             expected = (concurrency - 1) / BUFFER / (1 + dropout / (1 - dropout) / 2)
-            found = []
+            results = []
             for times in (10, 100, 1000):
                 while procedure.ledger.total("jobs") < times * concurrency:
                     procedure.go_on(1, events=procedure.clock.events + concurrency)
                 mean = procedure.ledger.mean_staleness or 0.0
-                found.append(f"{mean:.2f} ({mean / expected - 1:+.1%})")
-            what = f"C = {concurrency}, K = {BUFFER}, dropout {dropout:g}: C/K {concurrency / BUFFER:g}"
-            print(f"{what}, expected {expected:.2f}; after 10, 100, 1,000 C jobs {', '.join(found)}")
+                results.append(f"{mean:.2f} ({mean / expected - 1:+.1%})")
+            heading = f"C = {concurrency}, K = {BUFFER}, dropout {dropout:g}: C/K {concurrency / BUFFER:g}"
+            print(f"{heading}, expected {expected:.2f}; after 10, 100, 1,000 C jobs {', '.join(results)}")
 
 
 def jobs() -> None:
@@ -159,18 +161,18 @@ def jobs() -> None:
     print(f"{devices} devices: {1e3 * seconds / count:.3f} ms of CPU per job, in all threads")
 
 
-def trained(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
+def timed_run(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
     """Wall seconds, seconds in which clients trained, and the run."""
     from fedge import client_app
 
-    original, spent = client_app.train, []
+    original, train_seconds = client_app.train, []
 
     def timed(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             return original(*args, **kwargs)
         finally:
-            spent.append(time.perf_counter() - began)
+            train_seconds.append(time.perf_counter() - start)
 
     client_app.train = timed
     try:
@@ -179,7 +181,7 @@ def trained(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
             wall = sum(run.rounds["seconds"].to_list())
     finally:
         client_app.train = original
-    return wall, sum(spent), run
+    return wall, sum(train_seconds), run
 
 
 def overlap() -> None:
@@ -189,7 +191,7 @@ def overlap() -> None:
         "asynchrony.evaluate-every-s": 100.0, "num-server-rounds": 2, "train.local-epochs": 5,
         "hierarchy.num-servers": 1, "checkpoint.every": 0,
     }  # fmt: skip
-    wall, training, run = trained(config, 2)
+    wall, training, run = timed_run(config, 2)
     print(f"wall {wall:.1f} s, training {training:.1f} s on 2 workers: {wall / (training / 2):.3f}")
     print(run.manifest["limits"])
 
@@ -201,12 +203,12 @@ def fleet() -> None:
         "asynchrony.rule-args": '{"buffer": 25}', "asynchrony.concurrency": 1000, "hierarchy.num-servers": 4,
         "asynchrony.evaluate-every-s": 4.0, "num-server-rounds": 3, "train.local-epochs": 1,
     }  # fmt: skip
-    began = time.process_time()
-    wall, _, run = trained(config, 2)
+    start = time.process_time()
+    wall, _, run = timed_run(config, 2)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     last = run.versions.row(-1, named=True)
     print(f"{last['jobs']} jobs, {last['updates']} updates: wall {wall:.0f} s, CPU "
-          f"{time.process_time() - began:.0f} s, {peak:.2f} GB")  # fmt: skip
+          f"{time.process_time() - start:.0f} s, {peak:.2f} GB")  # fmt: skip
 
 
 def main() -> None:
@@ -218,8 +220,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=measures, nargs="+")
-    for what in parser.parse_args().what:
-        measures[what]()
+    for name in parser.parse_args().what:
+        measures[name]()
 
 
 if __name__ == "__main__":

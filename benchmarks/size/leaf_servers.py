@@ -25,7 +25,7 @@ from benchmarks.size.many_leaves import people
 from hhar.windows.window_file import save_windows
 
 _FEDGE = str(Path(sys.executable).with_name("fedge"))
-_LONGEST_S = 3600
+_MAX_RUN_S = 3600
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -35,48 +35,49 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     for name, default in (("leaves", 30), ("clients", 100), ("processes", 3), ("rounds", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    told = parser.parse_args(words)
-    if told.leaves % told.processes:
-        parser.error(f"--processes must divide --leaves, but are {told.processes} and {told.leaves}")
-    with tempfile.TemporaryDirectory(prefix="fedge-many-") as place:
-        print(carry_out(Path(place), told))
+    options = parser.parse_args(words)
+    if options.leaves % options.processes:
+        parser.error(f"--processes must divide --leaves, but are {options.processes} and {options.leaves}")
+    with tempfile.TemporaryDirectory(prefix="fedge-many-") as folder:
+        print(carry_out(Path(folder), options))
 
 
-def carry_out(folder: Path, told: argparse.Namespace) -> str:
+def carry_out(folder: Path, options: argparse.Namespace) -> str:
     """Line for a run with leaf servers in some processes."""
-    total, alone = told.leaves * told.clients, told.processes == told.leaves
-    tree = f"{told.processes}x{told.leaves // told.processes}x{told.clients}"
+    total, one_per_process = options.leaves * options.clients, options.processes == options.leaves
+    tree = f"{options.processes}x{options.leaves // options.processes}x{options.clients}"
     config = {
-        "hierarchy.tree": "" if alone else tree, "num-server-rounds": told.rounds, "train.model": "linear",
+        "hierarchy.tree": "" if one_per_process else tree, "num-server-rounds": options.rounds,
+        "train.model": "linear",
         "data.path": str(save_windows(folder / "people.npz", people(total, per_class=6))),
         "train.local-epochs": 1, "cluster.enabled": False, "gate.enabled": False, "report": False,
         "scaffold.enabled": False, "runs-dir": str(folder / "runs"), "run-name": "run", "seed": 1,
         "guard.start-timeout": 900.0, "guard.stall-timeout": 3600.0, "clients": total,
     }  # fmt: skip
-    if alone:
-        config |= {"hierarchy.num-servers": told.leaves}
+    if one_per_process:
+        config |= {"hierarchy.num-servers": options.leaves}
         config.pop("hierarchy.tree")
-    names = [str(number) for number in range(told.processes)]
-    certs = ["--leaves", str(told.leaves)] if alone else ["--at", ",".join(names)]
+    names = [str(number) for number in range(options.processes)]
+    certs = ["--leaves", str(options.leaves)] if one_per_process else ["--at", ",".join(names)]
     subprocess.run([_FEDGE, "certs", "certs", *certs], cwd=folder, check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    began = time.monotonic()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    start = time.monotonic()
     servers = [
-        _start(folder, "leaf", *([name] if alone else ["--at", name]), "--cloud", address, "--workers", "1",
-               "--data", str(config["data.path"]))
+        _start(folder, "leaf", *([name] if one_per_process else ["--at", name]), "--cloud", address,
+               "--workers", "1", "--data", str(config["data.path"]))
         for name in names
     ]  # fmt: skip
-    cloud = _start(folder, "run", "--leaves", address, "-c", _overrides(config, folder))
+    cloud = _start(folder, "run", "--leaves", address, "-c", _write_overrides(config, folder))
     peaks: dict[int, float] = {}
-    table, first = folder / "runs" / "run" / "metrics" / "global_rounds.csv", 0.0
+    table, first_round_s = folder / "runs" / "run" / "metrics" / "global_rounds.csv", 0.0
     try:
-        while cloud.poll() is None and time.monotonic() < began + _LONGEST_S:
+        while cloud.poll() is None and time.monotonic() < start + _MAX_RUN_S:
             for process in (cloud, *servers):
                 peaks[process.pid] = _peak_mib(process.pid) or peaks.get(process.pid, 0.0)
-            if not first and table.is_file() and table.read_bytes().count(b"\n") > 1:
-                first = time.monotonic() - began
+            if not first_round_s and table.is_file() and table.read_bytes().count(b"\n") > 1:
+                first_round_s = time.monotonic() - start
             time.sleep(0.2)
     finally:
         for process in (cloud, *servers):
@@ -84,24 +85,24 @@ def carry_out(folder: Path, told: argparse.Namespace) -> str:
                 process.send_signal(signal.SIGINT)
         for process in (cloud, *servers):
             process.wait(60)
-    said = (folder / "said.txt").read_text()
+    output = (folder / "said.txt").read_text()
     if cloud.returncode:
-        raise RuntimeError(f"the run ended with exit code {cloud.returncode}: {said[-1000:]}")
+        raise RuntimeError(f"the run ended with exit code {cloud.returncode}: {output[-1000:]}")
     seconds = [float(row["seconds"]) for row in csv.DictReader(table.open())]
-    of_servers = [peaks[process.pid] for process in servers]
-    further = statistics.median(seconds[1:]) if len(seconds) > 1 else float("nan")
+    server_peaks = [peaks[process.pid] for process in servers]
+    round_s = statistics.median(seconds[1:]) if len(seconds) > 1 else float("nan")
     return (
-        f"{told.leaves} leaf servers of {told.clients} clients in {told.processes} processes: first round "
-        f"done {first:.0f} s after the start, further rounds {further:.2f} s (median), peak cloud "
-        f"{peaks[cloud.pid]:.0f} MiB, leaf servers {max(of_servers):.0f} MiB each at most, "
-        f"{sum(of_servers):.0f} MiB together"
+        f"{options.leaves} leaf servers of {options.clients} clients in {options.processes} processes: first "
+        f"round done {first_round_s:.0f} s after the start, further rounds {round_s:.2f} s (median), "
+        f"peak cloud {peaks[cloud.pid]:.0f} MiB, leaf servers {max(server_peaks):.0f} MiB each at most, "
+        f"{sum(server_peaks):.0f} MiB together"
     )
 
 
 def _start(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
     """Start a command `fedge`."""
-    with (folder / "said.txt").open("ab") as said:
-        return subprocess.Popen([_FEDGE, *words], cwd=folder, stdout=said, stderr=said)
+    with (folder / "said.txt").open("ab") as output:
+        return subprocess.Popen([_FEDGE, *words], cwd=folder, stdout=output, stderr=output)
 
 
 def _peak_mib(pid: int) -> float:
@@ -115,7 +116,7 @@ def _peak_mib(pid: int) -> float:
     )
 
 
-def _overrides(config: dict[str, object], folder: Path) -> str:
+def _write_overrides(config: dict[str, object], folder: Path) -> str:
     """Path of a TOML file of options."""
     keys = (".".join(map(json.dumps, key.split("."))) for key in config)
     lines = (f"{key} = {json.dumps(value)}\n" for key, value in zip(keys, config.values(), strict=True))

@@ -36,8 +36,8 @@ def people(users: int, seed: int = 0, per_class: int = 15) -> Windows:
     centre = rng.normal(size=(classes, channels, samples))
     y = np.tile(np.repeat(np.arange(classes), per_class), users)
     owner = np.repeat(np.arange(users), classes * per_class)
-    own = rng.normal(0, 0.4, (users, channels, samples))
-    x = centre[y] + own[owner] + rng.normal(0, 0.7, (len(y), channels, samples))
+    shifts = rng.normal(0, 0.4, (users, channels, samples))
+    x = centre[y] + shifts[owner] + rng.normal(0, 0.7, (len(y), channels, samples))
     names = np.array([f"u{k:04d}" for k in range(users)])
     session = np.array([f"{k % per_class // 3}-{label}" for k, label in enumerate(y)])
     return Windows(
@@ -67,12 +67,12 @@ def run_once(folder: str, path: Path, seed: int, options: argparse.Namespace) ->
     with (run.folder / "metrics/global_rounds.csv").open(newline="") as table:
         rows = list(csv.DictReader(table))
     steps = [json.loads(line) for line in (run.folder / "clusters.jsonl").read_text().splitlines()]
-    asked = [step.get("exchange_bytes", 0) for step in steps]
-    every = sum(int(row["downlink_bytes"]) for row in rows)
+    cluster_bytes = [step.get("exchange_bytes", 0) for step in steps]
+    total_bytes = sum(int(row["downlink_bytes"]) for row in rows)
     aris = " ".join(f"{float(row['ari']):.2f}" for row in rows)
-    models = [round(size / _MODEL_BYTES / options.clients, 1) for size in asked]
+    models = [round(size / _MODEL_BYTES / options.clients, 1) for size in cluster_bytes]
     line = f"seed {seed}: ARI {aris}; models asked about {models}, at most {MOST_MODELS}; "
-    line += f"{sum(asked) / (every - sum(asked)):.2f} of other downlink; "
+    line += f"{sum(cluster_bytes) / (total_bytes - sum(cluster_bytes)):.2f} of other downlink; "
     return line + f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
 
 

@@ -31,10 +31,10 @@ def differing(rng: np.random.Generator, shares: np.ndarray, leaves: int) -> int:
     common = rng.normal(0, 0.05, ENTRIES)
     models = [(common + rng.normal(0, 0.01, ENTRIES)).astype(np.float32) for _ in shares]
     terms = [share * model.astype(np.float64) for share, model in zip(shares, models, strict=True)]
-    at_once = sum(terms[1:], terms[0])
+    flat_sum = sum(terms[1:], terms[0])
     regions = [sum(terms[i + 1 : i + leaves], terms[i]) for i in range(0, len(terms), leaves)]
-    in_regions = sum(regions[1:], regions[0])
-    return int((at_once.astype(np.float32) != in_regions.astype(np.float32)).sum())
+    region_sum = sum(regions[1:], regions[0])
+    return int((flat_sum.astype(np.float32) != region_sum.astype(np.float32)).sum())
 
 
 if __name__ == "__main__":

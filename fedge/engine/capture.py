@@ -34,13 +34,13 @@ def end_captures(grid: Grid) -> None:
     waiting = {process.pid for process in memory.measure() if process.role == "worker"}
     deadline = time.monotonic() + _PATIENCE_S
     while waiting and time.monotonic() < deadline:
-        asked = [end_capture_message(node) for node in grid.get_node_ids()]
-        replies = grid.send_and_receive(asked, timeout=_PATIENCE_S)
-        waiting -= set(map(_ended_at, replies))
+        questions = [end_capture_message(node) for node in grid.get_node_ids()]
+        replies = grid.send_and_receive(questions, timeout=_PATIENCE_S)
+        waiting -= set(map(_ended_process, replies))
     capture.end()
 
 
-def _ended_at(reply: Message) -> int:
+def _ended_process(reply: Message) -> int:
     """Process id of a worker that has ended its capture; 0 if the reply reports none."""
     try:
         return read_end_capture(reply)

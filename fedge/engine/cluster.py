@@ -12,8 +12,8 @@ from fedge.engine.federation import Federation
 from fedge.engine.loopback import attaches
 from fedge.process.python import python_words
 
-_ASK_S = 60.0
-_ASK = """
+_QUERY_S = 60.0
+_QUERY_SCRIPT = """
 import json, sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
 print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
@@ -22,8 +22,8 @@ print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
 
 def address_of(init_args: Mapping[str, Any]) -> str:
     """Address of the cluster named by a federation or by RAY_ADDRESS."""
-    named = init_args.get("address")
-    return str(named) if named not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
+    address = init_args.get("address")
+    return str(address) if address not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
 
 
 def words_of_cluster(init_args: Mapping[str, Any]) -> str:
@@ -46,12 +46,14 @@ def refuse_missing_on_cluster(federation: Federation) -> None:
 def refuse_clients_that_fit_nowhere(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
     """Raise ConfigError if no machine, in the form of `machines`, has the resources of a client."""
     needed = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
-    if not any(all(node.get(kind, 0) >= much for kind, much in needed.items()) for node in nodes):
-        has = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+    if not any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in nodes):
+        capacities = "; ".join(
+            f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes
+        )
         raise ConfigError(
             f"options.backend.client-resources must fit on one machine of the cluster, but are "
-            f"{federation.num_cpus:g} CPUs and {federation.num_gpus:g} GPUs, and its machines have {has}; "
-            f"change num-cpus or num-gpus"
+            f"{federation.num_cpus:g} CPUs and {federation.num_gpus:g} GPUs, and its machines have "
+            f"{capacities}; change num-cpus or num-gpus"
         )
 
 
@@ -64,16 +66,20 @@ def machines(address: str) -> Sequence[Mapping[str, float]]:
         ConfigError: the cluster does not answer.
     """
     try:
-        done = subprocess.run(
-            python_words("-c", _ASK, address), capture_output=True, text=True, timeout=_ASK_S, check=False
+        result = subprocess.run(
+            python_words("-c", _QUERY_SCRIPT, address),
+            capture_output=True,
+            text=True,
+            timeout=_QUERY_S,
+            check=False,
         )
-        if done.returncode == 0:
-            found: Sequence[Mapping[str, float]] = json.loads(done.stdout.strip().splitlines()[-1])
-            return found
-        why = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        if result.returncode == 0:
+            resources: Sequence[Mapping[str, float]] = json.loads(result.stdout.strip().splitlines()[-1])
+            return resources
+        reason = result.stderr.strip().splitlines()[-1:] or ["no reason given"]
     except subprocess.TimeoutExpired:
-        why = [f"no answer in {_ASK_S:g} s"]
+        reason = [f"no answer in {_QUERY_S:g} s"]
     raise ConfigError(
-        f"RAY_ADDRESS must be a running Ray cluster, but {address!r}: {why[0]}; start it, or remove "
+        f"RAY_ADDRESS must be a running Ray cluster, but {address!r}: {reason[0]}; start it, or remove "
         f"the address"
     )

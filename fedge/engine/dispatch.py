@@ -11,11 +11,11 @@ from functools import wraps
 from typing import Any
 
 _ENGINE = "flwr.server.superlink.fleet.vce.vce_api"
-_TAKES = "add_messages_to_queue"
+_QUEUE_FUNCTION = "add_messages_to_queue"
 _pushed = threading.Event()
 
 
-class _Pause:
+class _WakeableEvent:
     """The event that ends Flower's thread; a push ends its sleep as well."""
 
     def __init__(self, stop: threading.Event) -> None:
@@ -38,15 +38,15 @@ def look_when_pushed() -> bool:
     Called when the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
     """
     module = sys.modules.get(_ENGINE)
-    takes = getattr(module, _TAKES, None)
-    if takes is None or hasattr(takes, "__wrapped__"):
-        return takes is not None
+    add_messages = getattr(module, _QUEUE_FUNCTION, None)
+    if add_messages is None or hasattr(add_messages, "__wrapped__"):
+        return add_messages is not None
 
-    @wraps(takes)
+    @wraps(add_messages)
     def take(state: Any, queue: Any, nodes_mapping: Any, f_stop: threading.Event) -> None:
-        takes(state, queue, nodes_mapping, _Pause(f_stop))
+        add_messages(state, queue, nodes_mapping, _WakeableEvent(f_stop))
 
-    setattr(module, _TAKES, take)
+    setattr(module, _QUEUE_FUNCTION, take)
     return True
 
 

@@ -54,17 +54,17 @@ class Federation:
 
 def from_backend(num_supernodes: int, backend: Any) -> Federation:
     """Federation of Flower's backend configuration; Flower's default is 2 CPUs."""
-    tables = _dashed("", backend)
-    asked = tables.get("client-resources") or {"num-cpus": 2}
-    resources = _dashed("client-resources", {} if asked == AUTO else asked)
-    init_args = _dashed("init-args", tables.get("init-args") or {})
+    tables = _dashed_keys("", backend)
+    requested = tables.get("client-resources") or {"num-cpus": 2}
+    resources = _dashed_keys("client-resources", {} if requested == AUTO else requested)
+    init_args = _dashed_keys("init-args", tables.get("init-args") or {})
     return Federation(
         num_supernodes,
         _amount("client-resources.num-cpus", resources.get("num-cpus", 1)),
         _amount("client-resources.num-gpus", resources.get("num-gpus", 0)),
         _amount("init-args.num-cpus", init_args.get("num-cpus") or 0),
         init_args,
-        is_auto=asked == AUTO,
+        is_auto=requested == AUTO,
     )
 
 
@@ -77,7 +77,7 @@ def _amount(key: str, value: Any) -> float:
     return float(value)
 
 
-def _dashed(name: str, table: Any) -> dict[str, Any]:
+def _dashed_keys(name: str, table: Any) -> dict[str, Any]:
     """A table with dashes in its keys; Flower also permits underscores."""
     if not isinstance(table, Mapping):
         raise ConfigError(
@@ -94,20 +94,20 @@ def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
     and ``--backend-config``; behind a SuperLink it receives both in a message, and Fedge's own SuperLink sets
     `TOLD`. In any other process, the result is a Federation of unknown size.
     """
-    words = list(sys.argv if argv is None else argv)
-    options = {word: words[i + 1] for i, word in enumerate(words[:-1]) if word.startswith("--")}
+    arguments = list(sys.argv if argv is None else argv)
+    options = {option: arguments[i + 1] for i, option in enumerate(arguments[:-1]) if option.startswith("--")}
     if "--num-supernodes" in options:
         backend = json.loads(options.get("--backend-config", "{}"))
         return from_backend(int(options["--num-supernodes"]), backend)
-    if not words or Path(words[0]).stem != _SIMULATION:
+    if not arguments or Path(arguments[0]).stem != _SIMULATION:
         return Federation()
     if TOLD in os.environ:
         settings = json.loads(os.environ[TOLD])
         return from_backend(settings["num-supernodes"], settings["backend"])
-    return _federation_on_a_stack()
+    return _federation_from_stack()
 
 
-def _federation_on_a_stack() -> Federation:
+def _federation_from_stack() -> Federation:
     """Federation passed to Flower's main loop, a function on this process's stack.
 
     Uses private names of Flower; without them, the federation is unknown.

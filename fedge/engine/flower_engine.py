@@ -49,28 +49,28 @@ _WRAPPED = "Exception ClientAppException occurred. Message: "  # Flower's words,
 _GUARD = re.compile(r"^(fedge\.client\.guarded_app\.)?ClientError: ")
 _START_NODES = "start every client's fedge node"
 _START_RAY = f"start fewer at once, look into Ray's logs (kept with {KEEP}=1)"
-_CORE = ("raylet", "gcs_server")  # process names
+_CORE_NAMES = ("raylet", "gcs_server")  # process names
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
 _CLIENT_APP_GONE = 8
-_OF_REPLY = 202
-_OF_NODES = {
+_UNREADABLE_REPLY = 202
+_NODE_FAULTS = {
     3: "the SuperLink has lost the message",
     4: "the SuperLink has lost the reply",
     _CLIENT_APP_GONE: "its ClientApp was killed, ran out of memory or crashed",
-    _OF_REPLY: "its reply cannot be read",
+    _UNREADABLE_REPLY: "its reply cannot be read",
     LOST: "it lost the message, e.g. by a restart",
 }
-_OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # a SuperNode's text of an exception
+_CLIENT_APP_ERROR = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # a SuperNode's text of an exception
 _OVER_TIME = re.compile(rf"^{re.escape(str(OverTimeError))}:<'([\d.e+]+)'>$")
 _T = TypeVar("_T")
 _LINK_DOWN = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second if it goes down during a call
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
-def _in_place(code: int, words: str, message: Message, sent_as: str) -> Message:
+def _error_reply(code: int, reason: str, message: Message, message_id: str) -> Message:
     """An error in place of the reply to a message."""
-    error = Message(Error(code, words), reply_to=message)
-    error.metadata.__dict__["_reply_to_message_id"] = sent_as
+    error = Message(Error(code, reason), reply_to=message)
+    error.metadata.__dict__["_reply_to_message_id"] = message_id
     return error
 
 
@@ -91,15 +91,16 @@ class FlowerEngine:
         """
         self.nodes_come_back = nodes_come_back
         self.if_none_starts = _START_NODES if nodes_come_back else _START_RAY
-        self._bound = BoundNodes()
-        self._unsent: dict[str, Message] = {}  # id → error in place of its reply
-        self._unusable: dict[str, Message] = {}  # id → error in place of an unreadable reply
-        self._given: dict[str, tuple[float, float]] = {}  # id → time of sending, allowed seconds
+        self._bound_nodes = BoundNodes()
+        self._unsent_errors: dict[str, Message] = {}  # id → error in place of its reply
+        self._unreadable_errors: dict[str, Message] = {}  # id → error in place of an unreadable reply
+        self._time_limits: dict[str, tuple[float, float]] = {}  # id → time of sending, allowed seconds
         self._grid = grid
         self._stopped = stopped or threading.Event()
         self._failed_at = -_AFTER_FAILURE_S  # time of the last failure of a client
         self._ray_was_up = False
-        self._core: list[psutil.Process] | None = None  # Ray's processes without which no reply will come
+        # Ray's processes without which no reply will come
+        self._core_processes: list[psutil.Process] | None = None
         if nodes_come_back:
             give_up_stalled_replies()
         self._urgency = Urgency(self, self.num_workers)
@@ -135,81 +136,83 @@ class FlowerEngine:
 
     def get_node_ids(self) -> Iterable[int]:
         """Ids of the registered nodes."""
-        return self._asking(self._grid.get_node_ids)
+        return self._call_flower(self._grid.get_node_ids)
 
     def partition_of_key(self, node_id: int) -> int | None:
         """Partition of a node's key, from the SuperLink's folder; None without one."""
-        return self._bound(node_id) if self.nodes_come_back else None
+        return self._bound_nodes(node_id) if self.nodes_come_back else None
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids, including those that Flower refuses because the node is gone."""
         messages = list(messages)
         ids: list[str] = []
-        for message, sent_as in zip(messages, self._sent(messages), strict=True):
-            if not sent_as:
-                gone = "the SuperLink no longer knows the node"
+        for message, sent_id in zip(messages, self._push(messages), strict=True):
+            if not sent_id:
+                reason = "the SuperLink no longer knows the node"
                 key = message.metadata.message_id
-                self._unsent[key] = _in_place(_NODE_UNAVAILABLE, gone, message, key)
-            ids.append(sent_as or message.metadata.message_id)
+                self._unsent_errors[key] = _error_reply(_NODE_UNAVAILABLE, reason, message, key)
+            ids.append(sent_id or message.metadata.message_id)
             if self.nodes_come_back:
-                self._given[ids[-1]] = time.monotonic(), limit_s(message)
-                self._unusable[ids[-1]] = _in_place(_OF_REPLY, "it cannot be read", message, ids[-1])
+                self._time_limits[ids[-1]] = time.monotonic(), limit_s(message)
+                self._unreadable_errors[ids[-1]] = _error_reply(
+                    _UNREADABLE_REPLY, "it cannot be read", message, ids[-1]
+                )
         if time.monotonic() - self._failed_at >= _AFTER_FAILURE_S:
             look_now()
         return ids
 
-    def _sent(self, messages: Sequence[Message]) -> list[str]:
+    def _push(self, messages: Sequence[Message]) -> list[str]:
         """Push messages; returns their ids, empty for those that were not accepted.
 
         Large messages are sent one by one: Flower holds all bytes that it sends at once in memory twice, and
         one copy for as long as the arrays live.
         """
         if not self.nodes_come_back or total_payload_bytes(messages) <= _LARGE_BYTES:
-            return list(self._asking(self._grid.push_messages, messages))
+            return list(self._call_flower(self._grid.push_messages, messages))
         ids: list[str] = []
-        left = Counter(id(array) for message in messages for array in arrays_in(message.content))
+        remaining = Counter(id(array) for message in messages for array in arrays_in(message.content))
         for message in messages:
-            ids += self._asking(self._grid.push_messages, [message])
+            ids += self._call_flower(self._grid.push_messages, [message])
             for array in arrays_in(message.content):
-                left[id(array)] -= 1
-                if not left[id(array)]:
+                remaining[id(array)] -= 1
+                if not remaining[id(array)]:
                     forget_sent(array)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Replies that have arrived."""
-        wanted = set(message_ids)
-        unsent = [self._unsent.pop(key) for key in wanted & self._unsent.keys()]
-        wanted -= {reply.metadata.reply_to_message_id for reply in unsent}
+        pending = set(message_ids)
+        unsent = [self._unsent_errors.pop(key) for key in pending & self._unsent_errors.keys()]
+        pending -= {reply.metadata.reply_to_message_id for reply in unsent}
         if self.nodes_come_back:
-            found = [*unsent, *chain.from_iterable(map(self._pulled, sorted(wanted)))]
+            replies = [*unsent, *chain.from_iterable(map(self._pull_one, sorted(pending)))]
         else:
-            found = [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
-        for reply in found:
-            self._unusable.pop(reply.metadata.reply_to_message_id, None)
+            replies = [*unsent, *(self._call_flower(self._grid.pull_messages, pending) if pending else ())]
+        for reply in replies:
+            self._unreadable_errors.pop(reply.metadata.reply_to_message_id, None)
             if not reply.has_error():  # errors need it in `failure_of`
-                self._given.pop(reply.metadata.reply_to_message_id, None)
-        return found
+                self._time_limits.pop(reply.metadata.reply_to_message_id, None)
+        return replies
 
-    def _pulled(self, message_id: str) -> list[Message]:
+    def _pull_one(self, message_id: str) -> list[Message]:
         """Reply to one message if it has arrived, pulled alone so that its content cannot affect others.
 
         If they were pulled together, all replies would be lost if Flower failed to decode one of them.
         """
         try:
-            replies = list(self._asking(self._grid.pull_messages, {message_id}))
+            replies = list(self._call_flower(self._grid.pull_messages, {message_id}))
         except (RunError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # decoding the bytes of a reply may raise anything
             if isinstance(error, RpcError) and error.code() != StatusCode.UNKNOWN:  # the link is down
                 raise
-            return [self._unusable[message_id]] if message_id in self._unusable else []
+            return [self._unreadable_errors[message_id]] if message_id in self._unreadable_errors else []
         for reply in replies:  # the content could name another question
             reply.metadata.__dict__["_reply_to_message_id"] = message_id
         return replies[:1]
 
     @staticmethod
-    def _asking(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:
+    def _call_flower(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:
         """Call Flower; RunError if the run was stopped from outside, or its SuperLink is gone."""
         try:
             return call(*arguments)
@@ -217,9 +220,9 @@ class FlowerEngine:
             if type(error).__name__ == "RunNotRunningException":
                 raise RunError("the run was stopped from outside, e.g. by flwr stop") from None
             if isinstance(error, RpcError) and error.code() in _LINK_DOWN:
-                why = error.code().name
+                status = error.code().name
                 raise RunError(
-                    f"the SuperLink no longer answers ({why}); start fedge superlink there again"
+                    f"the SuperLink no longer answers ({status}); start fedge superlink there again"
                 ) from error
             raise
 
@@ -233,22 +236,23 @@ class FlowerEngine:
     def failure_of(self, reply: Message) -> Failure:
         """Reason for a client's failure; Flower passes Ray's exceptions as text, after their class."""
         self._failed_at = time.monotonic()
-        sent, may_take_s = self._given.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
+        sent_at, allowed_s = self._time_limits.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
         reason = reason_of(reply)
         if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
             return node_gone()
-        if reply.error.code == _CLIENT_APP_GONE and self._failed_at - sent >= may_take_s:
-            over = no_reply_within(may_take_s)  # the ClientApp ends itself, and its SuperNode notices later
-            return node_failed(f"{_OF_NODES[_CLIENT_APP_GONE]}, or gave {over}")
-        if self.nodes_come_back and reply.error.code in _OF_NODES:
-            return node_failed(_OF_NODES[reply.error.code])
+        if reply.error.code == _CLIENT_APP_GONE and self._failed_at - sent_at >= allowed_s:
+            # the ClientApp ends itself, and its SuperNode notices later
+            timeout = no_reply_within(allowed_s)
+            return node_failed(f"{_NODE_FAULTS[_CLIENT_APP_GONE]}, or gave {timeout}")
+        if self.nodes_come_back and reply.error.code in _NODE_FAULTS:
+            return node_failed(_NODE_FAULTS[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):
             return worker_died()
         over_time = _OVER_TIME.match(reason)
         limit_s = limit_in(over_time[1]) if over_time else None
         if limit_s is not None:
             return no_reply_within(limit_s)
-        failure = raised(_OF_CLIENT_APP.sub(r"\1: ", reason.replace(_WRAPPED, "")))
+        failure = raised(_CLIENT_APP_ERROR.sub(r"\1: ", reason.replace(_WRAPPED, "")))
         return Failure(failure.kind, _GUARD.sub("", failure.detail))
 
     def refuse_stopped(self) -> None:
@@ -261,8 +265,8 @@ class FlowerEngine:
         # another thread may be importing Ray
         is_up = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
         if self._stopped.is_set() and not (is_up or self._ray_was_up):
-            words = first_engine_error() or "see run.log or the lines above"
-            raise RunError(f"the simulation engine did not start: {words}; fedge run needs no Ray")
+            reason = first_engine_error() or "see run.log or the lines above"
+            raise RunError(f"the simulation engine did not start: {reason}; fedge run needs no Ray")
         if self._stopped.is_set() or (self._ray_was_up and not is_up):
             raise RunError("the simulation engine stopped while clients were at work; see run.log")
         self._ray_was_up = is_up
@@ -271,9 +275,9 @@ class FlowerEngine:
 
     def _refuse_dead_core(self) -> None:
         """Raise RunError if one of Ray's own processes has ended, which Ray notices only after a minute."""
-        if self._core is None:
-            self._core = [p for p in psutil.Process().children() if p.name() in _CORE]
-        for process in self._core:
+        if self._core_processes is None:
+            self._core_processes = [p for p in psutil.Process().children() if p.name() in _CORE_NAMES]
+        for process in self._core_processes:
             with suppress(psutil.NoSuchProcess):
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     continue
@@ -282,7 +286,7 @@ class FlowerEngine:
     def look_elsewhere(self) -> RemoteProcesses:
         """Measurements of a cluster's workers; empty for the run's own Ray, below this process."""
         ray = sys.modules.get("ray")
-        is_cluster = ray is not None and ray.is_initialized() and not self._core
+        is_cluster = ray is not None and ray.is_initialized() and not self._core_processes
         return look_elsewhere() if is_cluster else RemoteProcesses()
 
     def spans_machines(self) -> bool:

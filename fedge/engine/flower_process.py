@@ -24,9 +24,9 @@ def stop_event() -> threading.Event | None:
     """Event that Flower sets when its engine has stopped, found on its ServerApp's stack; None if absent."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        found = frame.f_locals.get("stop_event")
-        if isinstance(found, threading.Event) and frame.f_globals["__name__"].startswith("flwr."):
-            return found
+        event = frame.f_locals.get("stop_event")
+        if isinstance(event, threading.Event) and frame.f_globals["__name__"].startswith("flwr."):
+            return event
         frame = frame.f_back
     return None
 
@@ -39,15 +39,15 @@ def catch_interrupts() -> None:
     main_thread = threading.current_thread() is threading.main_thread()
     if not main_thread or federation_of_this_process().num_supernodes == 0:
         return
-    before = signal.getsignal(signal.SIGINT)
+    previous = signal.getsignal(signal.SIGINT)
 
     def handle(signum: int, frame: FrameType | None) -> Any:
         end_on_signal(signum)
-        if callable(before):
-            return before(signum, frame)
+        if callable(previous):
+            return previous(signum, frame)
         return None
 
-    if before != signal.SIG_IGN:
+    if previous != signal.SIG_IGN:
         signal.signal(signal.SIGINT, handle)
 
 

@@ -65,13 +65,13 @@ class InProcessGrid(Grid):
         }
         self._numbers = count(1)
         self._replies: dict[str, Message] = {}
-        self._at_work = 0  # number of messages without a reply
+        self._num_pending = 0  # number of messages without a reply
         self._failed = False  # whether a message has failed since the last wait
-        self._wanted = ""  # id of the message that `wait_for` waits for
-        self._wants_any = False  # whether `there_of` waits
+        self._awaited_id = ""  # id of the message that `wait_for` waits for
+        self._awaits_any = False  # whether `there_of` waits
         self._put_aside: Callable[[Message], Message] = lambda reply: reply
         self._arrived = threading.Condition()
-        self._workers = Workers(workers, self._deliver, self._take)
+        self._workers = Workers(workers, self._deliver, self._keep_reply)
 
     def __enter__(self) -> "InProcessGrid":
         return self
@@ -120,7 +120,7 @@ class InProcessGrid(Grid):
         message_id = str(next(self._numbers))
         message.metadata.__dict__["_message_id"] = message_id  # set like this by Flower's own grids
         with self._arrived:
-            self._at_work += 1
+            self._num_pending += 1
         self._workers.submit(message, due)
         return message_id
 
@@ -138,7 +138,7 @@ class InProcessGrid(Grid):
     def give_up_late(self, limit_s: float) -> None:
         """Give up clients that work for more than `limit_s` seconds; they get error replies."""
         for message in self._workers.give_up_late(limit_s):
-            self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
+            self._keep_reply(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason for a client's failure."""
@@ -164,23 +164,23 @@ class InProcessGrid(Grid):
         """Empty: clients read the folder."""
         return ""
 
-    def _take(self, message: Message, reply: Message) -> None:
+    def _keep_reply(self, message: Message, reply: Message) -> None:
         """Keep a reply until it is pulled."""
         with self._arrived:
             self._replies[message.metadata.message_id] = reply
-            self._at_work -= 1
+            self._num_pending -= 1
             self._failed = self._failed or reply.has_error()
-            if self._wanted:
-                if self._wanted == message.metadata.message_id:
+            if self._awaited_id:
+                if self._awaited_id == message.metadata.message_id:
                     self._arrived.notify_all()
-            elif self._wants_any or self._failed or not self._at_work:
+            elif self._awaits_any or self._failed or not self._num_pending:
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Replies that have arrived; each is returned once."""
-        wanted = message_ids if isinstance(message_ids, set) else set(message_ids)
+        requested = message_ids if isinstance(message_ids, set) else set(message_ids)
         with self._arrived:  # usually few have arrived and many are wanted
-            arrived = [message_id for message_id in self._replies if message_id in wanted]
+            arrived = [message_id for message_id in self._replies if message_id in requested]
             return [self._replies.pop(message_id) for message_id in arrived]
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
@@ -189,17 +189,17 @@ class InProcessGrid(Grid):
         Other replies do not wake the waiting thread: if the server works ahead, most are needed only later.
         """
         with self._arrived:
-            self._wanted = message_id
+            self._awaited_id = message_id
             self._arrived.wait_for(lambda: message_id in self._replies, timeout_s)
-            self._wanted = ""
+            self._awaited_id = ""
             return self._replies.pop(message_id, None)
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
         with self._arrived:
-            self._wants_any = True
+            self._awaits_any = True
             self._arrived.wait_for(lambda: any(key in self._replies for key in message_ids), timeout_s)
-            self._wants_any = False
+            self._awaits_any = False
             return [key for key in message_ids if key in self._replies]
 
     def wait(self, timeout_s: float) -> None:
@@ -208,7 +208,7 @@ class InProcessGrid(Grid):
         Waking up for each of a thousand replies would take the interpreter away from the clients.
         """
         with self._arrived:
-            self._arrived.wait_for(lambda: self._failed or not self._at_work, timeout_s)
+            self._arrived.wait_for(lambda: self._failed or not self._num_pending, timeout_s)
             self._failed = False
 
     def send_and_receive(
@@ -220,9 +220,9 @@ class InProcessGrid(Grid):
         replies: list[Message] = []
         while pending and time.monotonic() < deadline:
             self.wait(deadline - time.monotonic())
-            got = self.pull_messages(pending)
-            replies.extend(got)
-            pending.difference_update(reply.metadata.reply_to_message_id for reply in got)
+            arrived = self.pull_messages(pending)
+            replies.extend(arrived)
+            pending.difference_update(reply.metadata.reply_to_message_id for reply in arrived)
         return replies
 
     def set_run(self, run_id: int) -> None:

@@ -26,7 +26,7 @@ from fedge.process.endings.reaper import has_reaper, remove_at_end
 LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # if set, Ray's session folder is kept
 START_S = 900.0  # longer than Ray waits for its own processes, or for a cluster
-_OWN = ("", "local")  # addresses for a Ray that the run starts
+_OWN_ADDRESSES = ("", "local")  # addresses for a Ray that the run starts
 _TABLE = "options.backend.init-args"
 _SIMULATION = "flwr-simulation"  # program whose process starts Ray in newer Flower versions
 _ENGINE = "flwr.server.superlink.fleet.vce.backend.raybackend"
@@ -44,7 +44,7 @@ def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None
     address = init_args.get("address")
     if address is None or address == "auto":
         address = variables.get("RAY_ADDRESS", "") or (address or "")
-    return address not in _OWN
+    return address not in _OWN_ADDRESSES
 
 
 def refuse_listening_elsewhere(
@@ -58,17 +58,18 @@ def refuse_listening_elsewhere(
     """
     if attaches(init_args, environment):
         return
-    given = {key.replace("-", "_"): value for key, value in init_args.items()}
-    address = given.get("_node_ip_address")
+    arguments = {key.replace("-", "_"): value for key, value in init_args.items()}
+    address = arguments.get("_node_ip_address")
     if address is not None and not is_loopback(address):
         raise ConfigError(
             f"{_TABLE}._node-ip-address must be a loopback address, because Ray runs code from anyone, "
             f'but is {shown(address)}; remove it, or attach to a cluster with {_TABLE}.address="HOST:PORT"'
         )
-    if given.get("include_dashboard"):
+    if arguments.get("include_dashboard"):
         raise ConfigError(
             f"{_TABLE}.include-dashboard must be false, because Ray's dashboard runs code from anyone, "
-            f"but is {shown(given['include_dashboard'])}; remove it, or attach to a cluster with a dashboard"
+            f"but is {shown(arguments['include_dashboard'])}; remove it, or attach to a cluster with "
+            f"a dashboard"
         )
 
 
@@ -77,10 +78,10 @@ def is_loopback(address: Any) -> bool:
     if address == "localhost":
         return True
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
 
 
 def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:

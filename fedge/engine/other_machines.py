@@ -25,23 +25,25 @@ _T = TypeVar("_T")
 def look_elsewhere() -> RemoteProcesses:
     """Query all idle workers; workers that do not answer within two seconds are left out."""
     workers = free_workers()
-    answers = _answers(workers, _measured)
+    answers = _query(workers, _measure)
     kernels = Counter(answer[2] for answer in answers if answer)
-    here = machine_number(process_number())
-    found: dict[int, ProcessMemory] = {}
+    this_machine = machine_number(process_number())
+    processes_by_number: dict[int, ProcessMemory] = {}
     clocks: dict[int, MachineClock] = {}
     for worker, (name, processes, _) in [
-        (worker_asked, answer) for worker_asked, answer in zip(workers, answers, strict=True) if answer
+        (candidate, answer) for candidate, answer in zip(workers, answers, strict=True) if answer
     ]:
         for number, process in processes:
-            is_here = machine_number(number) == here
-            found[number] = process if is_here else replace(process, machine=name, number=number)
-        if processes and (machine := machine_number(processes[0][0])) not in (here, *clocks):
-            clocks[machine] = _clock(worker, name)
-    return RemoteProcesses(tuple(found.values()), clocks, kernels)
+            is_here = machine_number(number) == this_machine
+            processes_by_number[number] = (
+                process if is_here else replace(process, machine=name, number=number)
+            )
+        if processes and (machine := machine_number(processes[0][0])) not in (this_machine, *clocks):
+            clocks[machine] = _compare_clock(worker, name)
+    return RemoteProcesses(tuple(processes_by_number.values()), clocks, kernels)
 
 
-def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]], tuple[str, ...]]:
+def _measure(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]], tuple[str, ...]]:
     """In a worker: Ray's name of its machine, process number → memory, kernels of the native step."""
     import ray
 
@@ -50,31 +52,31 @@ def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]], tuple[str, 
     return name, measured, usable_kernels()
 
 
-def _reading(_: Any) -> float:
+def _read_clock(_: Any) -> float:
     """In a worker: its machine's clock in seconds."""
     return time.perf_counter()
 
 
-def _clock(worker: Any, name: str) -> MachineClock:
+def _compare_clock(worker: Any, name: str) -> MachineClock:
     """Clock of a worker's machine relative to the server's."""
     clock = MachineClock(name=name)
     for _ in range(_READINGS):
-        asked = time.perf_counter()
-        (reading,) = _answers([worker], _reading)
+        sent_at = time.perf_counter()
+        (reading,) = _query([worker], _read_clock)
         if reading is not None:
-            clock = clock.asked(asked, reading, time.perf_counter())
+            clock = clock.asked(sent_at, reading, time.perf_counter())
     return clock
 
 
-def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | None]:
+def _query(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | None]:
     """Each worker's answer to a call; None without one."""
     ray = sys.modules["ray"]
-    asked = [worker.__ray_call__.remote(call) for worker in workers]
-    ready = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_S)[0] if asked else []
-    return [_answer(call_ref) if call_ref in ready else None for call_ref in asked]
+    references = [worker.__ray_call__.remote(call) for worker in workers]
+    ready = ray.wait(references, num_returns=len(references), timeout=_PATIENCE_S)[0] if references else []
+    return [_get_answer(reference) if reference in ready else None for reference in references]
 
 
-def _answer(reference: Any) -> Any:
+def _get_answer(reference: Any) -> Any:
     """A worker's answer; None if it has died."""
     ray = sys.modules["ray"]
     try:

@@ -31,10 +31,10 @@ def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
     Args:
         limit_s: seconds without any part of a reply.
     """
-    found = _flowers()
-    if found is None:
+    modules = _flower_modules()
+    if modules is None:
         return False
-    grid, objects = found
+    grid, objects = modules
     pull = grid.pull_objects
     if not hasattr(pull, _WRAPPED):
         bounded = _bounded(pull, objects.ObjectUnavailableError, limit_s)
@@ -43,7 +43,7 @@ def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
     return True
 
 
-def _flowers() -> tuple[ModuleType, ModuleType] | None:
+def _flower_modules() -> tuple[ModuleType, ModuleType] | None:
     """Modules of Flower's grid and object puller; None if this version has them elsewhere."""
     for names in _PLACES:
         try:
@@ -59,22 +59,22 @@ def _bounded(pull: Callable[..., Any], unavailable: type[Exception], limit_s: fl
     """Flower's `pull_objects`, ended after `limit_s` seconds without any part."""
 
     @wraps(pull)
-    def bounded(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **more: Any) -> Any:
-        came = time.monotonic()
+    def bounded(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: Any) -> Any:
+        last_part_at = time.monotonic()
 
         def pull_one(object_id: str) -> bytes:
-            nonlocal came
+            nonlocal last_part_at
             try:
                 content = pull_object_fn(object_id)
             except unavailable:
-                if time.monotonic() - came > limit_s:
+                if time.monotonic() - last_part_at > limit_s:
                     raise _StalledError from None
                 raise
-            came = time.monotonic()
+            last_part_at = time.monotonic()
             return content
 
         try:
-            return pull(object_ids, pull_one, **more)
+            return pull(object_ids, pull_one, **options)
         except _StalledError:
             raise unavailable(f"no part of it arrived for {limit_s:g} s") from None
 

@@ -45,14 +45,14 @@ class Urgency:
         self._workers = workers
         self._numbers = count(1)
         self._waiting: list[tuple[int, int, Message]] = []  # heap of (due, number, message)
-        self._given: dict[str, str] = {}  # the engine's message id → this queue's
+        self._sent: dict[str, str] = {}  # the engine's message id → this queue's
         self._replies: dict[str, Message] = {}
 
     def push_due(self, message: Message, due: int) -> str:
         """Send a message before all those due later; returns its id."""
         number = next(self._numbers)
         heapq.heappush(self._waiting, (due, number, message))
-        self._give()
+        self._send_due()
         return str(number)
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
@@ -62,27 +62,27 @@ class Urgency:
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
-        until = time.monotonic() + timeout_s
-        while not (found := [key for key in message_ids if key in self._replies]):
+        deadline = time.monotonic() + timeout_s
+        while not (arrived := [key for key in message_ids if key in self._replies]):
             self._collect()
-            self._give()
-            left_s = until - time.monotonic()
+            self._send_due()
+            left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return [key for key in message_ids if key in self._replies]
             if not any(key in self._replies for key in message_ids):
                 self._engine.refuse_stopped()
                 self._engine.wait(left_s)
-        return found
+        return arrived
 
-    def _give(self) -> None:
+    def _send_due(self) -> None:
         """Send the most urgent messages while workers are free."""
-        free = _AHEAD * max(1, self._workers()) - len(self._given)
-        chosen = [heapq.heappop(self._waiting) for _ in range(min(max(0, free), len(self._waiting)))]
-        if chosen:
-            ids = self._engine.push_messages([message for _, _, message in chosen])
-            self._given.update(zip(ids, (str(number) for _, number, _ in chosen), strict=True))
+        free = _AHEAD * max(1, self._workers()) - len(self._sent)
+        selected = [heapq.heappop(self._waiting) for _ in range(min(max(0, free), len(self._waiting)))]
+        if selected:
+            ids = self._engine.push_messages([message for _, _, message in selected])
+            self._sent.update(zip(ids, (str(number) for _, number, _ in selected), strict=True))
 
     def _collect(self) -> None:
         """Pull the replies that have arrived."""
-        for reply in self._engine.pull_messages(set(self._given)) if self._given else ():
-            self._replies[self._given.pop(reply.metadata.reply_to_message_id)] = reply
+        for reply in self._engine.pull_messages(set(self._sent)) if self._sent else ():
+            self._replies[self._sent.pop(reply.metadata.reply_to_message_id)] = reply

@@ -72,15 +72,15 @@ class PatientPool:
     client_resources: dict[str, float]
     _future_to_actor: dict[Any, Any]
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
         """Pool with no worker set aside."""
-        super().__init__(*arguments, **named)
+        super().__init__(*arguments, **keywords)
         self._changed = threading.Condition()
         self._aside: list[tuple[Any, Any]] = []  # actors and their pending answers
         self._failed: set[Any] = set()  # futures of dead actors
         # future → time of assignment, allowed seconds
         self._limits: dict[Any, tuple[float, float]] = {}
-        self._looked = self._grew = 0.0
+        self._last_check = self._last_growth_check = 0.0
         global _newest
         _newest = weakref.ref(self)
 
@@ -91,10 +91,10 @@ class PatientPool:
             ActorUnavailableError: no worker has been available for a minute.
         """
         with self._changed:
-            actor, given = self._free(), time.monotonic()
+            actor, assigned_at = self._free_worker(), time.monotonic()
             future = actor_fn(actor, *job)
             self._future_to_actor[future] = actor
-            self._limits[future] = given, min(map(limit_s, job))
+            self._limits[future] = assigned_at, min(map(limit_s, job))
             return future
 
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> tuple[Any, Any]:
@@ -111,9 +111,9 @@ class PatientPool:
             raise  # the client's own exception: its worker is alive
         except ray.exceptions.RayError as error:
             self._failed.add(future)
-            given, may_take_s = self._limits[future]
-            if time.monotonic() - given >= may_take_s:  # so late, only the client's guard ends a worker
-                raise OverTimeError(f"{may_take_s:g}") from error
+            assigned_at, allowed_s = self._limits[future]
+            if time.monotonic() - assigned_at >= allowed_s:  # so late, only the client's guard ends a worker
+                raise OverTimeError(f"{allowed_s:g}") from error
             raise
         self.add_actor_back_to_pool(future)
         return message, context
@@ -127,7 +127,7 @@ class PatientPool:
             if future in self._failed:
                 self._failed.discard(future)
                 logger.info("a worker has died; it gets work again once Ray has restarted it")
-                self._aside += [(one, one.__ray_ready__.remote()) for one in self.pool]
+                self._aside += [(idle, idle.__ray_ready__.remote()) for idle in self.pool]
                 self.pool.clear()
             self._changed.notify()
         self._grow()
@@ -135,42 +135,42 @@ class PatientPool:
     def _grow(self) -> None:
         """Add workers if the cluster has room for more."""
         with self._changed:
-            if time.monotonic() < self._grew + _GROW_S:
+            if time.monotonic() < self._last_growth_check + _GROW_S:
                 return
-            self._grew = time.monotonic()
+            self._last_growth_check = time.monotonic()
         try:
-            more = workers_with_room(self.client_resources) - self.num_actors
+            additional = workers_with_room(self.client_resources) - self.num_actors
         except Exception as error:  # the cluster does not answer at present
             logger.info("the cluster's size is unknown: %s", error)
             return
-        if more < 1:
+        if additional < 1:
             return
-        now = self.num_actors
-        logger.info("the cluster has grown: %d workers instead of %d", now + more, now)
-        made = [self.create_actor_fn() for _ in range(more)]
+        current = self.num_actors
+        logger.info("the cluster has grown: %d workers instead of %d", current + additional, current)
+        actors = [self.create_actor_fn() for _ in range(additional)]
         with self._changed:
-            self._aside += [(actor, actor.__ray_ready__.remote()) for actor in made]
-            self.num_actors += more
-        _threads.add(more)
+            self._aside += [(actor, actor.__ray_ready__.remote()) for actor in actors]
+            self.num_actors += additional
+        _threads.add(additional)
 
-    def _free(self) -> Any:
+    def _free_worker(self) -> Any:
         """A free worker; waits for one."""
-        alone_since = time.monotonic()
+        idle_since = time.monotonic()
         while True:
-            if self._aside and time.monotonic() > self._looked + _LOOK_S:
-                self._look()
+            if self._aside and time.monotonic() > self._last_check + _LOOK_S:
+                self._check_aside()
             if self.pool:
                 return self.pool.pop()
             if len(self._aside) < self.num_actors:  # some worker is busy, and will be free
-                alone_since = time.monotonic()
-            if time.monotonic() > alone_since + _PATIENCE_S:
+                idle_since = time.monotonic()
+            if time.monotonic() > idle_since + _PATIENCE_S:
                 raise _ray().exceptions.ActorUnavailableError("no worker is left", None)
             self._changed.wait(_LOOK_S)
 
-    def _look(self) -> None:
+    def _check_aside(self) -> None:
         """Put responding workers back into the pool; the others are asked again."""
         ray, aside = _ray(), self._aside
-        self._looked, self._aside = time.monotonic(), []
+        self._last_check, self._aside = time.monotonic(), []
         for actor, answer in aside:
             ready, _ = ray.wait([answer], timeout=0)
             if not ready:
@@ -180,13 +180,13 @@ class PatientPool:
                 ray.get(answer)
                 self.pool.append(actor)
             except ray.exceptions.ActorDiedError:  # Ray will not restart it
-                anew = self.create_actor_fn()
-                self._aside.append((anew, anew.__ray_ready__.remote()))
+                replacement = self.create_actor_fn()
+                self._aside.append((replacement, replacement.__ray_ready__.remote()))
             except ray.exceptions.RayError:
                 self._aside.append((actor, actor.__ray_ready__.remote()))
 
 
-class _Threads:
+class _EngineThreads:
     """Threads of Flower's engine, each serving one worker at a time; more can be added."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class _Threads:
             threading.Thread(target=self._work, name="joined", daemon=True).start()
 
 
-_threads = _Threads()
+_threads = _EngineThreads()
 
 
 def workers_with_room(client_resources: dict[str, float]) -> int:
@@ -218,14 +218,14 @@ def use_joining_machines() -> bool:
     Uses private names of Flower; without them, a joining machine gets no work until a worker dies.
     """
     module = sys.modules.get(_ENGINE)
-    works = getattr(module, _WORKER, None)
-    if works is None or hasattr(works, "__wrapped__"):
-        return works is not None
+    worker = getattr(module, _WORKER, None)
+    if worker is None or hasattr(worker, "__wrapped__"):
+        return worker is not None
 
-    @wraps(works)
-    def work(*given: Any, **named: Any) -> None:
-        _threads.seen(partial(works, *given, **named))
-        works(*given, **named)
+    @wraps(worker)
+    def work(*arguments: Any, **keywords: Any) -> None:
+        _threads.seen(partial(worker, *arguments, **keywords))
+        worker(*arguments, **keywords)
 
     setattr(module, _WORKER, work)
     return True
@@ -264,10 +264,10 @@ def spare_dead_workers() -> bool:
     return True
 
 
-def limit_s(given: Any) -> float:
+def limit_s(argument: Any) -> float:
     """Seconds that a client may take for a message; infinite for any other argument."""
-    if isinstance(given, Message) and given.metadata.message_type in (TRAIN, EVALUATE):
-        return RoundContext.of(given).timeout_s
+    if isinstance(argument, Message) and argument.metadata.message_type in (TRAIN, EVALUATE):
+        return RoundContext.of(argument).timeout_s
     return math.inf
 
 

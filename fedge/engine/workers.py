@@ -23,26 +23,26 @@ class Workers(Generic[_Job, _Result]):
     """`count` threads that carry out jobs by due time, then in the order of `submit`."""
 
     def __init__(
-        self, count: int, work: Callable[[_Job], _Result], done: Callable[[_Job, _Result], None]
+        self, count: int, work: Callable[[_Job], _Result], on_done: Callable[[_Job, _Result], None]
     ) -> None:
         """Start the threads.
 
         Args:
             count: number of jobs at a time.
             work: function that carries out a job; must not raise.
-            done: called in the thread with each job and its result, once per job that was not given up.
+            on_done: called in the thread with each job and its result, once per job that was not given up.
         """
         self._work = work
-        self._done = done
+        self._on_done = on_done
         self._jobs: PriorityQueue[tuple[int, int, _Job | None]] = PriorityQueue()
         self._numbers = numbers()
-        self._at_work: dict[threading.Thread, tuple[_Job, float]] = {}
+        self._running: dict[threading.Thread, tuple[_Job, float]] = {}
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         for _ in range(count):
-            self._start()
+            self._start_thread()
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         """Start one more thread."""
         thread = threading.Thread(target=self._serve, name="client", daemon=True)
         self._threads.append(thread)
@@ -59,28 +59,28 @@ class Workers(Generic[_Job, _Result]):
 
     def _serve(self) -> None:
         """Carry out jobs until told to stop, or given up."""
-        me = threading.current_thread()
+        thread = threading.current_thread()
         while (job := self._jobs.get()[2]) is not None:
             with self._lock:
-                self._at_work[me] = (job, awake())
+                self._running[thread] = (job, awake())
             result = self._work(job)
             with self._lock:
-                given_up = self._at_work.pop(me, None) is None
+                given_up = self._running.pop(thread, None) is None
             if given_up:
                 return
-            self._done(job, result)
+            self._on_done(job, result)
             del job, result  # a waiting thread must not hold references
 
     def give_up_late(self, limit_s: float) -> list[_Job]:
         """Abandon and return the jobs that have been running for more than `limit_s` seconds."""
         late_since = awake() - limit_s
         with self._lock:
-            late = {thread: job for thread, (job, began) in self._at_work.items() if began < late_since}
+            late = {thread: job for thread, (job, started) in self._running.items() if started < late_since}
             for thread in late:
-                del self._at_work[thread]
+                del self._running[thread]
                 self._threads.remove(thread)
         for _ in late:
-            self._start()
+            self._start_thread()
         return list(late.values())
 
     def close(self, wait_s: float) -> bool:

@@ -29,8 +29,8 @@ def client_threads(
     """
     device = choose_device(str(run_config.get("train.device", "auto")))
     on_gpu = device.type == "cuda"
-    places = torch.cuda.device_count() if on_gpu else available_cores()
-    room = max(1, places // int(run_config.get("train.processes", 1)))
-    count = min(max(1, (workers or room) // grids), clients)
-    share_one = on_gpu and count * grids > places
-    return count, {**run_config, "train.cuda-graph": "off"} if share_one else run_config
+    num_processors = torch.cuda.device_count() if on_gpu else available_cores()
+    default_count = max(1, num_processors // int(run_config.get("train.processes", 1)))
+    count = min(max(1, (workers or default_count) // grids), clients)
+    shares_gpu = on_gpu and count * grids > num_processors
+    return count, {**run_config, "train.cuda-graph": "off"} if shares_gpu else run_config

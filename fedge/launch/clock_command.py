@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fedge.devices.timing import TimedFleet
     from fedge.rounds.measurements.moment import VersionRow
 
-_WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
-_IGNORED = ("scaffold.", "gate.", "cluster.")  # options that a clock ignores
+_SWITCHED_OFF = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
+_IGNORED_PREFIXES = ("scaffold.", "gate.", "cluster.")  # options that a clock ignores
 _MEBI = 2**20
 
 
@@ -46,46 +46,48 @@ def add_clock(commands: Any) -> None:
     )
     clock.add_argument("-o", "--output", type=Path, metavar="PAGE", help="page with curves to write")
     clock.add_argument("--csv", type=Path, metavar="FILE", help="table of all evaluations to write")
-    clock.set_defaults(command=_clock, needs_room=True)
+    clock.set_defaults(command=_run_clock, needs_room=True)
 
 
-def _clock(options: argparse.Namespace) -> int:
+def _run_clock(options: argparse.Namespace) -> int:
     """Carry out ``fedge clock``."""
     from fedge.devices.timing import TimedFleet  # imported late: shells run completion at every keystroke
 
     run_config = Project(Path(options.app)).run_config(options.run_config)
-    crowd = TimedFleet(_devices(options.devices, run_config), options.windows, round(options.megabytes * 1e6))
-    for name, value in (("--windows", crowd.windows), ("--megabytes", crowd.model_bytes)):
+    fleet = TimedFleet(
+        _num_devices(options.devices, run_config), options.windows, round(options.megabytes * 1e6)
+    )
+    for name, value in (("--windows", fleet.windows), ("--megabytes", fleet.model_bytes)):
         if value < 1:
             raise ConfigError(f"{name} must be above 0, but is {value}; omit it for the default")
-    began, cpu = time.perf_counter(), time.process_time()
-    rows, about = clocked(run_config, crowd)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    rows, summary = clocked(run_config, fleet)
     unit = _MEBI if sys.platform == "darwin" else 1024
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     lines = [
-        about,
-        f"{time.perf_counter() - began:.1f} s of real time, {time.process_time() - cpu:.1f} s of CPU, "
+        summary,
+        f"{time.perf_counter() - start:.1f} s of real time, {time.process_time() - cpu_start:.1f} s of CPU, "
         f"{peak_mib:.0f} MiB at the peak",
     ]
     print(*lines, sep="\n")
-    _write(rows, lines, options.output, options.csv)
+    _write_outputs(rows, lines, options.output, options.csv)
     return 0
 
 
-def _devices(given: int | None, run_config: Mapping[str, Any]) -> int:
+def _num_devices(requested: int | None, run_config: Mapping[str, Any]) -> int:
     """Number of devices to simulate."""
-    found = run_config.get("clients", "auto") if given is None else given
-    if not isinstance(found, int) or found < 1:
-        raise ConfigError(f"clients must be the number of devices, but is {found}; add --devices 1000")
-    return found
+    count = run_config.get("clients", "auto") if requested is None else requested
+    if not isinstance(count, int) or count < 1:
+        raise ConfigError(f"clients must be the number of devices, but is {count}; add --devices 1000")
+    return count
 
 
-def clocked(run_config: Mapping[str, Any], crowd: "TimedFleet") -> "tuple[list[VersionRow], str]":
+def clocked(run_config: Mapping[str, Any], fleet: "TimedFleet") -> "tuple[list[VersionRow], str]":
     """Run a study's clock without training, printing a line per evaluation; returns rows and a summary.
 
     Args:
         run_config: the run's options, flat; SCAFFOLD, gate and clustering are switched off.
-        crowd: number of devices, windows per device, and bytes of the model.
+        fleet: number of devices, windows per device, and bytes of the model.
 
     Raises:
         ConfigError: no rule is set, or clients, configuration and rule do not fit together.
@@ -97,13 +99,13 @@ def clocked(run_config: Mapping[str, Any], crowd: "TimedFleet") -> "tuple[list[V
     from fedge.run.preparation.parts import refuse_clock_parts_that_do_not_fit
     from fedge.seeding import resolve_seed
 
-    config = from_run_config({**run_config, **dict.fromkeys(_WITHOUT, False), "clients": crowd.devices})
+    config = from_run_config({**run_config, **dict.fromkeys(_SWITCHED_OFF, False), "clients": fleet.devices})
     rule = config.asynchrony.rule
     if not config.asynchrony.is_on:
         raise ConfigError("fedge clock needs a virtual clock; add -c 'asynchrony.rule=\"fedbuff\"'")
     refuse_clock_parts_that_do_not_fit(config)
     for line in options_without_effect(config):
-        if not line.startswith(_IGNORED):
+        if not line.startswith(_IGNORED_PREFIXES):
             print(f"note: {line}")
     seed, _ = resolve_seed(config.seed)
     rows: list[VersionRow] = []
@@ -112,19 +114,19 @@ def clocked(run_config: Mapping[str, Any], crowd: "TimedFleet") -> "tuple[list[V
         rows.append(row)
         print(row.words(), flush=True)
 
-    procedure = timed(config, seed, crowd, on_row)
+    procedure = timed(config, seed, fleet, on_row)
     procedure.begin()
     procedure.go_on(config.num_server_rounds)
     if (remark := nothing_made(procedure)) is not None:
         print(f"note: {remark}")
     return rows, (
-        f"{rule}: {quantity(crowd.devices, 'device')}, {config.asynchrony.concurrency} at work under "
+        f"{rule}: {quantity(fleet.devices, 'device')}, {config.asynchrony.concurrency} at work under "
         f"{quantity(config.hierarchy.num_servers, 'leaf')}, "
         f"seed {seed}; {quantity(procedure.clock.events, 'event')}; no training"
     )
 
 
-def _write(rows: "list[VersionRow]", lines: list[str], page: Path | None, table: Path | None) -> None:
+def _write_outputs(rows: "list[VersionRow]", lines: list[str], page: Path | None, table: Path | None) -> None:
     """Write page and table, if requested."""
     from fedge.report.clock_page import COLUMNS, cells, write_clock_page
 

@@ -16,8 +16,8 @@ from fedge.launch.projects.packaged import is_packaged
 
 UNREADABLE = 2  # exit code for an invalid command line, as in most commands
 
-_USED = "options for -c that most runs set, with their defaults; --help-all shows all of them:"
-_ALL = "options for -c, with their defaults:"
+_MOST_USED_TITLE = "options for -c that most runs set, with their defaults; --help-all shows all of them:"
+_ALL_TITLE = "options for -c, with their defaults:"
 
 
 class _Subcommands(argparse._SubParsersAction):
@@ -25,8 +25,8 @@ class _Subcommands(argparse._SubParsersAction):
 
     def add_parser(self, name: str, **options: Any) -> Any:
         """Parser of a new command; arguments as in argparse's ``add_parser``, including `help`."""
-        about = str(options["help"])
-        return super().add_parser(name, description=f"{about[:1].upper()}{about[1:]}.", **options)
+        summary = str(options["help"])
+        return super().add_parser(name, description=f"{summary[:1].upper()}{summary[1:]}.", **options)
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,8 +42,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error in one line and exit."""
-        see = "" if message.endswith("?") else f"; see {self.prog} --help"
-        self.exit(UNREADABLE, f"fedge: {ConfigError(message)}{see}\n")
+        hint = "" if message.endswith("?") else f"; see {self.prog} --help"
+        self.exit(UNREADABLE, f"fedge: {ConfigError(message)}{hint}\n")
 
     def format_help(self) -> str:
         """Usage, arguments, and further sections."""
@@ -62,7 +62,7 @@ class Commands:
     def __init__(self, parser: Parser) -> None:
         """Subcommands of `parser`, whose help lists them by group."""
         parser.usage = f"{parser.prog} [-h] [--version] COMMAND ..."
-        self._under = parser.add_subparsers(
+        self._subparsers = parser.add_subparsers(
             required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
         )
         self._groups: list[CommandGroup] = []
@@ -70,7 +70,7 @@ class Commands:
 
     def group(self, title: str) -> "CommandGroup":
         """New group for subcommands; its `add_parser` is that of ``add_subparsers``."""
-        self._groups.append(CommandGroup(title, self._under))
+        self._groups.append(CommandGroup(title, self._subparsers))
         return self._groups[-1]
 
     def _lines(self, width: int) -> Iterator[str]:
@@ -78,9 +78,9 @@ class Commands:
         indent = 2 + max(len(name) for group in self._groups for name, _ in group.commands) + 2
         for group in self._groups:
             yield f"{group.title}:"
-            for name, about in group.commands:
+            for name, summary in group.commands:
                 yield from wrap(
-                    about, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent
+                    summary, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent
                 )
             yield ""
         yield from wrap("fedge COMMAND --help describes a command.", width)
@@ -94,11 +94,11 @@ class CommandGroup:
         commands: name and help of each, in the order of addition.
     """
 
-    def __init__(self, title: str, under: Any) -> None:
-        """Empty group within the subparsers `under`."""
+    def __init__(self, title: str, subparsers: Any) -> None:
+        """Empty group within `subparsers`."""
         self.title = title
         self.commands: list[tuple[str, str]] = []
-        self._under = under
+        self._subparsers = subparsers
 
     def add_parser(self, name: str, *, help: str, also: Sequence[str] = (), **options: Any) -> Parser:
         """Parser of a new command; further arguments as in argparse's ``add_parser``.
@@ -110,7 +110,7 @@ class CommandGroup:
             options: arguments for the parser.
         """
         self.commands.append((name, help))
-        parser: Parser = self._under.add_parser(name, help=help, **options)
+        parser: Parser = self._subparsers.add_parser(name, help=help, **options)
         parser.also = also
         return parser
 
@@ -121,34 +121,36 @@ class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print the help and exit."""
         assert isinstance(parser, Parser)
-        parser.more = lambda width: [*wrap(_ALL, width), *help_lines(width, most_used=False)]
+        parser.more = lambda width: [*wrap(_ALL_TITLE, width), *help_lines(width, most_used=False)]
         parser.print_help()
         parser.exit()
 
 
 def show_options(parser: Parser) -> None:
     """Add the run's options to the help of a command that starts a run, and ``--help-all``."""
-    parser.more = lambda width: [*wrap(_USED, width), *help_lines(width, most_used=True)]
+    parser.more = lambda width: [*wrap(_MOST_USED_TITLE, width), *help_lines(width, most_used=True)]
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show this with all options of a run")
 
 
-def parse_command_line(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+def parse_command_line(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parsed command line; an invalid one ends the process with one line."""
     commands = _commands(parser)
-    if words[:1] == ["help"]:
-        words = [*words[1:2], "--help"]
-    if words and not words[0].startswith("-") and words[0] not in commands:
-        flags = [f"--{words[0]}"] if f"--{words[0]}" in parser._option_string_actions else []
-        meant = [*flags, *(name for name, command in commands.items() if words[0] in command.also)]
-        near = f"; did you mean {' or '.join(meant)}?" if meant else nearest(words[0], list(commands))
-        near = near or f"; it is one of {', '.join(commands)}"
-        parser.error(f"there is no command {shown(words[0])}{near}")
-    if words and not any(known.startswith(words[0]) for known in [*parser._option_string_actions, *commands]):
-        _refuse_unknown(parser, words[:1], list(words))
-    found, unknown = parser.parse_known_args(words)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        flags = [f"--{arguments[0]}"] if f"--{arguments[0]}" in parser._option_string_actions else []
+        suggestions = [*flags, *(name for name, command in commands.items() if arguments[0] in command.also)]
+        hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
+        hint = hint or nearest(arguments[0], list(commands)) or f"; it is one of {', '.join(commands)}"
+        parser.error(f"there is no command {shown(arguments[0])}{hint}")
+    if arguments and not any(
+        candidate.startswith(arguments[0]) for candidate in [*parser._option_string_actions, *commands]
+    ):
+        _refuse_unknown(parser, arguments[:1], list(arguments))
+    namespace, unknown = parser.parse_known_args(arguments)
     if unknown:
-        _refuse_unknown(commands.get(words[0], parser), unknown, list(words))
-    return found
+        _refuse_unknown(commands.get(arguments[0], parser), unknown, list(arguments))
+    return namespace
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
@@ -156,32 +158,35 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
     return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 
-_FLOWERS = {  # options of `flwr run`
+_FLWR_RUN_HINTS = {  # options of `flwr run`
     "--federation": "its name follows the folder's: fedge run . NAME",
     "--federation-config": "the number of clients is --clients N",
     "--stream": "leave it out: lines are printed as they come",
 }
 
 
-def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str]) -> NoReturn:
+def _refuse_unknown(command: Parser, unknown: Sequence[str], arguments: Sequence[str]) -> NoReturn:
     """Exit with a line on the first word that a command does not know."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     name, _, value = word.partition("=")
     key = name.lstrip("-")
-    known = {text.lstrip("-"): text for action in command._actions for text in action.option_strings}
+    flags = {text.lstrip("-"): text for action in command._actions for text in action.option_strings}
     is_option = word.startswith("-") or "=" in word
-    if is_option and "run-config" in known and (meant := option_meant(key)):
-        after = next((text for text in words[words.index(word) + 1 :] if not text.startswith("-")), None)
-        setting = value or after or json.dumps(options()[meant][0])
-        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={setting}')}")
-    close = difflib.get_close_matches(key, known, n=1, cutoff=ALIKE) if is_option else []  # dashes are alike
-    near = f"; did you mean {known[close[0]]}?" if close else ""
-    if name in _FLOWERS and "--clients" in known.values():
-        near = f"; {_FLOWERS[name]}"
-    command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{near}")
+    if is_option and "run-config" in flags and (option := option_meant(key)):
+        next_word = next(
+            (text for text in arguments[arguments.index(word) + 1 :] if not text.startswith("-")), None
+        )
+        setting = value or next_word or json.dumps(options()[option][0])
+        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{option}={setting}')}")
+    # dashes are alike
+    matches = difflib.get_close_matches(key, flags, n=1, cutoff=ALIKE) if is_option else []
+    hint = f"; did you mean {flags[matches[0]]}?" if matches else ""
+    if name in _FLWR_RUN_HINTS and "--clients" in flags.values():
+        hint = f"; {_FLWR_RUN_HINTS[name]}"
+    command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{hint}")
 
 
-def refuse_misplaced(word: str | None, what: str) -> None:
+def refuse_misplaced(word: str | None, argument: str) -> None:
     """Raise ConfigError for an option or configuration in place of a folder or a federation."""
     if word and not os.path.isdir(word) and ("=" in word or word.endswith(".toml") or is_packaged(word)):
-        raise ConfigError(f"{what} cannot be {shown(word)}, which belongs after -c: use -c {shown(word)}")
+        raise ConfigError(f"{argument} cannot be {shown(word)}, which belongs after -c: use -c {shown(word)}")

@@ -48,8 +48,8 @@ def _completers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Acti
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 yield from _completers(command)
-        elif action.dest in _BY_NAME:
-            yield action, _BY_NAME[action.dest]
+        elif action.dest in _COMPLETERS:
+            yield action, _COMPLETERS[action.dest]
 
 
 def overrides(prefix: str, **_: Any) -> list[str]:
@@ -57,15 +57,15 @@ def overrides(prefix: str, **_: Any) -> list[str]:
     before, space, word = prefix.rpartition(" ")
     key, equals, _value = word.partition("=")
     if equals:
-        found = [f"{key}={value}" for value in _values(key)]
+        candidates = [f"{key}={value}" for value in _option_values(key)]
     else:
-        found = [f"{key}=" for key in options()]
+        candidates = [f"{key}=" for key in options()]
         if not before:
-            found += [PREFIX + name for name in packaged_names()] + _toml_files(word)
-    return [before + space + text for text in found if text.startswith(word)]
+            candidates += [PREFIX + name for name in packaged_names()] + _toml_files(word)
+    return [before + space + text for text in candidates if text.startswith(word)]
 
 
-def _values(key: str) -> list[str]:
+def _option_values(key: str) -> list[str]:
     """Values of an option as written after -c; its default if they are not listed."""
     default, rule = options().get(key, ("", {"choices": (), "words": ()}))
     if isinstance(default, bool):
@@ -76,14 +76,14 @@ def _values(key: str) -> list[str]:
 def _toml_files(prefix: str) -> list[str]:
     """Folders and .toml files whose path starts with `prefix`."""
     top, _, start = prefix.rpartition("/")
-    found = []
+    names = []
     with suppress(OSError):
         for path in Path(f"{top}/" if top or prefix.startswith("/") else ".").iterdir():
             is_hidden = not start and path.name.startswith(".")
             if path.name.startswith(start) and _can_be_quoted(path.name) and not is_hidden:
                 name = f"{top}/{path.name}" if top or prefix.startswith("/") else path.name
-                found += [f"{name}/"] if path.is_dir() else [name] if path.suffix == ".toml" else []
-    return found
+                names += [f"{name}/"] if path.is_dir() else [name] if path.suffix == ".toml" else []
+    return names
 
 
 def _can_be_quoted(name: str) -> bool:
@@ -113,7 +113,7 @@ def files(prefix: str, **_: Any) -> list[str]:
     return [name for name in _toml_files(prefix) if name.startswith(prefix)]
 
 
-_BY_NAME: dict[str, Completer] = {
+_COMPLETERS: dict[str, Completer] = {
     "run_config": overrides,
     "federation": federations,
     "run": runs,

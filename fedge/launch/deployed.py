@@ -33,11 +33,11 @@ _FLWR = python_words(
     "-c", "from fedge.process.endings.channels import exit_despite_channels; "
     "exit_despite_channels(); from flwr.cli.app import app; app(prog_name='flwr')",
 )  # fmt: skip
-_STARTED = re.compile(r"Successfully started run (\d+)")
-_ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
-_HERE = ("127.0.0.1", "localhost", "[::1]")
+_RUN_STARTED = re.compile(r"Successfully started run (\d+)")
+_RUN_ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _SUPERLINK = "flower-superlink"
-_MOST_BEFORE = 6  # largest number of words before the program in a command
+_MAX_WORDS_BEFORE_PROGRAM = 6  # largest number of words before the program in a command
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -49,7 +49,7 @@ def is_here(address: str) -> bool:
     a SuperLink.
     """
     host, _, port = address.rpartition(":")
-    if host not in _HERE:
+    if host not in _LOOPBACK_HOSTS:
         return False
     listening = _listeners(int(port)) if port.isdecimal() else None
     return not listening or any(map(_is_superlink, listening))
@@ -58,10 +58,12 @@ def is_here(address: str) -> bool:
 def _listeners(port: int) -> list[int | None] | None:
     """Process ids listening on a port of this machine; None for other accounts' processes, or if unknown."""
     try:
-        found = psutil.net_connections("tcp")
+        sockets = psutil.net_connections("tcp")
     except (psutil.Error, OSError, RuntimeError):  # macOS reveals listeners only to root
         return None
-    return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+    return [
+        socket.pid for socket in sockets if socket.status == psutil.CONN_LISTEN and socket.laddr.port == port
+    ]
 
 
 def _is_superlink(pid: int | None) -> bool:
@@ -69,10 +71,10 @@ def _is_superlink(pid: int | None) -> bool:
     if pid is None:
         return False
     try:
-        words = psutil.Process(pid).cmdline()
+        command = psutil.Process(pid).cmdline()
     except psutil.Error:
         return False
-    return any(Path(word).name == _SUPERLINK for word in words[:_MOST_BEFORE])
+    return any(Path(part).name == _SUPERLINK for part in command[:_MAX_WORDS_BEFORE_PROGRAM])
 
 
 @dataclass(frozen=True)
@@ -100,42 +102,46 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     Raises:
         ConfigError: the run cannot work.
     """
-    looked_at, here = dict(run_config), is_here(address)
-    if not here:
-        looked_at["resume"] = ""  # the run's folder is on the SuperLink's machine
-    prepared = check(looked_at, Federation())
+    checked_config, is_local = dict(run_config), is_here(address)
+    if not is_local:
+        checked_config["resume"] = ""  # the run's folder is on the SuperLink's machine
+    prepared = check(checked_config, Federation())
     _refuse_unreachable(project, federation, address)
     config = prepared.config
     settings: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is set in this process only
     settings["run-name"] = config.run_name or dated_name(prepared.seed, with_microseconds=True)
-    if here:
+    if is_local:
         settings["runs-dir"] = str(Path(config.runs_dir).absolute())
     app = [str(project.folder), federation]
-    with tempfile.TemporaryDirectory(prefix="fedge-") as place, keeping_federations(project.path):
-        overrides = Path(place, "overrides.toml")
+    with tempfile.TemporaryDirectory(prefix="fedge-") as folder, keeping_federations(project.path):
+        overrides = Path(folder, "overrides.toml")
         overrides.write_text(toml_of(project.as_declared(settings)), encoding="utf-8")
-        home = _home_of(Path(place), project, federation, address)
-        submitted = [str(writable_project(project.folder, Path(place))), federation]
-        link = _link_of(project, federation) if submitted != app else []
-        words = ["flwr", "run", *submitted, *link, "--stream", "-c", str(overrides)]
+        variables = _flower_environment(Path(folder), project, federation, address)
+        submitted = [str(writable_project(project.folder, Path(folder))), federation]
+        certificate = _certificate_arguments(project, federation) if submitted != app else []
+        command = ["flwr", "run", *submitted, *certificate, "--stream", "-c", str(overrides)]
         try:
-            output = _follow(words, [*_at(submitted), *link], home)
+            output = _follow(command, [*_superlink_arguments(submitted), *certificate], variables)
         except KeyboardInterrupt:
-            if not here or _folder(settings).is_dir():
-                print(f"fedge: run stopped; resume with: {_resume_command(app, here, settings)}", flush=True)
+            if not is_local or _run_folder(settings).is_dir():
+                print(
+                    f"fedge: run stopped; resume with: {_resume_command(app, is_local, settings)}", flush=True
+                )
             raise
     if output.exit_code is None:
-        print(f"fedge: {_no_end_message(output, app, address, settings, here)}", file=sys.stderr, flush=True)
+        print(
+            f"fedge: {_no_end_message(output, app, address, settings, is_local)}", file=sys.stderr, flush=True
+        )
         return exits.FAILED
     return output.exit_code
 
 
-def _at(app: Sequence[str]) -> list[str]:
+def _superlink_arguments(app: Sequence[str]) -> list[str]:
     """Arguments by which Flower's commands name the SuperLink; newer versions use their own configuration."""
     return list(app[1:] if moves_federations() else app)
 
 
-def _link_of(project: Project, federation: str) -> list[str]:
+def _certificate_arguments(project: Project, federation: str) -> list[str]:
     """Words by which Flower finds the authority of a project that is submitted from elsewhere."""
     _, authority = project.authority(federation)
     if authority is None or moves_federations():
@@ -143,7 +149,7 @@ def _link_of(project: Project, federation: str) -> list[str]:
     return ["--federation-config", f'root-certificates="{authority.absolute()}"']
 
 
-def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:
+def _flower_environment(folder: Path, project: Project, federation: str, address: str) -> dict[str, str]:
     """Environment in which a newer Flower knows the SuperLink; empty for older versions.
 
     It is also empty if the user's own configuration names the SuperLink, perhaps with further settings such
@@ -161,7 +167,7 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
     link: dict[str, Any] = {"address": address} | ({} if has_tls else {"insecure": True})
     if authority is not None:
         link["root-certificates"] = str(authority.absolute())
-    home = place / "home"
+    home = folder / "home"
     home.mkdir()
     table = f'[superlink]\ndefault = "{federation}"\n\n[superlink."{federation}"]\n{toml_of(link)}'
     (home / "config.toml").write_text(table, encoding="utf-8")
@@ -169,7 +175,7 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
 
 
 def _no_end_message(
-    output: _RunOutput, app: Sequence[str], address: str, settings: Mapping[str, Any], here: bool
+    output: _RunOutput, app: Sequence[str], address: str, settings: Mapping[str, Any], is_local: bool
 ) -> str:
     """Message for a run whose server did not report its end, because it or its SuperLink was killed."""
     if not output.run_id:
@@ -179,19 +185,19 @@ def _no_end_message(
         if is_there("address", address)
         else f"the SuperLink at {address} no longer answers; start fedge superlink there again"
     )
-    log = f"flwr log {output.run_id} {' '.join(_at(app))}"
-    return f"{fault}; resume with: {_resume_command(app, here, settings)}; its log: {log}"
+    log = f"flwr log {output.run_id} {' '.join(_superlink_arguments(app))}"
+    return f"{fault}; resume with: {_resume_command(app, is_local, settings)}; its log: {log}"
 
 
-def _folder(settings: Mapping[str, Any]) -> Path:
+def _run_folder(settings: Mapping[str, Any]) -> Path:
     """Folder of a run on this machine."""
     return Path(settings["resume"] or Path(settings["runs-dir"], settings["run-name"]))
 
 
-def _resume_command(app: Sequence[str], here: bool, settings: Mapping[str, Any]) -> str:
+def _resume_command(app: Sequence[str], is_local: bool, settings: Mapping[str, Any]) -> str:
     """Command that resumes the run."""
-    if here:
-        return f"fedge resume {_folder(settings)} --app {app[0]} --federation {app[1]}"
+    if is_local:
+        return f"fedge resume {_run_folder(settings)} --app {app[0]} --federation {app[1]}"
     run = settings["resume"] or settings["run-name"]
     return f"fedge run {' '.join(app)} -c 'resume=\"{run}\"' with the options of the run"
 
@@ -207,20 +213,20 @@ def _refuse_unreachable(project: Project, federation: str, address: str) -> None
         )
 
 
-def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _RunOutput:
+def _follow(command: list[str], superlink_arguments: list[str], variables: Mapping[str, str]) -> _RunOutput:
     """Start `flwr run`, print its output, and stop the run at the SuperLink if this process is interrupted.
 
     Args:
-        words: the command.
-        at: arguments that name the SuperLink.
+        command: `flwr run` with its arguments.
+        superlink_arguments: arguments that name the SuperLink.
         variables: environment variables added to this process's.
     """
-    checked = Federation().as_told()  # `flwr run` would look here for a folder to resume
-    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: checked}
+    federation = Federation().as_told()  # `flwr run` would look here for a folder to resume
+    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: federation}
     environment.pop("SEED", None)  # the run's options have the seed
     try:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True, env=environment,
         )  # fmt: skip
     except OSError as error:
@@ -237,12 +243,12 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _R
             print(line, end="", flush=True)
         process.wait()
     except KeyboardInterrupt:
-        if started := _STARTED.search(text):
-            stop = ["stop", started[1], *at]
+        if start := _RUN_STARTED.search(text):
+            stop = ["stop", start[1], *superlink_arguments]
             subprocess.run([*_FLWR, *stop], env=environment, stdin=subprocess.DEVNULL, check=False)
         raise
     finally:
         process.kill()
         process.wait()
-    started, ended = _STARTED.search(text), list(_ENDED.finditer(_COLOURS.sub("", text)))
-    return _RunOutput(started[1] if started else "", int(ended[-1][2]) if ended else None)
+    start, ends = _RUN_STARTED.search(text), list(_RUN_ENDED.finditer(_COLOURS.sub("", text)))
+    return _RunOutput(start[1] if start else "", int(ends[-1][2]) if ends else None)

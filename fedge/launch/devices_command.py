@@ -12,7 +12,7 @@ from fedge.launch.command_line import Parser
 from fedge.process.durable import output_file
 from hhar.quantity import quantity
 
-_DONE = "{out}: {rows} rows; {use}"
+_SUMMARY = "{out}: {rows} rows; {use}"
 _SPEEDS_USE = 'devices.preset="trace", devices.preset-args.path="{out}"'
 _TIMES_USE = 'devices.availability="trace", devices.availability-args.path="{out}"'
 
@@ -20,8 +20,8 @@ _TIMES_USE = 'devices.availability="trace", devices.availability-args.path="{out
 def add_devices(commands: Any) -> None:
     """Add ``fedge devices`` and its subcommands."""
     parser = commands.add_parser("devices", help="convert published traces of devices")
-    under = parser.add_subparsers(metavar="ACTION", required=True)
-    convert = under.add_parser("convert", help="convert a published trace to a CSV or Parquet file")
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    convert = actions.add_parser("convert", help="convert a published trace to a CSV or Parquet file")
     assert isinstance(convert, Parser)
     convert.add_argument("kind", choices=KINDS, help="kind of the file; sources in docs/devices.md")
     convert.add_argument("source", type=Path, metavar="FILE", help="published file")
@@ -40,39 +40,39 @@ def _convert(options: argparse.Namespace) -> int:
     out: Path = options.out
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"OUT must end in .csv or .parquet, but is {out}; choose another name")
-    found = converted(options.kind, options.source, options.seconds_per_window)
+    table = converted(options.kind, options.source, options.seconds_per_window)
     try:
         with output_file(out) as path:
-            rows = _write_parquet(found, path) if out.suffix == ".parquet" else _write_csv(found, path)
+            rows = _write_parquet(table, path) if out.suffix == ".parquet" else _write_csv(table, path)
     except OSError as error:
         raise ConfigError(
             f"OUT must be writable, but {out}: {error.strerror or error}; choose another"
         ) from error
-    use = _SPEEDS_USE if found.columns == SPEEDS else _TIMES_USE
-    print(_DONE.format(out=out, rows=rows, use=use.format(out=out)))
-    for why, count in found.left_out.items():
-        print(f"left out: {quantity(count, 'device')}, {why}")
+    use = _SPEEDS_USE if table.columns == SPEEDS else _TIMES_USE
+    print(_SUMMARY.format(out=out, rows=rows, use=use.format(out=out)))
+    for reason, count in table.left_out.items():
+        print(f"left out: {quantity(count, 'device')}, {reason}")
     return 0
 
 
-def _write_csv(found: ConvertedFile, out: Path) -> int:
+def _write_csv(table: ConvertedFile, out: Path) -> int:
     """Write a CSV file row by row; returns the number of rows."""
     count = 0
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(found.columns)
-        for row in found.rows:
+        writer.writerow(table.columns)
+        for row in table.rows:
             writer.writerow(row)
             count += 1
     return count
 
 
-def _write_parquet(found: ConvertedFile, out: Path) -> int:
+def _write_parquet(table: ConvertedFile, out: Path) -> int:
     """Write a Parquet file; returns the number of rows."""
     import polars as pl
 
-    rows = [(str(device), *numbers) for device, *numbers in found.rows]
-    schema = {name: pl.Float64 if number else pl.String for number, name in enumerate(found.columns)}
+    rows = [(str(device), *numbers) for device, *numbers in table.rows]
+    schema = {name: pl.Float64 if index else pl.String for index, name in enumerate(table.columns)}
     content = io.BytesIO()  # Polars raises its own error for a full disk
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(content)
     out.write_bytes(content.getvalue())

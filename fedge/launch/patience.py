@@ -14,23 +14,23 @@ _AFTER_S = 60.0  # trials of user code take seconds, or tens of seconds on a bus
 @contextmanager
 def reporting_slow_code() -> Iterator[None]:
     """Context, or decorator, in which stderr shows once which line of the user's code has not returned."""
-    over = threading.Event()
-    threading.Thread(target=_report_line, args=(over, _AFTER_S), name="patience", daemon=True).start()
+    finished = threading.Event()
+    threading.Thread(target=_report_line, args=(finished, _AFTER_S), name="patience", daemon=True).start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
 
 
-def _report_line(over: threading.Event, after_s: float) -> None:
-    """Print once which line of the user's code is running, checking every `after_s` seconds until `over`."""
+def _report_line(finished: threading.Event, after_s: float) -> None:
+    """Print once which line of the user's code runs, checking every `after_s` seconds until `finished`."""
     waited_s = 0.0
-    while not over.wait(after_s):
+    while not finished.wait(after_s):
         waited_s += after_s
-        where = standing()
-        if where:
+        location = standing()
+        if location:
             line = (
-                f"checks before the run have taken {waited_s:g} s: your own code is at {where}; "
+                f"checks before the run have taken {waited_s:g} s: your own code is at {location}; "
                 "Ctrl-C ends it"
             )
             with suppress(OSError, ValueError):  # the terminal may be closed

@@ -64,11 +64,11 @@ def check(
     config, seed = prepared.config, prepared.seed
     refuse_missing_extra(config.tracker)
     refuse_parts_that_do_not_fit(config)
-    found = _resumption(config, seed)
-    resumption = None if found is None else Handover(found)
+    resumed = _load_resumption(config, seed)
+    resumption = None if resumed is None else Handover(resumed)
     if not (on_ray and attaches(federation.init_args)):
         refuse_missing_resources(federation, on_ray)
-    deal, there, shape = None, 0, None
+    deal, num_clients, shape = None, 0, None
     if federation.is_auto:
         raise ConfigError(
             'options.backend.client-resources "auto" is for fedge run only; use the values printed by fedge '
@@ -81,25 +81,27 @@ def check(
             if attaches(federation.init_args):
                 refuse_missing_on_cluster(federation)
             refuse_hidden_gpu(config.train.device, federation)
-        there, follows = (federation.num_supernodes, False) if is_sized else _sized(config, federation, found)
-        dealt = deal_data(config, seed, there, found, load, follows)
-        deal, there, shape = Handover(dealt), sum(dealt.clients_per_leaf), shape_of(dealt.windows)
-    before = {} if found is None else found.run.get("devices", {})
+        num_clients, is_replaceable = (
+            (federation.num_supernodes, False) if is_sized else _num_clients(config, federation, resumed)
+        )
+        dealt = deal_data(config, seed, num_clients, resumed, load, is_replaceable)
+        deal, num_clients, shape = Handover(dealt), sum(dealt.clients_per_leaf), shape_of(dealt.windows)
+    devices = {} if resumed is None else resumed.run.get("devices", {})
     return replace(
-        prepared, resumption=resumption, deal=deal, num_clients=there, shape=shape, computed_on=before
+        prepared, resumption=resumption, deal=deal, num_clients=num_clients, shape=shape, computed_on=devices
     )
 
 
-def _sized(config: Config, federation: Federation, found: Resumption | None) -> tuple[int, bool]:
+def _num_clients(config: Config, federation: Federation, resumed: Resumption | None) -> tuple[int, bool]:
     """Number of clients of a run, and whether one client per user may replace it."""
     if isinstance(config.clients, int):
         return config.clients, False
-    if federation.is_default and found is not None:
-        return sum(found.run["clients_per_leaf"]), False
+    if federation.is_default and resumed is not None:
+        return sum(resumed.run["clients_per_leaf"]), False
     return federation.num_supernodes, federation.is_default
 
 
-def _resumption(config: Config, seed: int) -> Resumption | None:
+def _load_resumption(config: Config, seed: int) -> Resumption | None:
     """The run to resume; None for a new run. ConfigError if it cannot be resumed."""
     if not config.resume:
         refuse_taken_name(config.runs_dir, config.run_name)
@@ -111,13 +113,13 @@ def _resumption(config: Config, seed: int) -> Resumption | None:
 REFUSED = 4  # exit code, as for `fedge run`
 
 
-class _Unclear(Exception):
+class _UnclearCommand(Exception):
     """Error: only Flower can interpret the command line."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _Unclear(message)
+        raise _UnclearCommand(message)
 
 
 def _refuse_mixed(overrides: Sequence[str]) -> None:
@@ -135,7 +137,7 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
             )
 
 
-def _supernodes(federation_config: str | None) -> int | None:
+def _num_supernodes(federation_config: str | None) -> int | None:
     """Number of SuperNodes in ``--federation-config``; None for any other content."""
     try:
         settings = parse_override(federation_config or "")
@@ -150,15 +152,15 @@ def _prepare_superlink(
 ) -> None:
     """Raise ConfigError unless the background SuperLink uses this command's seed, directory and options."""
     path = flower_config()
-    links, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
-    link = links.get(name or default or "", {})
+    superlinks, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
+    link = superlinks.get(name or default or "", {})
     refuse_ignored_settings(link, run_config.get("seed", 0), federation.init_args)
     keep_this_environment()
     if not stream:
         print("\nfedge: the run continues in the background: fedge status, or flwr run --stream", flush=True)
 
 
-def _refuse_seed_that_stays(address: str | None, configured: Scalar) -> None:
+def _refuse_unforwarded_seed(address: str | None, configured: Scalar) -> None:
     """Raise ConfigError if SEED is set here, but the run's server is elsewhere and has another seed."""
     if address is None or (seed := resolve_seed(int(configured))[0]) == int(configured):
         return
@@ -168,14 +170,14 @@ def _refuse_seed_that_stays(address: str | None, configured: Scalar) -> None:
     )
 
 
-def check_flwr_run(words: Sequence[str]) -> None:
+def check_flwr_run(arguments: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; exit with one line if the run cannot work.
 
     Flower would start the simulation first, and show a traceback for an unknown key. Command lines that
     cannot be interpreted here are left to Flower.
 
     Args:
-        words: the words after ``flwr run``.
+        arguments: the words after ``flwr run``.
     """
     if TOLD in os.environ:  # already checked by `fedge run`
         return
@@ -187,10 +189,10 @@ def check_flwr_run(words: Sequence[str]) -> None:
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--format")
     try:
-        options = parser.parse_args(list(words))
-    except _Unclear:
+        options = parser.parse_args(list(arguments))
+    except _UnclearCommand:
         return
-    supernodes = _supernodes(options.federation_config)
+    supernodes = _num_supernodes(options.federation_config)
     if options.app.startswith("@") or (options.federation_config and supernodes is None):
         return
     try:
@@ -210,7 +212,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
         project.refuse_undeclared(overrides)
         check(run_config, federation, on_ray=True, is_sized=True)
         if not moves_federations():
-            _refuse_seed_that_stays(project.address(options.federation), run_config.get("seed", 0))
+            _refuse_unforwarded_seed(project.address(options.federation), run_config.get("seed", 0))
         if uses_superlink():
             _prepare_superlink(options.federation, run_config, federation, options.stream)
     except ConfigError as error:

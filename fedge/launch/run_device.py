@@ -50,15 +50,15 @@ def settle_device(
     except ConfigError:  # reported by the run itself
         return run_config, None
     if prepared.computed_on:
-        before = CPU if set(prepared.computed_on) == {CPU} else GPU
-        return {**run_config, _OPTION: before}, prepared
+        previous = CPU if set(prepared.computed_on) == {CPU} else GPU
+        return {**run_config, _OPTION: previous}, prepared
     if prepared.shape is None:
         return run_config, prepared
-    device, why = _chosen(prepared, federation, workers)
-    return {**run_config, _OPTION: device}, replace(prepared, device={"name": device, "why": why})
+    device, reason = _choose_device(prepared, federation, workers)
+    return {**run_config, _OPTION: device}, replace(prepared, device={"name": device, "why": reason})
 
 
-def _chosen(prepared: Prepared, federation: Federation, workers: int | None) -> tuple[str, str]:
+def _choose_device(prepared: Prepared, federation: Federation, workers: int | None) -> tuple[str, str]:
     """Device and reason for a run's network."""
     shape, train = prepared.shape, prepared.config.train
     assert shape is not None
@@ -68,18 +68,22 @@ def _chosen(prepared: Prepared, federation: Federation, workers: int | None) -> 
     measured = recall(setting(model, shape.input_shape, train))
     gflop = step_gflop(model, shape.input_shape, train.batch_size, tokens=shape.tokens)
     clients = prepared.num_clients or federation.num_supernodes
-    at_once = max(1, min(workers or available_cores(), available_cores(), clients))
-    places = TrainingPlaces(at_once, max(1, min(torch.cuda.device_count(), clients)))
+    concurrency = max(1, min(workers or available_cores(), available_cores(), clients))
+    places = TrainingPlaces(concurrency, max(1, min(torch.cuda.device_count(), clients)))
     is_alone = workers is None or workers <= places.gpus  # threads that share a GPU record no CUDA graphs
-    return chosen_device(places, gflop, measured, is_alone and _records(model, prepared))
+    return chosen_device(places, gflop, measured, is_alone and _would_record_steps(model, prepared))
 
 
-def _records(model: nn.Module, prepared: Prepared) -> bool:
+def _would_record_steps(model: nn.Module, prepared: Prepared) -> bool:
     """Whether a GPU would record the steps of a client of mean size."""
     if prepared.deal is None:
         return False
-    held = prepared.deal.look().partition
-    sizes = [len(parts[0]) for number, parts in enumerate(held.clients) if number not in held.unseen_clients]
+    partition = prepared.deal.look().partition
+    sizes = [
+        len(parts[0])
+        for number, parts in enumerate(partition.clients)
+        if number not in partition.unseen_clients
+    ]
     train = prepared.config.train
     settings = local_training(train, 1, local_steps(train, sizes))
     return would_record(model, settings, sum(sizes) // len(sizes))

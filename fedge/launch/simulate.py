@@ -112,23 +112,25 @@ def simulate(
     ('completed', 2, ['global_round', 'client', 'leaf'])
     """
     refuse_fork("simulate")
-    data = _data_given(data)
+    data = _data_setting(data)
     _refuse_network(model)
     _refuse_odd_settings(config, workers, terminal)
-    watchers = _callbacks(callbacks)
-    given = (
-        (MODELS, model), (ALGORITHMS, algorithm), (RULES, _strategy(rule)), (CLOUD, _strategy(cloud_rule)),
-        (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
+    callback_parts = _callback_list(callbacks)
+    parts = (
+        (MODELS, model), (ALGORITHMS, algorithm), (RULES, _strategy_factory(rule)),
+        (CLOUD, _strategy_factory(cloud_rule)), (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
-        (TRACKERS, _tracker(tracker)),
+        (TRACKERS, _tracker_factory(tracker)),
     )  # fmt: skip
-    named = {register.option: register.given(part) for register, part in given if part is not None}
-    watching = [CALLBACKS.given(_factory(part), n) for n, part in enumerate(watchers, start=1)]
-    if watching:
-        named["callbacks"] = ",".join(watching)
-    options = {key: _plain(value) for key, value in flatten(config or {}).items()}
-    flat = fold_tables({**options, **named})
-    count = _plain(num_supernodes if clients is None else clients)
+    part_names = {register.option: register.given(part) for register, part in parts if part is not None}
+    callback_names = [
+        CALLBACKS.given(_callback_factory(part), n) for n, part in enumerate(callback_parts, start=1)
+    ]
+    if callback_names:
+        part_names["callbacks"] = ",".join(callback_names)
+    options = {key: _plain_value(value) for key, value in flatten(config or {}).items()}
+    flat = fold_tables({**options, **part_names})
+    count = _plain_value(num_supernodes if clients is None else clients)
     if count is not None:
         flat["clients"] = count
     federation = Federation(_CLIENTS, is_default=True)
@@ -136,11 +138,11 @@ def simulate(
         _refuse_model_of_this_process(flat, model)
         prepared = check(flat, federation)
         federation = replace(federation, num_supernodes=prepared.num_clients)
-        outcome = run_in_process(flat, federation, _plain(workers), terminal, prepared=prepared)
+        outcome = run_in_process(flat, federation, _plain_value(workers), terminal, prepared=prepared)
     finally:
-        for register, _ in given:
-            register.forget(str(named.get(register.option)))
-        for name in watching:
+        for register, _ in parts:
+            register.forget(str(part_names.get(register.option)))
+        for name in callback_names:
             CALLBACKS.forget(name)
     assert outcome.folder is not None  # refusal of a prepared run raises
     from fedge.records.reading.reader import load_run  # loads Polars, which other commands do not need
@@ -153,7 +155,7 @@ def simulate(
         raise RunFolderError(f"the run has failed, and its folder is lost: {outcome.reason}") from error
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """A NumPy number as a Python number, a path as text; anything else unchanged."""
     if isinstance(value, Path):
         return str(value)
@@ -166,7 +168,7 @@ def _refuse_odd_settings(config: Any, workers: Any, terminal: Any) -> None:
         raise ConfigError(
             f'config must be a table of options, but is {shown(config)}; give {{"train.lr": 0.1}}'
         )
-    if workers is not None and (type(_plain(workers)) is not int or workers < 1):
+    if workers is not None and (type(_plain_value(workers)) is not int or workers < 1):
         raise ConfigError(
             f"workers must be a whole number of at least 1, but is {shown(workers)}; leave it out for one "
             "per core"
@@ -177,7 +179,7 @@ def _refuse_odd_settings(config: Any, workers: Any, terminal: Any) -> None:
         )
 
 
-def _callbacks(callbacks: Any) -> list[Any]:
+def _callback_list(callbacks: Any) -> list[Any]:
     """Callbacks as a list; a single name becomes a list of one, None an empty list.
 
     Raises:
@@ -194,13 +196,13 @@ def _callbacks(callbacks: Any) -> list[Any]:
         ) from None
 
 
-def _data_given(data: Any) -> Any:
+def _data_setting(data: Any) -> Any:
     """A name or a function unchanged, a path as its text; windows as a function that returns them."""
-    data = _plain(data)
+    data = _plain_value(data)
     if isinstance(data, Windows):
-        made = partial(given_windows, data)
-        made.said = "windows given from Python"  # type: ignore[attr-defined]
-        return made
+        dataset = partial(given_windows, data)
+        dataset.said = "windows given from Python"  # type: ignore[attr-defined]
+        return dataset
     if data is None or isinstance(data, str) or callable(data):
         return data
     raise ConfigError(
@@ -209,7 +211,7 @@ def _data_given(data: Any) -> Any:
     )
 
 
-class _Copies:
+class _StrategyCopies:
     """Factory of copies of a given strategy, one per server, each with its own state."""
 
     def __init__(self, strategy: Strategy) -> None:
@@ -217,17 +219,17 @@ class _Copies:
         self.__module__ = type(strategy).__module__
         self.__qualname__ = type(strategy).__qualname__
 
-    def __call__(self, **everyone: Any) -> Strategy:
-        made = copy.deepcopy(self.part)
-        for name, value in everyone.items():  # Fedge selects the participants
-            if hasattr(made, name):
-                setattr(made, name, value)
-        return made
+    def __call__(self, **settings: Any) -> Strategy:
+        strategy = copy.deepcopy(self.part)
+        for name, value in settings.items():  # Fedge selects the participants
+            if hasattr(strategy, name):
+                setattr(strategy, name, value)
+        return strategy
 
 
-def _strategy(rule: Any) -> Any:
+def _strategy_factory(rule: Any) -> Any:
     """Factory of copies for a strategy object; a name, class or function unchanged."""
-    return _Copies(rule) if isinstance(rule, Strategy) else rule
+    return _StrategyCopies(rule) if isinstance(rule, Strategy) else rule
 
 
 def _refuse_network(model: Any) -> None:
@@ -249,7 +251,7 @@ def _refuse_model_of_this_process(run_config: Mapping[str, Any], model: Any) -> 
     )
 
 
-class _Made:
+class _NamedPart:
     """A given object, under the name of its class."""
 
     def __init__(self, part: Any) -> None:
@@ -258,19 +260,19 @@ class _Made:
         self.__qualname__ = type(part).__qualname__
 
 
-class _Given(_Made):
+class _ObjectFactory(_NamedPart):
     """Factory that returns the given object."""
 
     def __call__(self) -> Any:
         return self.part
 
 
-def _factory(callback: Any) -> Any:
+def _callback_factory(callback: Any) -> Any:
     """Factory of a callback, from a name, a class, a function or an object."""
-    return callback if isinstance(callback, str | type) or isroutine(callback) else _Given(callback)
+    return callback if isinstance(callback, str | type) or isroutine(callback) else _ObjectFactory(callback)
 
 
-class _GivenTracker(_Made):
+class _TrackerFactory(_NamedPart):
     """Factory that returns the given tracker, after calling its method `begin`, if any, with the run."""
 
     def __call__(self, run: TrackedRun) -> Any:
@@ -279,7 +281,7 @@ class _GivenTracker(_Made):
         return self.part
 
 
-def _tracker(tracker: Any) -> Any:
+def _tracker_factory(tracker: Any) -> Any:
     """Factory of a tracker, from a name, a class, a function or an object.
 
     Raises:
@@ -288,7 +290,7 @@ def _tracker(tracker: Any) -> Any:
     if isinstance(tracker, str | type) or isroutine(tracker) or tracker is None:
         return tracker
     if all(callable(getattr(tracker, name, None)) for name in ("log", "finish")):
-        return _GivenTracker(tracker)
+        return _TrackerFactory(tracker)
     if callable(tracker):
         return tracker
     raise ConfigError(
@@ -305,12 +307,12 @@ def client_app_named(name: str) -> ClientApp:
     """
     if name == CLIENT_APP:
         return client_app
-    found = Register("clientapp", "fedge.clientapps").load(name)
-    if not isinstance(found, ClientApp):
+    loaded = Register("clientapp", "fedge.clientapps").load(name)
+    if not isinstance(loaded, ClientApp):
         raise ConfigError(
-            f"clientapp must be a flwr.clientapp.ClientApp, but {name} is {shown(found)}; see docs/extend.md"
+            f"clientapp must be a flwr.clientapp.ClientApp, but {name} is {shown(loaded)}; see docs/extend.md"
         )
-    return found
+    return loaded
 
 
 def given_windows(windows: Windows) -> Windows:
@@ -331,12 +333,12 @@ def run_in_process(
 
     See `fedge.run.run` for `owns_process` and `prepared`.
     """
-    settled, prepared = settle_device(run_config, federation, workers, prepared)
-    count, told = client_threads(settled, workers, federation.num_supernodes)
+    device_config, prepared = settle_device(run_config, federation, workers, prepared)
+    count, client_config = client_threads(device_config, workers, federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
         return terminal if terminal is not None else sys.stdout or open(os.devnull, "w")
 
-    with InProcessGrid(client_app, federation.num_supernodes, told, count) as grid:
-        described = {**federation.describe(), "workers": count}
-        return run(grid, run_config, IN_PROCESS.name, described, open_terminal, owns_process, prepared)
+    with InProcessGrid(client_app, federation.num_supernodes, client_config, count) as grid:
+        fields = {**federation.describe(), "workers": count}
+        return run(grid, run_config, IN_PROCESS.name, fields, open_terminal, owns_process, prepared)

@@ -21,8 +21,8 @@ from hhar.windows.window_file import Windows, save_windows
 
 def windows_of(path: str | Path) -> Windows:
     """Images of a file as windows, in its own split; every image has one nominal user."""
-    with np.load(path, allow_pickle=False) as found:
-        x, y, split, classes = (found[name] for name in ("x", "y", "split", "classes"))
+    with np.load(path, allow_pickle=False) as file:
+        x, y, split, classes = (file[name] for name in ("x", "y", "split", "classes"))
     windows = fedge.from_images(
         x, y.astype(np.int64), users=["all"] * len(y), classes=list(map(str, classes))
     )

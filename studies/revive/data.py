@@ -16,15 +16,15 @@ def write(mnist: Path, cifar10: Path, folder: Path) -> list[Path]:
         mnist, cifar10: npz with x (N, 28, 28) or (N, 3, 32, 32) uint8 and y (N,).
         folder: for mnist-14.npz and cifar10-16.npz.
     """
-    made = []
+    paths = []
     for source, name in ((mnist, "mnist-14.npz"), (cifar10, "cifar10-16.npz")):
-        with np.load(source, allow_pickle=False) as found:
-            images, labels = halved(found["x"][:_COUNT]), found["y"][:_COUNT]
+        with np.load(source, allow_pickle=False) as file:
+            images, labels = halved(file["x"][:_COUNT]), file["y"][:_COUNT]
         windows = from_images(images, labels, users=1)
         folder.mkdir(parents=True, exist_ok=True)
         windows.save(folder / name)
-        made.append(folder / name)
-    return made
+        paths.append(folder / name)
+    return paths
 
 
 def halved(images: np.ndarray) -> np.ndarray:
@@ -33,7 +33,7 @@ def halved(images: np.ndarray) -> np.ndarray:
     >>> halved(np.array([[0, 2, 8, 8], [4, 6, 8, 8]], np.uint8))
     array([[3, 8]], dtype=uint8)
     """
-    *before, height, width = images.shape
-    cells = images.reshape(*before, height // 2, 2, width // 2, 2)
+    *leading, height, width = images.shape
+    cells = images.reshape(*leading, height // 2, 2, width // 2, 2)
     means: np.ndarray = np.round(cells.mean(axis=(-3, -1))).astype(np.uint8)
     return means

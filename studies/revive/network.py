@@ -24,5 +24,5 @@ class SmallConv(nn.Module):
         """(N, C, H, W) → (N, classes)."""
         x = F.max_pool2d(F.relu(self.norm1(self.conv1(x))), 2)
         x = F.max_pool2d(F.relu(self.norm2(self.conv2(x))), 2)
-        found: Tensor = self.head(x.flatten(1))
-        return found
+        scores: Tensor = self.head(x.flatten(1))
+        return scores

@@ -39,7 +39,10 @@ class BesideLeaf(LeafPart):
         c = leaf.memory["c"]
         assert isinstance(c, dict)
         for name in c:
-            c[name] = c[name] + sum(one.arrays[f"delta/{name}"] for one in leaf.brought) / leaf.clients
+            c[name] = (
+                c[name]
+                + sum(contribution.arrays[f"delta/{name}"] for contribution in leaf.brought) / leaf.clients
+            )
         return leaf.mean
 
 
@@ -54,17 +57,19 @@ class ScaffoldBeside(Algorithm):
 
     def train(self, client: Client) -> Sent:
         """Train with the correction beside every step, then move c_i."""
-        c, own = client.beside["c"], client.memory["c"]
-        names = list(own)
-        aside = {n: torch.from_numpy((c[n] - own[n]).astype(client.received[n].dtype)) for n in names}
+        c, own_control = client.beside["c"], client.memory["c"]
+        names = list(own_control)
+        corrections = {
+            n: torch.from_numpy((c[n] - own_control[n]).astype(client.received[n].dtype)) for n in names
+        }
 
         def correct(trainer: Trainer) -> None:
             with torch.no_grad():
                 for name, weight in zip(trainer.names, trainer.weights, strict=True):
-                    weight.sub_(aside[name], alpha=client.lr)
+                    weight.sub_(corrections[name], alpha=client.lr)
 
         fit = client.fit(after=correct)
         length = fit.steps * client.lr
         delta = {n: (client.received[n].astype(float) - fit.state[n]) / length - c[n] for n in names}
-        client.memory["c"] = {n: own[n] + delta[n] for n in names}
+        client.memory["c"] = {n: own_control[n] + delta[n] for n in names}
         return Sent(fit, arrays={"delta": delta})

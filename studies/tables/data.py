@@ -62,23 +62,23 @@ def images(path: str | Path, recipe: Recipe) -> Windows:
     Raises:
         ConfigError: the file has no split, or fewer images than the recipe takes; one line.
     """
-    with np.load(path, allow_pickle=False) as found:
-        named = next((name for name in ("split", "part") if name in found), None)
-        if named is None:
+    with np.load(path, allow_pickle=False) as file:
+        split_name = next((name for name in ("split", "part") if name in file), None)
+        if split_name is None:
             raise ConfigError(
-                f"{path} must have x, y and split, but has {', '.join(found)}; name another file"
+                f"{path} must have x, y and split, but has {', '.join(file)}; name another file"
             )
-        x, y, split = found["x"], found["y"].astype(np.int64), found[named].astype(str)
+        x, y, split = file["x"], file["y"].astype(np.int64), file[split_name].astype(str)
     rows, owners = [], []
     for part, count in (("train", recipe.train), ("test", recipe.test)):
-        there = np.flatnonzero(split == part)
-        if count > len(there):
+        members = np.flatnonzero(split == part)
+        if count > len(members):
             raise ConfigError(
-                f"{path} must have {count} images of {part}, but has {len(there)}; choose another"
+                f"{path} must have {count} images of {part}, but has {len(members)}; choose another"
             )
-        taken = np.tile(there[: count or len(there)], recipe.copies)
-        by_class = np.argsort(y[taken], kind="stable")
-        rows.append(taken[by_class] if recipe.users else taken)
+        selected = np.tile(members[: count or len(members)], recipe.copies)
+        by_class = np.argsort(y[selected], kind="stable")
+        rows.append(selected[by_class] if recipe.users else selected)
         owners.append(np.arange(len(rows[-1])) % max(1, recipe.users))
     chosen = np.concatenate(rows)
     users = [f"user-{owner:04d}" for owner in np.concatenate(owners)]
@@ -112,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{source}")
     options = parser.parse_args(arguments)
     try:
-        wanted = {run.config.data.path for path in options.sweeps for run in read_sweep(path).runs}
-        for path in sorted(Path(path) for path in wanted):
+        paths = {run.config.data.path for path in options.sweeps for run in read_sweep(path).runs}
+        for path in sorted(Path(path) for path in paths):
             if path.parent == FOLDER and not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_windows(path, windows_of(path.stem, vars(options)))

@@ -19,15 +19,15 @@ def half_the_classes(
     """
     classes = np.unique(windows.labels)
     halves = np.array_split(classes, 2)
-    owned: list[int] = []
+    class_of_client: list[int] = []
     for leaf, size in enumerate(clients_per_leaf):
         half = halves[leaf % 2]
-        owned += [int(half[client % len(half)]) for client in range(size)]
+        class_of_client += [int(half[client % len(half)]) for client in range(size)]
     parts = np.zeros(len(windows.y), dtype="U5") if windows.part is None else windows.part.astype("U5")
     client = np.full(len(windows.y), -1, dtype=np.int64)
     for part in np.unique(parts):
         for label in classes:
-            owners = np.flatnonzero(np.array(owned) == label)
+            owners = np.flatnonzero(np.array(class_of_client) == label)
             members = rng.permutation(np.flatnonzero((windows.labels == label) & (parts == part)))
             for owner, piece in zip(owners, np.array_split(members, max(1, len(owners))), strict=False):
                 client[piece] = owner

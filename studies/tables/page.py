@@ -30,20 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", type=Path, default=HERE, help="folder of the tables")
     parser.add_argument("--page", type=Path, default=PAGE, help="page with two marks per table")
     options = parser.parse_args(arguments)
-    known = folders(options.tables)
-    names = options.names or known
+    available = folders(options.tables)
+    names = options.names or available
     for name in names:
-        if name not in known:
-            known_names = ", ".join(known)
+        if name not in available:
+            known_names = ", ".join(available)
             print(f"studies.tables: a table must be one of {known_names}, but is {name!r}", file=sys.stderr)
             return 2
     text = options.page.read_text(encoding="utf-8")
     for name in names:
         text = put(text, name, section(options.tables / name))
-        if full := full_table(options.tables / name):
+        if table_text := full_table(options.tables / name):
             path = options.page.parent / FULL.format(name)
             path.parent.mkdir(exist_ok=True)
-            path.write_text(full, encoding="utf-8")
+            path.write_text(table_text, encoding="utf-8")
     options.page.write_text(put(text, "list", overview(text)), encoding="utf-8")
     return 0
 
@@ -56,9 +56,9 @@ def folders(tables: Path) -> list[str]:
 def put(text: str, name: str, part: str) -> str:
     """Text with a part between the two marks of its name; without them it stays."""
     begin, end = BEGIN.format(name), END.format(name)
-    before, found, rest = text.partition(begin)
-    _, ends, after = rest.partition(end)
-    return f"{before}{begin}\n\n{part}\n{end}{after}" if found and ends else text
+    before, has_begin, rest = text.partition(begin)
+    _, has_end, after = rest.partition(end)
+    return f"{before}{begin}\n\n{part}\n{end}{after}" if has_begin and has_end else text
 
 
 @dataclass
@@ -74,21 +74,21 @@ class _Counted:
 
 def overview(text: str) -> str:
     """A row per sweep with reported numbers: runs, numbers inside the repetition's interval and outside."""
-    found: list[_Counted] = []
+    sweeps: list[_Counted] = []
     title = ""
     for line in text.splitlines():
         if line.startswith("## "):
             title = line.removeprefix("## ")
         elif sweep := _SWEEP.match(line):
-            found += [_Counted(title, sweep[1], sweep[2])] if sweep[2] else []
-        elif line.startswith("| ") and found and found[-1].title == title:
+            sweeps += [_Counted(title, sweep[1], sweep[2])] if sweep[2] else []
+        elif line.startswith("| ") and sweeps and sweeps[-1].title == title:
             last = line.strip("| ").rpartition("|")[2].strip()
-            found[-1].inside += last == INSIDE
-            found[-1].outside += last == OUTSIDE
+            sweeps[-1].inside += last == INSIDE
+            sweeps[-1].outside += last == OUTSIDE
     rows = [
-        [one.title, f"`{one.sweep}`", one.runs, str(one.inside), str(one.outside)]
-        for one in found
-        if one.inside or one.outside
+        [entry.title, f"`{entry.sweep}`", entry.runs, str(entry.inside), str(entry.outside)]
+        for entry in sweeps
+        if entry.inside or entry.outside
     ]
     heads = ("", "settings", "runs", "reported numbers inside the interval", "outside")
     return markdown(heads, rows)

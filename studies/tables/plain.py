@@ -59,7 +59,8 @@ def mean(models: Sequence[Weights], sizes: Sequence[int]) -> Weights:
     """Mean of models, weighted by numbers of images."""
     shares = [size / sum(sizes) for size in sizes]
     return [
-        sum(share * w for share, w in zip(shares, each, strict=True)) for each in zip(*models, strict=True)
+        sum(share * w for share, w in zip(shares, parameter, strict=True))
+        for parameter in zip(*models, strict=True)
     ]
 
 
@@ -76,16 +77,16 @@ class Hierarchy:
     def put(self, model: Weights) -> None:
         """Set the network's weights."""
         with torch.no_grad():
-            for own, given in zip(self.net.parameters(), model, strict=True):
-                own.copy_(given)
+            for parameter, value in zip(self.net.parameters(), model, strict=True):
+                parameter.copy_(value)
 
-    def client(self, model: Weights, of_client: Iterator[Tensor], steps: int, lr: float) -> Weights:
+    def client(self, model: Weights, stream: Iterator[Tensor], steps: int, lr: float) -> Weights:
         """A client's model after local steps of SGD from `model`."""
         self.put(model)
         self.net.train()
         weights = list(self.net.parameters())
         for _ in range(steps):
-            batch = next(of_client)
+            batch = next(stream)
             loss = F.cross_entropy(self.net(self.x[batch]), self.y[batch])
             slopes = torch.autograd.grad(loss, weights)
             with torch.no_grad():
@@ -120,20 +121,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--classes", type=int, default=1, help="of each client")
-    told = parser.parse_args()
-    steps, edge_rounds = map(int, told.kappa.split("-"))
+    options = parser.parse_args()
+    steps, edge_rounds = map(int, options.kappa.split("-"))
     torch.set_num_threads(1)
-    torch.manual_seed(told.seed)
-    with np.load(told.mnist) as file:
+    torch.manual_seed(options.seed)
+    with np.load(options.mnist) as file:
         x = torch.from_numpy(file["x"].reshape(-1, 1, 28, 28).astype(np.float32) / 255)
         y, split = file["y"].astype(np.int64), file["split" if "split" in file.files else "part"]
     x, test = (x - MEAN) / STD, torch.from_numpy(split == "test")
-    net = HierLeNet((1, 28, 28), CLASSES, told.dropout)
+    net = HierLeNet((1, 28, 28), CLASSES, options.dropout)
     labels = torch.from_numpy(y)
-    clients = deal(y[split == "train"], np.random.default_rng(told.seed), told.classes)
+    clients = deal(y[split == "train"], np.random.default_rng(options.seed), options.classes)
     hierarchy = Hierarchy(net, x[~test], labels[~test], clients)
     reached = 0
-    for number in range(1, told.rounds + 1):
+    for number in range(1, options.rounds + 1):
         hierarchy.round(steps, edge_rounds, LR * DECAY ** (number - 1))
         score = hierarchy.accuracy(x[test], labels[test])
         reached = reached or (number if score >= GOAL else 0)

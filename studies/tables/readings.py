@@ -23,10 +23,10 @@ def reading(name: str) -> Read:
     """
     word, _, argument = name.partition(":")
     if argument and word in _TO_TARGET:
-        found = _TO_TARGET[word]
-        return lambda run: found(run, float(argument))
+        read = _TO_TARGET[word]
+        return lambda run: read(run, float(argument))
     if argument or word not in READINGS:
-        known = ", ".join([*READINGS, *(f"{one}:TARGET" for one in _TO_TARGET)])
+        known = ", ".join([*READINGS, *(f"{kind}:TARGET" for kind in _TO_TARGET)])
         raise ValueError(f"a measure must be one of {known}, but is {name!r}")
     return READINGS[word]
 
@@ -38,36 +38,38 @@ def common(run: RunData, model: str = "global") -> pl.DataFrame:
 
 def best_common(run: RunData) -> float | None:
     """The best accuracy over rounds on the common test set."""
-    return _number(common(run)["test_score"].max())
+    return _as_float(common(run)["test_score"].max())
 
 
 def last_common(run: RunData) -> float | None:
     """The accuracy on the common test set after the last round."""
     rows = common(run)
-    return _number(rows["test_score"][-1]) if len(rows) else None
+    return _as_float(rows["test_score"][-1]) if len(rows) else None
 
 
 def mean_common(run: RunData) -> float | None:
     """The mean over rounds: how high a curve lies."""
-    return _number(common(run)["test_score"].mean())
+    return _as_float(common(run)["test_score"].mean())
 
 
 def leaves_common(run: RunData) -> float | None:
     """The mean over leaves of the accuracy of each leaf's model on the common test set."""
     rows = common(run, "leaf")
     ends = rows.filter(pl.col("global_round") == rows["global_round"].max())
-    return _number(ends["test_score"].mean()) if len(ends) else None
+    return _as_float(ends["test_score"].mean()) if len(ends) else None
 
 
 def leaves_own(run: RunData) -> float | None:
     """The mean over leaves of the accuracy of clients' own models; of those served where there are none."""
-    own = run.client_models
-    if not len(own):
+    models = run.client_models
+    if not len(models):
         return last("leaf_accuracy_mean")(run)
-    ends = own.filter((pl.col("global_round") == own["global_round"].max()) & (pl.col("unseen_client") == 0))
+    ends = models.filter(
+        (pl.col("global_round") == models["global_round"].max()) & (pl.col("unseen_client") == 0)
+    )
     right = pl.col("test_score") * pl.col("test_samples")
-    of_leaves = ends.group_by("leaf").agg((right.sum() / pl.col("test_samples").sum()).alias("score"))
-    return _number(of_leaves["score"].mean())
+    leaf_scores = ends.group_by("leaf").agg((right.sum() / pl.col("test_samples").sum()).alias("score"))
+    return _as_float(leaf_scores["score"].mean())
 
 
 def collapsed(run: RunData) -> float | None:
@@ -94,28 +96,28 @@ def diverged(run: RunData) -> bool:
 
 def rounds_to(run: RunData, target: float) -> float | None:
     """The first global round after which the common test set's accuracy is at a target."""
-    there = common(run).filter(pl.col("test_score") >= target)["global_round"]
-    return float(there[0]) if len(there) else None
+    rounds = common(run).filter(pl.col("test_score") >= target)["global_round"]
+    return float(rounds[0]) if len(rounds) else None
 
 
 def seconds_to(run: RunData, target: float) -> float | None:
     """Virtual seconds until then."""
-    return _at(run, "virtual_s", rounds_to(run, target))
+    return _value_at(run, "virtual_s", rounds_to(run, target))
 
 
 def joules_to(run: RunData, target: float) -> float | None:
     """Joules that a device has spent by then, mean over devices."""
-    found = _at(run, "joules", rounds_to(run, target))
-    return None if found is None else found / sum(run.manifest["clients_per_leaf"])
+    joules = _value_at(run, "joules", rounds_to(run, target))
+    return None if joules is None else joules / sum(run.manifest["clients_per_leaf"])
 
 
-def _at(run: RunData, column: str, global_round: float | None) -> float | None:
+def _value_at(run: RunData, column: str, global_round: float | None) -> float | None:
     if global_round is None:
         return None
-    return _number(run.rounds.filter(pl.col("global_round") == int(global_round))[column][0])
+    return _as_float(run.rounds.filter(pl.col("global_round") == int(global_round))[column][0])
 
 
-def _number(value: object) -> float | None:
+def _as_float(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 

@@ -85,8 +85,8 @@ def read_reported(folder: Path) -> Reported:
     path = folder / FILE
     table = dict(read_toml(path, "the reported numbers"))
     try:
-        measures = [_measure(one) for one in table.pop("measures")]
-        claims = [_claim(one) for one in table.pop("claims", [])]
+        measures = [_measure(entry) for entry in table.pop("measures")]
+        claims = [_claim(entry) for entry in table.pop("claims", [])]
         text = folder / FOUND
         found = text.read_text(encoding="utf-8") if text.exists() else ""
         return Reported(
@@ -98,12 +98,12 @@ def read_reported(folder: Path) -> Reported:
 
 
 def _measure(table: dict[str, Any]) -> Measure:
-    found = Measure(**table)
-    reading(found.name)
-    return found
+    measure = Measure(**table)
+    reading(measure.name)
+    return measure
 
 
 def _claim(table: dict[str, Any]) -> Claim:
-    found = Claim(**table)
-    reading(found.measure)
-    return found
+    claim = Claim(**table)
+    reading(claim.measure)
+    return claim

@@ -31,47 +31,47 @@ def section(folder: Path) -> str:
     reported = read_reported(folder)
     text = [f"## {reported.title}", "", reported.source, ""]
     published = [read_sweep(path) for path in files(folder, PUBLISHED)]
-    own = [read_sweep(path) for path in files(folder, STUDY)]
+    own_sweeps = [read_sweep(path) for path in files(folder, STUDY)]
     cut = [read_sweep(path) for path in files(folder, CUT)]
     if reported.differs:
-        what = "Differences from the paper, settings as published:" if published else "Settings:"
-        text += [what, "", *(f"- {line}" for line in reported.differs), ""]
+        heading = "Differences from the paper, settings as published:" if published else "Settings:"
+        text += [heading, "", *(f"- {line}" for line in reported.differs), ""]
     if cut:
         names = [sweep.path.name for sweep in cut]
         listed = ", ".join(f"[{name}](../studies/tables/{folder.name}/{name})" for name in names)
         text += [f"Cuts of {listed}:", "", cuts_table(published[0], cut, reported)]
-    for sweeps in (own, cut, published):
-        text += _of_sweeps(sweeps, reported)
+    for sweeps in (own_sweeps, cut, published):
+        text += _sweep_tables(sweeps, reported)
     return "\n".join([*text, reported.found]).rstrip("\n") + "\n"
 
 
-def _of_sweeps(sweeps: Sequence[Sweep], reported: Reported) -> list[str]:
+def _sweep_tables(sweeps: Sequence[Sweep], reported: Reported) -> list[str]:
     """The tables of sweeps as far as their runs are complete; those with the same variants share a table."""
     text: list[str] = []
     columns: list[tuple[str, list[list[str]]]] = []
-    bare = _bare_of(reported)
+    bare = _unreported_measures(reported)
     for sweep in sweeps:
-        found, done = completed(sweep)
+        finished, num_done = completed(sweep)
         command = _command(sweep, reported)
-        if not found:
+        if not finished:
             text += [f"*{sweep.name}*: not run. `{command}`: {len(sweep.runs)} runs.\n"]
             continue
         seeds = len(sweep.seeds)
-        own = [(c.title, bare_cells(c, bare)) for c in found if bare]
-        if columns and _variants(own) != _variants(columns):
+        own_columns = [(c.title, bare_cells(c, bare)) for c in finished if bare]
+        if columns and _variants(own_columns) != _variants(columns):
             text += [bare_table(columns, bare, seeds)]
             columns = []
-        text += [f"*{sweep.name}*, `{command}`: {done} of {len(sweep.runs)} runs, {seeds} seeds.\n"]
+        text += [f"*{sweep.name}*, `{command}`: {num_done} of {len(sweep.runs)} runs, {seeds} seeds.\n"]
         for measure in reported.measures:
             if measure.reported:
-                text += [f"{measure.title}:\n", reported_table(found, measure, seeds)]
-        text += [f"{line}\n" for line in broken(found)]
-        rows = [row for claim in reported.claims for row in claimed(found, claim)]
+                text += [f"{measure.title}:\n", reported_table(finished, measure, seeds)]
+        text += [f"{line}\n" for line in broken(finished)]
+        rows = [row for claim in reported.claims for row in claimed(finished, claim)]
         if rows:
             heads = ["the paper's order", "where", "difference", "seeds", "here"]
             text += ["Orders:\n", markdown(*without(heads, rows, "seeds", str(seeds)))]
         part = further_words(sweep.path) if len(sweeps) > 1 else ""
-        columns += [(f"{part}: {title}" if part and title else title, cells) for title, cells in own]
+        columns += [(f"{part}: {title}" if part and title else title, cells) for title, cells in own_columns]
     return [*text, bare_table(columns, bare, seeds)] if columns else text
 
 
@@ -82,7 +82,7 @@ def _variants(columns: Sequence[tuple[str, list[list[str]]]]) -> list[str]:
 def full_table(folder: Path) -> str:
     """Measures without reported numbers of every sweep as CSV, with intervals; "" without runs."""
     reported = read_reported(folder)
-    bare = _bare_of(reported)
+    bare = _unreported_measures(reported)
     rows = []
     for path in (*files(folder, STUDY), *files(folder, CUT), *files(folder, PUBLISHED)):
         sweep = read_sweep(path)
@@ -95,14 +95,14 @@ def full_table(folder: Path) -> str:
     return as_csv(heads, rows) if rows else ""
 
 
-def _bare_of(reported: Reported) -> list[Measure]:
+def _unreported_measures(reported: Reported) -> list[Measure]:
     return [measure for measure in reported.measures if not measure.reported]
 
 
 def _command(sweep: Sweep, reported: Reported) -> str:
     settings = f" SETTINGS={PUBLISHED}" if sweep.path.stem.startswith(PUBLISHED) else ""
-    what = "question" if sweep.path.stem.startswith(STUDY) else "table"
-    return f"make {what}-{reported.name}{settings}"
+    target = "question" if sweep.path.stem.startswith(STUDY) else "table"
+    return f"make {target}-{reported.name}{settings}"
 
 
 def completed(sweep: Sweep) -> tuple[list[Comparison], int]:
@@ -123,9 +123,9 @@ def completed(sweep: Sweep) -> tuple[list[Comparison], int]:
     return (comparisons(study_of(sweep), runs) if runs else []), len(runs)
 
 
-def broken(found: Sequence[Comparison]) -> list[str]:
+def broken(finished: Sequence[Comparison]) -> list[str]:
     """A line on runs whose training did not stay finite, where there are any."""
-    runs = [run for comparison in found for group in comparison.groups for run in group.runs]
+    runs = [run for comparison in finished for group in comparison.groups for run in group.runs]
     ended = [f"`{run.folder.name}` in round {len(run.rounds) + 1}" for run in runs if diverged(run)]
     dropped = [f"`{run.folder.name}`" for run in runs if run.status == "partial"]
     lines = [f"Ended by losses or weights out of bounds: {', '.join(ended)}."] if ended else []
@@ -137,23 +137,25 @@ def over_runs(group: Group, measure: Measure) -> Estimate | None:
 
     Shares, shown in percent, are between 0 and 1, and so are their means.
     """
-    found = by_seed(group, measure.name)
+    values = by_seed(group, measure.name)
     bounds = (0.0, 1.0) if measure.scale == PERCENT else (-math.inf, math.inf)
-    return estimate(list(found.values()), *bounds) if found else None
+    return estimate(list(values.values()), *bounds) if values else None
 
 
 def by_seed(group: Group, name: str) -> dict[int, float]:
     """Seed → reading, also of runs that diverged."""
-    found = {seed_of_run(run): reading(name)(run) for run in group.runs}
-    return {seed: value for seed, value in found.items() if value is not None}
+    values = {seed_of_run(run): reading(name)(run) for run in group.runs}
+    return {seed: value for seed, value in values.items() if value is not None}
 
 
 # --- numbers beside each other ------------------------------------------------------------------------
 
 
-def reported_table(found: Sequence[Comparison], measure: Measure, seeds: int) -> str:
+def reported_table(finished: Sequence[Comparison], measure: Measure, seeds: int) -> str:
     """A row per number that is repeated, and a sentence of those that are reported alone."""
-    rows = [_row(comparison, group, measure) for comparison in found for group in comparison.groups]
+    rows = [
+        _reported_row(comparison, group, measure) for comparison in finished for group in comparison.groups
+    ]
     heads = ["", "", "reported", "repeated", "95 % interval", "seeds", "reported lies"]
     text = (
         [markdown(*without(heads, repeated, "seeds", str(seeds)))] if (repeated := with_number(rows)) else []
@@ -172,34 +174,35 @@ def without(
     heads: Sequence[str], rows: Sequence[Sequence[str]], column: str, usual: str
 ) -> tuple[list[str], list[list[str]]]:
     """A table without a column in which every cell is the usual one."""
-    at = list(heads).index(column)
-    kept = [n for n in range(len(heads)) if n != at or any(row[at] != usual for row in rows)]
+    index = list(heads).index(column)
+    kept = [n for n in range(len(heads)) if n != index or any(row[index] != usual for row in rows)]
     return [heads[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
-def _row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
-    theirs = measure.reported.get(comparison.title, {}).get(group.label)
-    ours = over_runs(group, measure)
-    reached = len(by_seed(group, measure.name))
+def _reported_row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
+    reported = measure.reported.get(comparison.title, {}).get(group.label)
+    repeated = over_runs(group, measure)
+    num_values = len(by_seed(group, measure.name))
     return [
-        comparison.title, group.label, _theirs(theirs), _mean(ours, measure), _interval(ours, measure),
-        str(reached) if reached == len(group.runs) else f"{reached} of {len(group.runs)}",
-        verdict(theirs, ours, measure),
+        comparison.title, group.label, _reported_text(reported), _mean_text(repeated, measure),
+        _interval_text(repeated, measure),
+        str(num_values) if num_values == len(group.runs) else f"{num_values} of {len(group.runs)}",
+        verdict(reported, repeated, measure),
     ]  # fmt: skip
 
 
-def verdict(theirs: Sequence[float] | None, ours: Estimate | None, measure: Measure) -> str:
+def verdict(reported: Sequence[float] | None, repeated: Estimate | None, measure: Measure) -> str:
     """Where a reported mean lies: inside or outside the 95 % interval of the repetition.
 
     An interval is not narrower than the last digit that is reported: half of it counts on either side.
     """
-    if theirs is None or ours is None:
+    if reported is None or repeated is None:
         return _NOTHING
-    if ours.low is None or ours.high is None:
+    if repeated.low is None or repeated.high is None:
         return ALONE
     half = 0.5 * 10.0**-measure.digits
-    low, high = measure.scale * ours.low - half, measure.scale * ours.high + half
-    return INSIDE if low <= theirs[0] <= high else OUTSIDE
+    low, high = measure.scale * repeated.low - half, measure.scale * repeated.high + half
+    return INSIDE if low <= reported[0] <= high else OUTSIDE
 
 
 def bare_table(
@@ -216,40 +219,42 @@ def bare_table(
         seeds: of a whole sweep.
     """
     cells = [{row[0]: row for row in rows} for _, rows in columns]
-    labels = list(dict.fromkeys(label for own in cells for label in own))
+    labels = list(dict.fromkeys(label for column_cells in cells for label in column_cells))
 
     def line(label: str, shown: Callable[[Sequence[str]], str]) -> list[str]:
-        return [shown(own[label]) if label in own else _NOTHING for own in cells]
+        return [shown(column_cells[label]) if label in column_cells else _NOTHING for column_cells in cells]
 
     firsts = {label: line(label, lambda row: bare(row[1])) for label in labels}
     rows = []
     for number, title in enumerate([*(measure.title for measure in measures), "seeds"]):
         if number == 0:
-            block = {label: line(label, _as_marked) for label in labels}
+            block = {label: line(label, _marked_mean) for label in labels}
         else:
             block = {label: line(label, lambda row, at=number + 2: bare(row[at])) for label in labels}  # type: ignore[misc]
             usual = {label: line(label, lambda row: str(seeds)) for label in labels}
             same = usual if title == "seeds" else firsts
-            block = {label: found for label, found in block.items() if found != same[label]}
+            block = {label: row_cells for label, row_cells in block.items() if row_cells != same[label]}
         first = "seeds, if fewer" if title == "seeds" else title
         first += "; others as above" if 0 < number < len(measures) and len(block) < len(labels) else ""
-        for found, names in shared(block).items():
-            rows.append([first, names, *found])
+        for row_cells, names in shared(block).items():
+            rows.append([first, names, *row_cells])
             first = ""
     return markdown(["", "", *(name for name, _ in columns)], rows)
 
 
-def _as_marked(row: Sequence[str]) -> str:
+def _marked_mean(row: Sequence[str]) -> str:
     """A mean, in bold where it differs from the first variant's."""
     return f"**{bare(row[1])}**" if marked(row[2]).startswith("**") else bare(row[1])
 
 
 def shared(block: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], str]:
     """Cells → the names of all that have them."""
-    found: dict[tuple[str, ...], str] = {}
+    names_by_cells: dict[tuple[str, ...], str] = {}
     for name, row in block.items():
-        found[tuple(row)] = f"{found[tuple(row)]}, {name}" if tuple(row) in found else name
-    return found
+        names_by_cells[tuple(row)] = (
+            f"{names_by_cells[tuple(row)]}, {name}" if tuple(row) in names_by_cells else name
+        )
+    return names_by_cells
 
 
 def bare(cell: str) -> str:
@@ -261,15 +266,15 @@ def bare(cell: str) -> str:
     return re.sub(r" [\[(].*[\])]", "", cell)
 
 
-def marked(apart: str) -> str:
+def marked(text: str) -> str:
     """A difference in bold where its interval, as shown, leaves out 0.
 
     >>> marked("+1.2 [+0.1, +2.3]"), marked("−1.2 [−2.4, +0.0]"), marked("–")
     ('**+1.2**', '−1.2', '–')
     """
-    ends = [float(end.replace("−", "-")) for end in re.findall(r"[+−][\d.]+(?=[,\]])", apart)]
-    is_apart = bool(ends) and (ends[0] > 0 or ends[1] < 0)
-    return f"**{bare(apart)}**" if is_apart else bare(apart)
+    ends = [float(end.replace("−", "-")) for end in re.findall(r"[+−][\d.]+(?=[,\]])", text)]
+    is_significant = bool(ends) and (ends[0] > 0 or ends[1] < 0)
+    return f"**{bare(text)}**" if is_significant else bare(text)
 
 
 def bare_cells(comparison: Comparison, measures: Sequence[Measure]) -> list[list[str]]:
@@ -281,11 +286,12 @@ def bare_cells(comparison: Comparison, measures: Sequence[Measure]) -> list[list
     rows = []
     for group in comparison.groups:
         rest = [cell(group, measure, with_interval=False) for measure in measures[1:]]
-        apart = None
+        gain = None
         if group is not reference:
-            apart = paired_difference(by_seed(group, first.name), by_seed(reference, first.name))
+            gain = paired_difference(by_seed(group, first.name), by_seed(reference, first.name))
         rows.append([
-            group.label, cell(group, first), _with_interval(apart, first, "+"), *rest, str(len(group.runs)),
+            group.label, cell(group, first), _mean_with_interval(gain, first, "+"), *rest,
+            str(len(group.runs)),
         ])  # fmt: skip
     return rows
 
@@ -293,13 +299,13 @@ def bare_cells(comparison: Comparison, measures: Sequence[Measure]) -> list[list
 def cell(group: Group, measure: Measure, with_interval: bool = True) -> str:
     """A mean with its interval, or of a reading that is true or false how many runs have it."""
     if measure.name not in TRUE_OR_FALSE:
-        shown = _with_interval if with_interval else _mean
+        shown = _mean_with_interval if with_interval else _mean_text
         return shown(over_runs(group, measure), measure)
-    found = by_seed(group, measure.name)
-    return counted(int(sum(found.values())), len(found)) if found else _NOTHING
+    values = by_seed(group, measure.name)
+    return counted(int(sum(values.values())), len(values)) if values else _NOTHING
 
 
-def counted(count: int, of: int) -> str:
+def counted(count: int, total: int) -> str:
     """How many of how many, with the 95 % interval of Clopper and Pearson 1934 in percent.
 
     >>> counted(2, 3)
@@ -308,56 +314,56 @@ def counted(count: int, of: int) -> str:
     '0 of 3 (0 to 71 %)'
     """
     tail = (1 - LEVEL) / 2
-    low = float(betaincinv(count, of - count + 1, tail)) if count else 0.0
-    high = float(betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
-    return f"{count} of {of} ({100 * low:.0f} to {100 * high:.0f} %)"
+    low = float(betaincinv(count, total - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, total - count, 1 - tail)) if count < total else 1.0
+    return f"{count} of {total} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
-def claimed(found: Sequence[Comparison], claim: Claim) -> list[list[str]]:
+def claimed(finished: Sequence[Comparison], claim: Claim) -> list[list[str]]:
     """A row per comparison in which a claimed order can be looked at."""
     rows = []
     shown = Measure(claim.measure, "", claim.scale, claim.digits)
-    for comparison in found:
+    for comparison in finished:
         groups = {group.label: group for group in comparison.groups}
         if claim.where not in ("", comparison.title) or not {claim.more, claim.less} <= groups.keys():
             continue
         more, less = (by_seed(groups[name], claim.measure) for name in (claim.more, claim.less))
-        apart = paired_difference(more, less)
-        if apart is not None:
-            what = f"{claim.more} above {claim.less}, {claim.measure}"
+        gain = paired_difference(more, less)
+        if gain is not None:
+            label = f"{claim.more} above {claim.less}, {claim.measure}"
             rows.append(
-                [what, comparison.title, _with_interval(apart, shown, "+"), str(apart.n), order(apart)]
+                [label, comparison.title, _mean_with_interval(gain, shown, "+"), str(gain.n), order(gain)]
             )
     return rows
 
 
-def order(apart: Estimate) -> str:
+def order(gain: Estimate) -> str:
     """Whether a difference is above 0, below it, or neither by its interval."""
-    if apart.low is None or apart.high is None:
+    if gain.low is None or gain.high is None:
         return ALONE
-    return _ORDERS[True if apart.low > 0 else False if apart.high < 0 else None]
+    return _ORDERS[True if gain.low > 0 else False if gain.high < 0 else None]
 
 
-def _theirs(theirs: Sequence[float] | None) -> str:
-    return _NOTHING if theirs is None else " ± ".join(f"{value:g}" for value in theirs)
+def _reported_text(values: Sequence[float] | None) -> str:
+    return _NOTHING if values is None else " ± ".join(f"{value:g}" for value in values)
 
 
-def _mean(found: Estimate | None, measure: Measure) -> str:
-    return _NOTHING if found is None else _minus(f"{measure.scale * found.mean:.{measure.digits}f}")
+def _mean_text(value: Estimate | None, measure: Measure) -> str:
+    return _NOTHING if value is None else _minus(f"{measure.scale * value.mean:.{measure.digits}f}")
 
 
-def _interval(found: Estimate | None, measure: Measure, sign: str = "") -> str:
-    if found is None or found.low is None or found.high is None:
+def _interval_text(value: Estimate | None, measure: Measure, sign: str = "") -> str:
+    if value is None or value.low is None or value.high is None:
         return _NOTHING
-    ends = (f"{measure.scale * end:{sign}.{measure.digits}f}" for end in (found.low, found.high))
+    ends = (f"{measure.scale * end:{sign}.{measure.digits}f}" for end in (value.low, value.high))
     return _minus(f"[{', '.join(ends)}]")
 
 
-def _with_interval(found: Estimate | None, measure: Measure, sign: str = "") -> str:
-    if found is None:
+def _mean_with_interval(value: Estimate | None, measure: Measure, sign: str = "") -> str:
+    if value is None:
         return _NOTHING
-    mean = _minus(f"{measure.scale * found.mean:{sign}.{measure.digits}f}")
-    ends = _interval(found, measure, sign)
+    mean = _minus(f"{measure.scale * value.mean:{sign}.{measure.digits}f}")
+    ends = _interval_text(value, measure, sign)
     return mean if ends == _NOTHING else f"{mean} {ends}"
 
 

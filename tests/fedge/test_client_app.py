@@ -91,18 +91,18 @@ def test_without_a_gpu_it_is_refused_or_the_cpu(monkeypatch):
 def test_a_users_model_draws_from_a_stream_of_its_own():
     """Not from that of the order of windows."""
     context = RoundContext(7, 1, 3, "nowhere", "log", 0, 5.0)
-    own = client_app._draws(TrainConfig(model="fedge.training.networks.models:Cnn"), context, 5)
+    own = client_app._dropout_stream(TrainConfig(model="fedge.training.networks.models:Cnn"), context, 5)
     where = context.seed, context.stream_of(5)
     drawn = own.get_state().tolist()
     assert drawn == torch_stream(where[0], Purpose.DROPOUT, *where[1]).get_state().tolist()
     others = [purpose for purpose in Purpose if purpose != Purpose.DROPOUT]
     assert all(drawn != torch_stream(where[0], p, *where[1]).get_state().tolist() for p in others)
-    assert client_app._draws(TrainConfig(model="cnn"), context, 5) is None
+    assert client_app._dropout_stream(TrainConfig(model="cnn"), context, 5) is None
 
 
 def test_a_message_costs_one_look_up_of_all_options(tmp_path, monkeypatch):
     """It takes as long as an eighth of a small client's message."""
-    calls_of = dict.fromkeys(("_config", "_open"), 0)
+    calls_of = dict.fromkeys(("_checked_config", "_open_call"), 0)
 
     def counted(name, function):
         def call(*given):
@@ -114,4 +114,4 @@ def test_a_message_costs_one_look_up_of_all_options(tmp_path, monkeypatch):
     for name in calls_of:
         monkeypatch.setattr(client_app, name, counted(name, getattr(client_app, name)))
     simulate(small_config(tmp_path), workers=1)
-    assert 9 * 2 <= calls_of["_config"] <= calls_of["_open"]
+    assert 9 * 2 <= calls_of["_checked_config"] <= calls_of["_open_call"]

@@ -54,7 +54,7 @@ def refuse_ignored_settings(
         return
     superlink = standing_superlink(variables)
     if superlink is not None:
-        _refuse_another_start(superlink, configured_seed, variables)
+        _refuse_mismatched_superlink(superlink, configured_seed, variables)
 
 
 def standing_superlink(environment: Mapping[str, str]) -> psutil.Process | None:
@@ -62,41 +62,45 @@ def standing_superlink(environment: Mapping[str, str]) -> psutil.Process | None:
     ports = (environment.get(_PORT, _PORTS[0]), environment.get("FLWR_LOCAL_CONTROL_API_PORT", _PORTS[1]))
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            words = process.cmdline()
-            programs = [Path(word).name for word in words[:3]]
-            if "flower-superlink" in programs and any(w.rpartition(":")[2] in ports for w in words[1:]):
+            command = process.cmdline()
+            programs = [Path(word).name for word in command[:3]]
+            if "flower-superlink" in programs and any(w.rpartition(":")[2] in ports for w in command[1:]):
                 return process
     return None
 
 
-def _refuse_another_start(
+def _refuse_mismatched_superlink(
     superlink: psutil.Process, configured_seed: Scalar, variables: Mapping[str, str]
 ) -> None:
     """Raise ConfigError if the SuperLink has another seed or directory, or installs packages for each run."""
     end = f"end it (kill {superlink.pid}) and repeat the command"
     superlink_text = f"the background SuperLink (process {superlink.pid})"
     try:
-        started, place, words = superlink.environ(), superlink.cwd(), superlink.cmdline()
+        environment, folder, command = superlink.environ(), superlink.cwd(), superlink.cmdline()
     except psutil.Error:
         raise ConfigError(
             f"{superlink_text} must belong to this account, but it cannot be inspected; {_INSTEAD[3:]}"
         ) from None
     configured = int(configured_seed)
-    wanted, seed_of_run = (resolve_seed(configured, env)[0] for env in (variables, started))
-    if wanted != seed_of_run:
-        had = f"started with SEED={started['SEED']}" if started.get("SEED") else "started without SEED"
-        write = "" if started.get("SEED") else f", or add -c seed={wanted}"
-        raise ConfigError(
-            f"the seed must be {wanted}, but {superlink_text} was {had} and the run would have "
-            f"{seed_of_run}; {end}{write}, "
-            f"{_INSTEAD}"
+    expected_seed, seed_of_run = (resolve_seed(configured, env)[0] for env in (variables, environment))
+    if expected_seed != seed_of_run:
+        start_description = (
+            f"started with SEED={environment['SEED']}" if environment.get("SEED") else "started without SEED"
         )
-    if Path(place) != Path.cwd():
+        alternative = "" if environment.get("SEED") else f", or add -c seed={expected_seed}"
         raise ConfigError(
-            f"the working directory must be {Path.cwd()}, but {superlink_text} works in {place}; {end}, "
-            f"run cd {shlex.quote(place)} first, {_INSTEAD}"
+            f"the seed must be {expected_seed}, but {superlink_text} was {start_description} and the run "
+            f"would have {seed_of_run}; {end}{alternative}, {_INSTEAD}"
         )
-    if started.get(KEEP_ENVIRONMENT) != "1" and "--disable-runtime-dependency-installation" not in words:
+    if Path(folder) != Path.cwd():
+        raise ConfigError(
+            f"the working directory must be {Path.cwd()}, but {superlink_text} works in {folder}; {end}, "
+            f"run cd {shlex.quote(folder)} first, {_INSTEAD}"
+        )
+    if (
+        environment.get(KEEP_ENVIRONMENT) != "1"
+        and "--disable-runtime-dependency-installation" not in command
+    ):
         raise ConfigError(
             f"{superlink_text} must not install the app's dependencies again for every run "
             f"(gigabytes, other versions), but it was started without {KEEP_ENVIRONMENT}=1; {end}, {_INSTEAD}"

@@ -41,7 +41,7 @@ HERE = "127.0.0.1"
 DATABASE, KEYS = "superlink.db", "keys-let-in"
 _START_S, _FREE_S, _END_S, _POLL_S = 60.0, 15.0, 10.0, 0.1
 _NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
-_REGISTER = """
+_REGISTER_SCRIPT = """
 import shlex, sys
 from importlib.metadata import entry_points
 from fedge.process.endings.channels import exit_despite_channels
@@ -58,8 +58,8 @@ for key in keys:
     sys.stdout.flush()  # its answer is whole before that to the next key
 """
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in Flower's output, even without a terminal
-_EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
-_LET_IN = ("registered successfully", "already")  # in Flower's reply to a key; its exit code is always 0
+_KEY_SEPARATOR = "\x1f"  # precedes a key's entry in the output of Flower's command
+_ACCEPTED = ("registered successfully", "already")  # in Flower's reply to a key; its exit code is always 0
 
 
 class KeysRefusedError(ConfigError):
@@ -69,12 +69,12 @@ class KeysRefusedError(ConfigError):
         keys: the refused ones.
     """
 
-    def __init__(self, keys: Sequence[Path], why: str) -> None:
+    def __init__(self, keys: Sequence[Path], reason: str) -> None:
         """Refused keys, and Flower's explanation."""
         self.keys = tuple(keys)
         names = ", ".join(key.name for key in keys)
         super().__init__(
-            f"keys of SuperNodes in {keys[0].parent} must be accepted by Flower, but {names}: {why}; "
+            f"keys of SuperNodes in {keys[0].parent} must be accepted by Flower, but {names}: {reason}; "
             f"copy them again"
         )
 
@@ -117,8 +117,8 @@ class SuperLinkPlace:
     @property
     def pair(self) -> tuple[Path, Path]:
         """Files of the server's certificate and key."""
-        own = self.certs.absolute() / self.certificate
-        return own.with_name(f"{own.name}.crt"), own.with_name(f"{own.name}.key")
+        base = self.certs.absolute() / self.certificate
+        return base.with_name(f"{base.name}.crt"), base.with_name(f"{base.name}.key")
 
     @property
     def link(self) -> dict[str, str]:
@@ -187,27 +187,29 @@ def await_free(option: str, address: str) -> None:
         ConfigError: the address stays in use, or does not belong to this machine.
     """
     deadline = time.monotonic() + _FREE_S
-    while why := fault_of_listening(address):
-        if why != os.strerror(errno.EADDRINUSE) or time.monotonic() > deadline:
+    while fault := fault_of_listening(address):
+        if fault != os.strerror(errno.EADDRINUSE) or time.monotonic() > deadline:
             raise ConfigError(
-                f"{option} must be a free address of this machine, but {address}: {why}; choose another"
+                f"{option} must be a free address of this machine, but {address}: {fault}; choose another"
             )
         time.sleep(_POLL_S)
 
 
-def _text_of(key: Path) -> str:
+def _read_key(key: Path) -> str:
     """Text of a public key's file; ConfigError if it is not one."""
     try:
         return key.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise ConfigError(f"{key} must be a public key, but: {why}; copy it again, or remove it") from error
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(
+            f"{key} must be a public key, but: {reason}; copy it again, or remove it"
+        ) from error
 
 
-def _fault_of(key: Path) -> str:
+def _key_fault(key: Path) -> str:
     """Reason why a file is not a public key; empty if it is one."""
     try:
-        _text_of(key)
+        _read_key(key)
     except ConfigError as error:
         return str(error)
     return ""
@@ -223,15 +225,15 @@ def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
         ConfigError: Flower refuses a key, or one is no text.
     """
     record = place.folder / KEYS
-    known = set(record.read_text(errors="replace").splitlines()) if record.is_file() else set()
-    texts = {key: _text_of(key) for key in keys}
-    if known - set(texts.values()):
+    admitted = set(record.read_text(errors="replace").splitlines()) if record.is_file() else set()
+    texts = {key: _read_key(key) for key in keys}
+    if admitted - set(texts.values()):
         print("a key admitted before is no longer admitted", flush=True)
-        for kept in (record, *place.folder.glob(f"{DATABASE}*")):
-            kept.unlink()
+        for path in (record, *place.folder.glob(f"{DATABASE}*")):
+            path.unlink()
         forget(place.folder)
-        known = set()
-    new = [key for key, text in texts.items() if text not in known]
+        admitted = set()
+    new = [key for key, text in texts.items() if text not in admitted]
     if new:
         with SuperLink(place, f"{HERE}:{free_port()}") as link:
             link.let_in(new)
@@ -254,21 +256,21 @@ class SuperLink:
         fleet = fleet or place.reached
         self.place, self.log = place, place.folder / "flower.log"
         self.environment = _environment(place.folder / "flower")
-        self._write_names()
+        self._write_flower_config()
         self._filter: FleetFilter | None = None
         if has_one_port() and is_open:
-            beyond = place.control, place.authority
-            self._filter = FleetFilter(place.option, place.nodes, place.pair, beyond)
+            upstream = place.control, place.authority
+            self._filter = FleetFilter(place.option, place.nodes, place.pair, upstream)
         self.output = self.log.open("ab")
-        words = _words(place, place.nodes if is_open else fleet)
-        self.process = start_command(words, self.environment, self.output)
-        self._await((f"{HERE}:{place.control}", *(() if has_one_port() else (fleet,))))
+        command = _superlink_command(place, place.nodes if is_open else fleet)
+        self.process = start_command(command, self.environment, self.output)
+        self._await_listening((f"{HERE}:{place.control}", *(() if has_one_port() else (fleet,))))
 
-    def _write_names(self) -> None:
+    def _write_flower_config(self) -> None:
         """Write the configuration by which Flower's commands know this SuperLink."""
         place = self.place
-        names = place.folder / "names"
-        names.mkdir(exist_ok=True)
+        folder = place.folder / "names"
+        folder.mkdir(exist_ok=True)
         link = toml_of(place.link)
         app = {
             "project": {"name": place.connection, "version": "0.1.0", "license": "Apache-2.0"},
@@ -278,11 +280,11 @@ class SuperLink:
         }
         text = "\n".join(f"[{name}]\n{toml_of(table)}" for name, table in app.items())
         federation = f"\n[tool.flwr.federations.{place.connection}]\n{link}"
-        (names / "pyproject.toml").write_text(text + federation, encoding="utf-8")
+        (folder / "pyproject.toml").write_text(text + federation, encoding="utf-8")
         if moves_federations():
             (place.folder / "flower" / "config.toml").write_text(f"[superlink.{place.connection}]\n{link}")
 
-    def _await(self, addresses: Sequence[str]) -> None:
+    def _await_listening(self, addresses: Sequence[str]) -> None:
         """Wait until the SuperLink listens at all addresses."""
         option, deadline = self.place.option, time.monotonic() + _START_S
         while not all(is_there(option, address) for address in addresses):
@@ -313,30 +315,34 @@ class SuperLink:
         """
         names = ", ".join(key.name for key in keys)
         print(f"admitting {len(keys)} keys of SuperNodes from {keys[0].parent}: {names}", flush=True)
-        faults = {key: fault for key in keys if (fault := _fault_of(key))}
-        texts = {key: _text_of(key) for key in keys if key not in faults}
-        answers = faults | self._registered(list(texts))
-        inside = {key: said for key, said in answers.items() if any(word in said for word in _LET_IN)}
+        faults = {key: fault for key in keys if (fault := _key_fault(key))}
+        texts = {key: _read_key(key) for key in keys if key not in faults}
+        answers = faults | self._register_keys(list(texts))
+        accepted = {
+            key: answer for key, answer in answers.items() if any(word in answer for word in _ACCEPTED)
+        }
         with (self.place.folder / KEYS).open("a", encoding="utf-8") as record:
-            record.writelines(f"{texts[key]}\n" for key in inside)
-        self._bind(inside)
-        if refused := [key for key in keys if key not in inside]:
+            record.writelines(f"{texts[key]}\n" for key in accepted)
+        self._bind(accepted)
+        if refused := [key for key in keys if key not in accepted]:
             raise KeysRefusedError(refused, " ".join(filter(None, map(answers.get, refused))))
 
-    def _registered(self, keys: Sequence[Path]) -> dict[Path, str]:
+    def _register_keys(self, keys: Sequence[Path]) -> dict[Path, str]:
         """Answers of Flower's command to keys, in one process, as its imports take seconds."""
         if not keys:
             return {}
         place = self.place
-        at = [place.connection] if moves_federations() else [str(place.folder / "names"), place.connection]
+        link = [place.connection] if moves_federations() else [str(place.folder / "names"), place.connection]
         files = [str(key.absolute()) for key in keys]
-        words = python_words("-c", _REGISTER, " ".join(map(shlex.quote, at)), *files)
-        done = subprocess.run(
-            words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command = python_words("-c", _REGISTER_SCRIPT, " ".join(map(shlex.quote, link)), *files)
+        result = subprocess.run(
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        before, *each = (" ".join(_COLOUR.sub("", answer).split()) for answer in done.stdout.split(_EACH))
-        return dict(zip(keys, each, strict=False)) or {keys[0]: before}
+        preamble, *replies = (
+            " ".join(_COLOUR.sub("", answer).split()) for answer in result.stdout.split(_KEY_SEPARATOR)
+        )
+        return dict(zip(keys, replies, strict=False)) or {keys[0]: preamble}
 
     def _bind(self, answers: Mapping[Path, str]) -> None:
         """Bind nodes to the partitions of their keys: key → Flower's answer to it."""
@@ -373,19 +379,19 @@ class SuperLink:
         self.output.close()
 
 
-def _words(place: SuperLinkPlace, fleet: str) -> list[str]:
+def _superlink_command(place: SuperLinkPlace, fleet: str) -> list[str]:
     """Command of the SuperLink; one that has one port for all is on the loopback interface."""
     certificate, key = place.pair
-    where = ["--host", HERE, "--port", str(place.control)]
+    address_options = ["--host", HERE, "--port", str(place.control)]
     if not has_one_port():
-        where = [
+        address_options = [
             "--fleet-api-address", fleet, "--control-api-address", f"{HERE}:{place.control}",
             "--serverappio-api-address", f"{HERE}:{free_port()}",
         ]  # fmt: skip
     return [
         *guarded_words("flower-superlink"), "--ssl-ca-certfile", str(place.authority), "--ssl-certfile",
-        str(certificate), "--ssl-keyfile", str(key), *where, "--enable-supernode-auth", "--database",
-        str(place.folder / DATABASE),
+        str(certificate), "--ssl-keyfile", str(key), *address_options, "--enable-supernode-auth",
+        "--database", str(place.folder / DATABASE),
     ]  # fmt: skip
 
 

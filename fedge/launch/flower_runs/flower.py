@@ -32,25 +32,27 @@ from fedge.seeding import resolve_seed
 
 def run_on_flower(
     app: str,
-    federation: str | None,
+    federation_name: str | None,
     run_config: Mapping[str, Scalar],
     config: Config,
-    there: Federation,
+    federation: Federation,
 ) -> int:
     """Carry out a checked run with ``flwr run``; returns the exit code.
 
     Args:
         app: folder of pyproject.toml.
-        federation: name of a federation; None for the default.
+        federation_name: name of a federation; None for the default.
         run_config: all options of the run.
         config: the same options, checked.
-        there: the federation, with the run's number of clients.
+        federation: the federation, with the run's number of clients.
     """
     name = config.run_name or dated_name(resolve_seed(config.seed)[0], with_microseconds=True)
     folder = (
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )
-    with _started(Path(app), federation, {**run_config, "run-name": name}, there) as simulation:
+    with _start_simulation(
+        Path(app), federation_name, {**run_config, "run-name": name}, federation
+    ) as simulation:
         # the server process detects a stall itself, unless it is frozen entirely
         limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
         try:
@@ -72,30 +74,30 @@ def run_on_flower(
 
 
 @contextmanager
-def _started(
-    app: Path, federation: str | None, run_config: Mapping[str, Scalar], there: Federation
+def _start_simulation(
+    app: Path, name: str | None, run_config: Mapping[str, Scalar], federation: Federation
 ) -> Iterator[Simulation]:
     """Start ``flwr run`` as this version of Flower requires; returns its simulation."""
     project = Project(app)
     if uses_superlink():
-        with behind_superlink(project, there, run_config) as simulation:
+        with behind_superlink(project, federation, run_config) as simulation:
             yield simulation
         return
     start_reaper()  # until they have loaded Fedge, the other processes do not end with this one
-    written = project.federation(federation)
-    if project.is_own(federation) or written.is_auto:
+    configured = project.federation(name)
+    if project.is_own(name) or configured.is_auto:
         with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
             remove_at_end(Path(folder))
-            yield made_app(Path(folder), project, there, run_config)
+            yield made_app(Path(folder), project, federation, run_config)
         return
-    supernodes = there.num_supernodes if there.num_supernodes != written.num_supernodes else 0
+    supernodes = federation.num_supernodes if federation.num_supernodes != configured.num_supernodes else 0
     with tempfile.NamedTemporaryFile("w", prefix="fedge-", suffix=".toml", encoding="utf-8") as overrides:
         remove_at_end(Path(overrides.name))
         overrides.write(toml_of(project.as_declared(run_config)))
         overrides.flush()
-        words = ["flwr", "run", str(app), *([federation] if federation else []), "-c", overrides.name]
-        words += ["--federation-config", f"options.num-supernodes={supernodes}"] if supernodes else []
-        yield Simulation(words)
+        command = ["flwr", "run", str(app), *([name] if name else []), "-c", overrides.name]
+        command += ["--federation-config", f"options.num-supernodes={supernodes}"] if supernodes else []
+        yield Simulation(command)
 
 
 def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
@@ -117,10 +119,10 @@ def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> b
     """
     try:
         manifest = read_manifest(folder)
-        before = str(manifest.get("reason", ""))
+        recorded_reason = str(manifest.get("reason", ""))
         if manifest["status"] in ("completed", "partial"):
             return False
-        if "ended" in manifest and before != overrule:
+        if "ended" in manifest and recorded_reason != overrule:
             return False
         is_first = "ended" not in manifest
         ended = manifest.get("ended") or datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -137,9 +139,9 @@ def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
     try:
         manifest = read_manifest(folder)
     except ConfigError as error:
-        because = f" ({why_not})" if why_not else ""
+        explanation = f" ({why_not})" if why_not else ""
         print(
-            f"fedge: flwr run ended with code {returncode} before the run began{because}: {error}",
+            f"fedge: flwr run ended with code {returncode} before the run began{explanation}: {error}",
             file=sys.stderr,
         )
         return exits.FAILED

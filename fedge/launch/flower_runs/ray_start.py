@@ -38,27 +38,27 @@ def refuse_ray_that_cannot_start(environment: Mapping[str, str] | None = None) -
         _refuse_bad_folder(*ray_folder(variables))
 
 
-def _refuse_bad_folder(name: str, ours: Path) -> None:
+def _refuse_bad_folder(name: str, folder: Path) -> None:
     """Raise ConfigError for a folder, named by a variable, in which Ray cannot create its own."""
     try:
-        ours.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=ours) as file:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
-        free = shutil.disk_usage(ours).free
+        free = shutil.disk_usage(folder).free
     except OSError as error:
         raise ConfigError(
-            f"{name} must be a folder that Ray can write to, but {ours}: {error.strerror or error}; "
+            f"{name} must be a folder that Ray can write to, but {folder}: {error.strerror or error}; "
             f"set e.g. RAY_TMPDIR=/var/tmp, or use fedge run, which needs no Ray"
         ) from error
     if free < _LEAST_FREE_BYTES:
         raise ConfigError(
-            f"{name} must have {_LEAST_FREE_BYTES >> 20} MiB free for Ray, but {ours} has {free >> 20}; "
+            f"{name} must have {_LEAST_FREE_BYTES >> 20} MiB free for Ray, but {folder} has {free >> 20}; "
             f"free some space, set RAY_TMPDIR to another folder, or use fedge run, which needs no Ray"
         )
-    excess = len(os.fsencode(str(ours)) + _SOCKET_TAIL.encode()) - _SOCKET_PATH_LIMIT
+    excess = len(os.fsencode(str(folder)) + _SOCKET_TAIL.encode()) - _SOCKET_PATH_LIMIT
     if excess > 0:
         raise ConfigError(
-            f"{name} must be a short path, because Ray creates sockets below it, but {ours.parent} is "
+            f"{name} must be a short path, because Ray creates sockets below it, but {folder.parent} is "
             f"{excess} characters too long; set e.g. RAY_TMPDIR=/tmp"
         )
 
@@ -78,7 +78,7 @@ def _refuse_silent_address(address: str, tls: bool) -> None:
                 if connection.recv(9)[3:4] != b"\x04":  # the first frame of an HTTP/2 server: SETTINGS
                     raise OSError("another program answers there")
     except (OSError, OverflowError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {why}; {hint}"
+            f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {reason}; {hint}"
         ) from error

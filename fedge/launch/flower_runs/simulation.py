@@ -29,7 +29,7 @@ def own_environment() -> dict[str, str]:
 
 
 def start_command(
-    words: Sequence[str], environment: dict[str, str], output: IO[bytes] | None = None
+    command: Sequence[str], environment: dict[str, str], output: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a command of Flower in its own session, so a terminal's Ctrl-C does not reach it.
 
@@ -38,12 +38,12 @@ def start_command(
     """
     try:
         return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
-            f"--engine flower needs the command {words[0]}, but: {error.strerror or error}; activate the "
+            f"--engine flower needs the command {command[0]}, but: {error.strerror or error}; activate the "
             f"environment that Fedge is installed in"
         ) from error
 
@@ -51,12 +51,12 @@ def start_command(
 class Simulation:
     """One ``flwr run`` with all its descendant processes."""
 
-    def __init__(self, words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
         """Start ``flwr run``, with `variables` added to this process's environment."""
         environment = {**own_environment(), **(variables or {})}
         be_followed(environment)
-        self._process = start_command(words, environment)
-        self._family: dict[int, psutil.Process] = {}
+        self._process = start_command(command, environment)
+        self._descendants: dict[int, psutil.Process] = {}
 
     @property
     def returncode(self) -> int | None:
@@ -70,16 +70,16 @@ class Simulation:
     def wait(self, folder: Path, limit_s: float) -> bool:
         """Wait for the end; False if the run folder has not changed for `limit_s` seconds."""
         with keeping():
-            seen, last = _last_changes(folder), awake()
+            previous, changed_at = _last_changes(folder), awake()
             next_look = 0.0
             while not self._has_ended():
                 now = awake()
                 if now > next_look:
                     self._note_descendants()
                     changes = _last_changes(folder)
-                    if changes != seen:
-                        seen, last = changes, now
-                    if now - last > limit_s:
+                    if changes != previous:
+                        previous, changed_at = changes, now
+                    if now - changed_at > limit_s:
                         return False
                     next_look = now + 1.0
                 time.sleep(_POLL_S)
@@ -89,7 +89,7 @@ class Simulation:
         """Whether ``flwr run`` has ended."""
         return self._process.poll() is not None
 
-    def _simulating(self) -> list[psutil.Process]:
+    def _simulation_processes(self) -> list[psutil.Process]:
         """Processes that simulate, which are signalled first."""
         try:
             return psutil.Process(self._process.pid).children() if self._process.poll() is None else []
@@ -98,28 +98,28 @@ class Simulation:
 
     def _note_descendants(self) -> None:
         """Record all descendants, which could not be identified once their parents are gone."""
-        for process in self._simulating():
+        for process in self._simulation_processes():
             with suppress(psutil.Error):
-                self._family[process.pid] = process
-                self._family.update({one.pid: one for one in process.children(recursive=True)})
+                self._descendants[process.pid] = process
+                self._descendants.update({child.pid: child for child in process.children(recursive=True)})
 
     def end(self, signum: int) -> None:
         """End all processes: first by `signum` to the simulation, then by force."""
         self._note_descendants()
-        simulating = self._simulating()
-        for process in simulating or ([self._process] if self._process.poll() is None else []):
+        processes = self._simulation_processes()
+        for process in processes or ([self._process] if self._process.poll() is None else []):
             with suppress(psutil.Error, OSError):
                 process.send_signal(signum)
         with suppress(KeyboardInterrupt):  # a second Ctrl-C: end them by force at once
             self._await_end(_END_BY_ITSELF_S)
-        left = [process for process in self._family.values() if process.is_running()]
-        for process in left:
+        survivors = [process for process in self._descendants.values() if process.is_running()]
+        for process in survivors:
             with suppress(psutil.Error):
                 if not _is_reaper(process):  # the reaper removes Ray's folder and state files, then ends
                     process.kill()
         if self._process.poll() is None:
             self._process.kill()
-        psutil.wait_procs(left, timeout=_END_AFTER_KILL_S)
+        psutil.wait_procs(survivors, timeout=_END_AFTER_KILL_S)
         self._process.wait()
 
     def _await_end(self, seconds: float) -> None:
@@ -127,7 +127,7 @@ class Simulation:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._note_descendants()
-            alive = [p for p in self._family.values() if _is_alive(p)]
+            alive = [p for p in self._descendants.values() if _is_alive(p)]
             if self._process.poll() is not None and not alive:
                 return
             time.sleep(_POLL_S)
@@ -148,8 +148,8 @@ def _is_alive(process: psutil.Process) -> bool:
 
 def _last_changes(folder: Path) -> list[int]:
     """Modification times (ns) of a run folder's growing files, compared singly, as clocks may be set back."""
-    found = []
+    times = []
     for path in (folder, folder / MANIFEST, folder / "run.log", folder / "metrics" / "global_rounds.csv"):
         with suppress(OSError):
-            found.append(path.stat().st_mtime_ns)
-    return found
+            times.append(path.stat().st_mtime_ns)
+    return times

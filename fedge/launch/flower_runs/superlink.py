@@ -72,33 +72,33 @@ class _BehindSuperLink(Simulation):
     ) -> None:
         """Start both; their files are in `folder`."""
         self._log = folder / "flower.log"
-        self._family: dict[int, psutil.Process] = {}
+        self._descendants: dict[int, psutil.Process] = {}
         port = free_port()
         app, home = folder / "app", folder / "home"
-        for made in (app, home):
-            made.mkdir()
-        (app / "pyproject.toml").write_text(_app(project, run_config), encoding="utf-8")
-        (home / "config.toml").write_text(_connection(port, federation), encoding="utf-8")
+        for new_folder in (app, home):
+            new_folder.mkdir()
+        (app / "pyproject.toml").write_text(_app_toml(project, run_config), encoding="utf-8")
+        (home / "config.toml").write_text(_flower_config(port, federation), encoding="utf-8")
         environment = _environment(home, project, federation, folder / "terminal")
         with self._log.open("ab") as log:
-            self._superlink = start_command(_superlink_words(port), environment, log)
+            self._superlink = start_command(_superlink_command(port), environment, log)
             _await_health(self._superlink, port, self._log)
-            words = ["flwr", "run", str(app), _NAME, "--stream"]
-            self._process = start_command(words, environment, log)
+            command = ["flwr", "run", str(app), _NAME, "--stream"]
+            self._process = start_command(command, environment, log)
 
     def why_not(self) -> str:
         """The last lines of Flower's output."""
         return last_lines(self._log)
 
-    def _simulating(self) -> list[psutil.Process]:
+    def _simulation_processes(self) -> list[psutil.Process]:
         """The SuperLink's simulation processes."""
-        found = []
+        processes = []
         with suppress(psutil.Error):
             for process in psutil.Process(self._superlink.pid).children(recursive=True):
                 with suppress(psutil.Error):
-                    if any(Path(word).name == "flwr-simulation" for word in process.cmdline()[:3]):
-                        found.append(process)
-        return found
+                    if any(Path(part).name == "flwr-simulation" for part in process.cmdline()[:3]):
+                        processes.append(process)
+        return processes
 
     def _has_ended(self) -> bool:
         """Whether ``flwr run`` has ended, or the SuperLink for which it would wait."""
@@ -124,7 +124,7 @@ class _BehindSuperLink(Simulation):
             self._process.wait()
 
 
-def _app(project: Project, run_config: Mapping[str, Scalar]) -> str:
+def _app_toml(project: Project, run_config: Mapping[str, Scalar]) -> str:
     """The app's pyproject.toml: components and options, without federations."""
     head = {
         "project": {"name": _NAME, "version": "0.1.0"},
@@ -149,23 +149,23 @@ def made_app(
     table = {f"backend.init-args.{key}": value for key, value in federation.init_args.items()}
     table |= {
         "num-supernodes": federation.num_supernodes,
-        "backend.client-resources.num-cpus": _number(federation.num_cpus),
+        "backend.client-resources.num-cpus": _toml_number(federation.num_cpus),
         "backend.client-resources.num-gpus": federation.num_gpus,
     }
     options = toml_of({f"options.{key}": value for key, value in table.items()})
-    text = f'{_app(project, run_config)}\n[tool.flwr.federations]\ndefault = "{_NAME}"\n'
+    text = f'{_app_toml(project, run_config)}\n[tool.flwr.federations]\ndefault = "{_NAME}"\n'
     text += f"[tool.flwr.federations.{_NAME}]\n{options}"
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
     path = os.pathsep.join(filter(None, [str(project.folder.resolve()), os.environ.get("PYTHONPATH", "")]))
     return Simulation(["flwr", "run", str(folder)], {"PYTHONPATH": path, TOLD: federation.as_told()})
 
 
-def _connection(port: int, federation: Federation) -> str:
+def _flower_config(port: int, federation: Federation) -> str:
     """Flower's configuration: address of the SuperLink, and the simulated federation."""
     init = {key: federation.init_args[key] for key in _KNOWN_INIT if key in federation.init_args}
     options: dict[str, Any] = {
         "num-supernodes": federation.num_supernodes,
-        "backend.client-resources.num-cpus": _number(federation.num_cpus),
+        "backend.client-resources.num-cpus": _toml_number(federation.num_cpus),
         "backend.client-resources.num-gpus": federation.num_gpus,
         **{f"backend.init-args.{key}": value for key, value in init.items()},
     }
@@ -177,17 +177,17 @@ def _connection(port: int, federation: Federation) -> str:
 _KNOWN_INIT = ("num-cpus", "num-gpus", "logging-level", "log-to-driver")  # others reach Ray through `TOLD`
 
 
-def _number(value: float) -> float | int:
+def _toml_number(value: float) -> float | int:
     """A number for TOML; Flower accepts whole CPUs as integers only."""
     return int(value) if value == int(value) else value
 
 
 def toml_of(table: Mapping[str, Any]) -> str:
     """A flat mapping as TOML."""
-    return "".join(f"{_quoted(key)} = {toml_value(value)}\n" for key, value in table.items())
+    return "".join(f"{_quoted_key(key)} = {toml_value(value)}\n" for key, value in table.items())
 
 
-def _quoted(key: str) -> str:
+def _quoted_key(key: str) -> str:
     """A dotted key as a TOML key path."""
     return ".".join(f'"{part}"' for part in key.split("."))
 
@@ -207,12 +207,12 @@ def _environment(home: Path, project: Project, federation: Federation, terminal:
     }
 
 
-def _superlink_words(port: int) -> list[str]:
+def _superlink_command(port: int) -> list[str]:
     """Command of a SuperLink for simulations, which listens on the loopback interface only."""
-    words = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
+    command = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
     if has_one_port():
-        return [*words, "--host", "127.0.0.1", "--port", str(port)]
-    return [*words, "--control-api-address", f"127.0.0.1:{port}"]
+        return [*command, "--host", "127.0.0.1", "--port", str(port)]
+    return [*command, "--control-api-address", f"127.0.0.1:{port}"]
 
 
 def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
@@ -248,11 +248,11 @@ def last_lines(path: Path, count: int = 3) -> str:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    plain = [" ".join(_plain(line).split()) for line in lines]
+    plain = [" ".join(_without_colours(line).split()) for line in lines]
     return " / ".join([line for line in plain if line][-count:])
 
 
-def _plain(line: str) -> str:
+def _without_colours(line: str) -> str:
     """A line without colour escape sequences."""
     head, *rest = line.split("\x1b[")
     return head + "".join(part.partition("m")[2] for part in rest)

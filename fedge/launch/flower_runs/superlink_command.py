@@ -71,7 +71,7 @@ def _serve(options: argparse.Namespace) -> int:
         raise ConfigError(
             f"--nodes and --control must have different ports, but both have {port}; choose another for one"
         )
-    keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
+    keys = [] if _is_first_start(options) else keys_of(options.certs, options.keys, "fedge superlink")
     start_reaper()  # a SuperLink's processes outlive their starter
     stopping = exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext()
     with stopping, place.claimed():
@@ -88,31 +88,31 @@ def _serve(options: argparse.Namespace) -> int:
                 f"SuperNodes connect to {options.nodes}; fedge run on this machine reaches the SuperLink at "
                 f"{options.control}; its folder is {place.folder}", flush=True,
             )  # fmt: skip
-            return _follow(link, options, set(keys))
+            return _admit_new_keys(link, options, set(keys))
 
 
-def _is_first(options: argparse.Namespace) -> bool:
+def _is_first_start(options: argparse.Namespace) -> bool:
     """Whether there are no keys yet, and none were requested."""
     return options.keys is None and not any(options.certs.glob("node-*.pub"))
 
 
-def _follow(link: "SuperLink", options: argparse.Namespace, admitted: set[Path]) -> int:
+def _admit_new_keys(link: "SuperLink", options: argparse.Namespace, admitted: set[Path]) -> int:
     """Admit new keys while the SuperLink runs; returns the exit code when it has ended.
 
     A refused key is tried again once its file has changed, because the file may have been incomplete.
     """
     from fedge.launch.flower_runs.fleet import KeysRefusedError
 
-    tried: dict[Path, tuple[int, int]] = {}
+    last_states: dict[Path, tuple[int, int]] = {}
     while link.is_alive:
         time.sleep(_LOOK_S)
         if options.keys is not None:
             continue
-        found = {key: _state(key) for key in sorted(set(options.certs.glob("node-*.pub")) - admitted)}
-        new = [key for key, state in found.items() if tried.get(key) != state]
+        states = {key: _file_state(key) for key in sorted(set(options.certs.glob("node-*.pub")) - admitted)}
+        new = [key for key, state in states.items() if last_states.get(key) != state]
         if not new:
             continue
-        tried.update(found)
+        last_states.update(states)
         refused: tuple[Path, ...] = ()
         try:
             link.let_in(new)
@@ -127,10 +127,10 @@ def _follow(link: "SuperLink", options: argparse.Namespace, admitted: set[Path])
     return exits.FAILED
 
 
-def _state(key: Path) -> tuple[int, int]:
+def _file_state(key: Path) -> tuple[int, int]:
     """Size and time of a file; zeros if it is gone."""
     try:
-        found = key.stat()
+        status = key.stat()
     except OSError:
         return 0, 0
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns

@@ -68,10 +68,10 @@ def run_with_leaves(
             f"waiting for {quantity(len(sizes), 'leaf server')} at {gate.address}", file=terminal, flush=True
         )
         facts = _owners_facts(prepared, federation) if owners else None
-        engine = EdgeEngine(gate, sizes, facts, _resume_words(address, certificates, owners))
-        described = {**federation.describe(), "leaves": len(sizes)}
+        engine = EdgeEngine(gate, sizes, facts, _resume_arguments(address, certificates, owners))
+        fields = {**federation.describe(), "leaves": len(sizes)}
         try:
-            outcome = run(engine, run_config, LEAVES.name, described, open_terminal, owns_process, prepared)
+            outcome = run(engine, run_config, LEAVES.name, fields, open_terminal, owns_process, prepared)
             _dismiss(engine, outcome)
         except ConfigError as error:
             engine.dismiss(str(error))
@@ -83,9 +83,10 @@ def run_with_leaves(
 
 def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared) -> LeafGate:
     """Start listening for leaf servers."""
-    welcome, over = Packet(WELCOME, {"versions": versions()}), leaf_numbers_below(prepared.config.hierarchy)
+    welcome = Packet(WELCOME, {"versions": versions()})
+    leaves_below = leaf_numbers_below(prepared.config.hierarchy)
     try:
-        return LeafGate(address, certificates, leaves, welcome, over, check_hello)
+        return LeafGate(address, certificates, leaves, welcome, leaves_below, check_hello)
     except LinkError as error:
         raise ConfigError(
             f"--leaves must be a free address of this machine, but {error}; choose another"
@@ -100,7 +101,7 @@ def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
         engine.dismiss(outcome.reason or "see the cloud")
 
 
-def _resume_words(address: str, certificates: Path, owners: bool) -> str:
+def _resume_arguments(address: str, certificates: Path, owners: bool) -> str:
     """Arguments for `fedge resume` that connect the run to its leaf servers again."""
     return " " + shlex.join(["--leaves", address, "--certs", str(certificates), *["--owners"] * owners])
 
@@ -121,9 +122,11 @@ def serve_leaf(options: argparse.Namespace) -> int:
     folder = options.folder or Path(f"leaf-{options.leaf}")
     link = Link(options.cloud, options.certs, options.leaf, say=say)
 
-    def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
-        count, told = client_threads(run_config, options.workers, len(mine))
-        return InProcessGrid(client_app, total, told, count, mine)
+    def make_engine(
+        run_config: Mapping[str, Any], num_clients: int, partitions: Sequence[int]
+    ) -> InProcessGrid:
+        count, client_config = client_threads(run_config, options.workers, len(partitions))
+        return InProcessGrid(client_app, num_clients, client_config, count, partitions)
 
     host = LeafHost(
         partial(

@@ -63,14 +63,16 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refuse_with_leaves(address: str, engine: str, workers: int | None, client_app: str, own: str) -> None:
+def refuse_with_leaves(
+    address: str, engine: str, workers: int | None, client_app: str, fedge_app: str
+) -> None:
     """Raise ConfigError if the address is invalid, or an option has no effect with leaf servers.
 
     Args:
         address: value of --leaves.
         engine, workers: values given on the command line.
         client_app: ClientApp of the project.
-        own: Fedge's ClientApp, which leaf servers start.
+        fedge_app: Fedge's ClientApp, which leaf servers start.
     """
     if engine_kind(engine).on_ray:
         raise ConfigError(
@@ -86,8 +88,8 @@ def refuse_with_leaves(address: str, engine: str, workers: int | None, client_ap
         raise ConfigError(
             "--workers belongs to fedge leaf where --leaves is given, because leaf servers have the clients"
         )
-    if client_app != own:
-        raise ConfigError(f"--leaves needs clientapp {own}, but the project names {client_app}")
+    if client_app != fedge_app:
+        raise ConfigError(f"--leaves needs clientapp {fedge_app}, but the project names {client_app}")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -114,8 +116,8 @@ def _serve(options: argparse.Namespace) -> int:
     if options.keys is not None and not options.nodes:
         raise ConfigError("--keys is for SuperNodes, which need --nodes; remove it")
     if options.nodes:
-        for given, name in ((options.workers is not None, "--workers"), (options.data, "--data")):
-            if given:
+        for value, name in ((options.workers is not None, "--workers"), (options.data, "--data")):
+            if value:
                 raise ConfigError(f"{name} is for clients that are threads; remove it, or --nodes")
         from fedge.launch.leaf_servers.leaf_nodes import serve_leaf_of_nodes
 

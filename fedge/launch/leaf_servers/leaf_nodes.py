@@ -50,7 +50,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
                 f"leaf server {options.leaf} connects to {options.cloud}, SuperNodes to {options.nodes}; its "
                 f"folder is {place.folder}", flush=True,
             )  # fmt: skip
-            return _follow(link, options)
+            return _run_app(link, options)
 
 
 def leaf_link_place(options: argparse.Namespace) -> SuperLinkPlace:
@@ -60,30 +60,30 @@ def leaf_link_place(options: argparse.Namespace) -> SuperLinkPlace:
     return SuperLinkPlace("--nodes", options.nodes, free_port(), options.certs, name, folder, _NAME)
 
 
-def _follow(link: SuperLink, options: argparse.Namespace) -> int:
+def _run_app(link: SuperLink, options: argparse.Namespace) -> int:
     """Start the app, and print its output; returns its exit code when it has ended."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
     federation_variable = {TOLD: Federation().as_told()}  # none of its settings is an option of Fedge
-    running = subprocess.Popen(
+    process = subprocess.Popen(
         ["flwr", "run", str(app), _NAME, "--stream"],
         env={**link.environment, **federation_variable, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
-    assert running.stdout is not None
+    assert process.stdout is not None
     try:
-        for line in running.stdout:
+        for line in process.stdout:
             if line.startswith("fedge: "):
                 print(line, end="", flush=True)
             link.output.write(line.encode())
             link.output.flush()
-            if ended := _ENDED.search(line):
-                return int(ended[1])
+            if end := _ENDED.search(line):
+                return int(end[1])
     finally:
-        running.terminate()
+        process.terminate()
         link.end()
-        running.kill()
-        running.wait()
+        process.kill()
+        process.wait()
     print(
         f"fedge: the leaf server, or its SuperLink, was killed or has crashed; start it again; its "
         f"log: {link.log}", file=sys.stderr, flush=True,

@@ -89,13 +89,13 @@ class Subtree:
 
         A link that breaks during that time gets no further messages; the next run starts with new links.
         """
-        ends: float | None = None
-        while (at_work := [t for t in threads if t.is_alive()]) and not self._errors:
-            at_work[0].join(_LOOK_S)
-            if len(at_work) < len(threads) and ends is None:
-                ends = time.monotonic() + self.leave_s
-            if ends is not None and time.monotonic() > ends:
-                logger.warning("%d leaf servers were not told that the run is over", len(at_work))
+        deadline: float | None = None
+        while (running := [t for t in threads if t.is_alive()]) and not self._errors:
+            running[0].join(_LOOK_S)
+            if len(running) < len(threads) and deadline is None:
+                deadline = time.monotonic() + self.leave_s
+            if deadline is not None and time.monotonic() > deadline:
+                logger.warning("%d leaf servers were not told that the run is over", len(running))
                 return
 
     def _serve(self, link: Link, host: LeafHost, lost_s: float) -> None:
@@ -110,20 +110,20 @@ def serve_subtree(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf --at``; returns the exit code."""
     path, lost_s = str(options.at), options.wait or FOR_EVER_S
     folder = options.folder or Path(path_name(path))
-    below = SubtreeQuery(options.cloud, options.certs, path, say)
+    query = SubtreeQuery(options.cloud, options.certs, path, say)
 
     def serve_run() -> bool:
-        nonlocal below
-        leaves = below.leaves(lost_s)
+        nonlocal query
+        leaves = query.leaves(lost_s)
         print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
         subtree = subtree_of(folder, leaves, options)
         subtree.serve(lost_s)
         print(subtree.end_description, flush=True)
         if not options.once:
-            below = SubtreeQuery(options.cloud, options.certs, path, say)
+            query = SubtreeQuery(options.cloud, options.certs, path, say)
         return subtree.is_refused
 
-    return serve_runs(options, folder, f"server {path}", serve_run, lambda: below.stop())
+    return serve_runs(options, folder, f"server {path}", serve_run, lambda: query.stop())
 
 
 def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace) -> Subtree:
@@ -137,24 +137,26 @@ def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace)
     Raises:
         ConfigError: a TLS file is unusable.
     """
-    dealing = SharedDeal()
+    shared_deal = SharedDeal()
 
-    def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
-        count, told = client_threads(run_config, options.workers, len(mine), len(leaves))
-        return InProcessGrid(client_app, total, told, count, mine)
+    def make_engine(
+        run_config: Mapping[str, Any], num_clients: int, partitions: Sequence[int]
+    ) -> InProcessGrid:
+        count, client_config = client_threads(run_config, options.workers, len(partitions), len(leaves))
+        return InProcessGrid(client_app, num_clients, client_config, count, partitions)
 
-    together = LeafServerGroup()
+    group = LeafServerGroup()
     links = [Link(options.cloud, options.certs, leaf, str(options.at)) for leaf in leaves]
     hosts = [
         LeafHost(
             partial(
                 open_site, folder / f"leaf-{leaf}", leaf, make_engine,
-                trust_code=options.trust_code, data=options.data, dealing=dealing,
+                trust_code=options.trust_code, data=options.data, dealing=shared_deal,
             ),
-            group=together,
+            group=group,
         )
         for leaf in leaves
     ]  # fmt: skip
     for leaf, host in zip(leaves, hosts, strict=True):
-        together.take(leaf, host)
+        group.take(leaf, host)
     return Subtree(links, hosts)

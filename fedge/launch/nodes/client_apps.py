@@ -47,7 +47,7 @@ def reap(*_: Any) -> None:
 
 
 @dataclass
-class _Kept:
+class _ReusableChild:
     """A child that may stay: this end of its pipes, and whether it is waiting for a message."""
 
     pid: int
@@ -62,109 +62,109 @@ class ClientApps:
         """Prepare to run Flower's program, with its output to `output`."""
         self._program = program
         self._output = output
-        self._kept: dict[int, _Kept] = {}  # by the pipe on which the child reports that it stays
+        self._reusable: dict[int, _ReusableChild] = {}  # by the pipe on which the child reports that it stays
 
     @property
     def descriptors(self) -> list[int]:
         """Pipes on which children report that they stay, for `select`."""
-        return list(self._kept)
+        return list(self._reusable)
 
     def hear(self, ready: Iterable[int]) -> None:
         """Read the children's reports; at most one child is kept waiting, and ended ones are dropped."""
-        for pipe in self._kept.keys() & set(ready):
-            waits = any(child.idle for child in self._kept.values())
-            if os.read(pipe, len(_STAYS)) and not waits:
-                self._kept[pipe].idle = True
+        for pipe in self._reusable.keys() & set(ready):
+            has_idle = any(child.idle for child in self._reusable.values())
+            if os.read(pipe, len(_STAYS)) and not has_idle:
+                self._reusable[pipe].idle = True
             else:
-                self._let_go(pipe)
+                self._release(pipe)
 
-    def start(self, words: Sequence[str]) -> None:
+    def start(self, arguments: Sequence[str]) -> None:
         """Handle a message, given by its arguments for Flower's program."""
-        self._hear_now()
-        for pipe, child in list(self._kept.items()):
+        self._poll_reports()
+        for pipe, child in list(self._reusable.items()):
             if not child.idle:
                 continue
             child.idle = False
             self._output.renew(child.pid)
             try:
-                os.write(child.orders, (SEPARATOR.join(words) + "\n").encode())
+                os.write(child.orders, (SEPARATOR.join(arguments) + "\n").encode())
                 return
             except OSError:  # it has died since
-                self._let_go(pipe)
-        self._fork(words)
+                self._release(pipe)
+        self._fork(arguments)
 
     def close(self) -> None:
         """Let all waiting children end."""
-        for pipe in list(self._kept):
-            self._let_go(pipe)
+        for pipe in list(self._reusable):
+            self._release(pipe)
 
-    def _hear_now(self) -> None:
+    def _poll_reports(self) -> None:
         self.hear(select.select(self.descriptors, [], [], 0)[0])
 
-    def _let_go(self, pipe: int) -> None:
+    def _release(self, pipe: int) -> None:
         """Close a child's pipes, so that it ends once it waits for a message."""
-        os.close(self._kept.pop(pipe).orders)
+        os.close(self._reusable.pop(pipe).orders)
         os.close(pipe)
 
-    def _fork(self, words: Sequence[str]) -> None:
+    def _fork(self, arguments: Sequence[str]) -> None:
         """Start a process for a message."""
         sys.stdout.flush()
         sys.stderr.flush()
-        (theirs, orders), (said, saying) = os.pipe(), os.pipe()
+        (child_orders, orders), (reports, child_reports) = os.pipe(), os.pipe()
         pid = self._output.fork()
         if pid:
-            os.close(theirs)
-            os.close(saying)
-            self._kept[said] = _Kept(pid, orders)
+            os.close(child_orders)
+            os.close(child_reports)
+            self._reusable[reports] = _ReusableChild(pid, orders)
             _children.add(pid)
             return
         exit_code = exits.FAILED
         try:
-            for other, child in self._kept.items():
+            for pipe, child in self._reusable.items():
                 os.close(child.orders)
-                os.close(other)
+                os.close(pipe)
             os.close(orders)
-            os.close(said)
-            exit_code = be_client_app(self._program, words, theirs, saying)
+            os.close(reports)
+            exit_code = be_client_app(self._program, arguments, child_orders, child_reports)
         finally:  # skip the parent's clean-up
             exits.leave_now(exit_code)
 
 
-def be_client_app(program: Callable[[], object], words: Sequence[str], orders: int, saying: int) -> int:
+def be_client_app(program: Callable[[], object], arguments: Sequence[str], orders: int, reports: int) -> int:
     """Run the program for a message, and for further ones while this process stays; returns an exit code.
 
     Args:
         program: Flower's program.
-        words: its arguments.
+        arguments: its arguments.
         orders: pipe with the arguments of further messages.
-        saying: pipe on which to report that this process stays.
+        reports: pipe on which to report that this process stays.
     """
-    if _leaves_only():
+    if _prevent_exit():
         lasting.allow_to_stay()
-    waiting = b""
+    pending = b""
     while True:
-        exit_code = _run(program, words)
+        exit_code = _run_program(program, arguments)
         if exit_code or not lasting.stays():
             return exit_code
         with suppress(OSError):  # the node has ended
-            os.write(saying, _STAYS)
-        while b"\n" not in waiting:
-            more = os.read(orders, _CHUNK)
-            if not more:
+            os.write(reports, _STAYS)
+        while b"\n" not in pending:
+            chunk = os.read(orders, _CHUNK)
+            if not chunk:
                 return exit_code
-            waiting += more
-        line, _, waiting = waiting.partition(b"\n")
-        words = line.decode().split(SEPARATOR)
+            pending += chunk
+        line, _, pending = pending.partition(b"\n")
+        arguments = line.decode().split(SEPARATOR)
 
 
-def _run(program: Callable[[], object], words: Sequence[str]) -> int:
+def _run_program(program: Callable[[], object], arguments: Sequence[str]) -> int:
     """Run the program as if started from the shell; returns its exit code."""
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     end_with_parent()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # a fresh process would have its own seed
-    sys.argv = [CLIENT_APP, *words]
+    sys.argv = [CLIENT_APP, *arguments]
     try:
         program()
     except SystemExit as error:
@@ -172,35 +172,36 @@ def _run(program: Callable[[], object], words: Sequence[str]) -> int:
     return 0
 
 
-def _leaves_only() -> bool:
+def _prevent_exit() -> bool:
     """Keep Flower's program from ending this process; False if this Flower has other names."""
-    runtime, handlers = _module(_RUNTIME), _module(*_HANDLERS)
-    ends, watch = getattr(runtime, "flwr_exit", None), getattr(runtime, "start_parent_process_monitor", None)
-    close = getattr(handlers, "trigger_exit_handlers", None)
-    if runtime is None or ends is None or watch is None or close is None:
+    runtime, handlers = _import_first(_RUNTIME), _import_first(*_HANDLERS)
+    exit_process = getattr(runtime, "flwr_exit", None)
+    start_monitor = getattr(runtime, "start_parent_process_monitor", None)
+    run_handlers = getattr(handlers, "trigger_exit_handlers", None)
+    if runtime is None or exit_process is None or start_monitor is None or run_handlers is None:
         return False
-    phased = _PHASE in inspect.signature(close).parameters
-    phases = [{_PHASE: True}, {_PHASE: False}] if phased else [{}]
-    watched: set[int] = set()
+    has_phases = _PHASE in inspect.signature(run_handlers).parameters
+    phases = [{_PHASE: True}, {_PHASE: False}] if has_phases else [{}]
+    monitored: set[int] = set()
 
-    def leave(code: int, *arguments: Any, **named: Any) -> None:
+    def leave(code: int, *arguments: Any, **keywords: Any) -> None:
         if code or not lasting.stays():
-            ends(code, *arguments, **named)
+            exit_process(code, *arguments, **keywords)
         for phase in phases:
-            close(**phase)  # closes the message's connection
+            run_handlers(**phase)  # closes the message's connection
         sys.exit(0)
 
     def watch_once(parent_pid: int) -> None:
-        if parent_pid not in watched:
-            watched.add(parent_pid)
-            watch(parent_pid)
+        if parent_pid not in monitored:
+            monitored.add(parent_pid)
+            start_monitor(parent_pid)
 
     runtime.flwr_exit = leave  # type: ignore[attr-defined]
     runtime.start_parent_process_monitor = watch_once  # type: ignore[attr-defined]
     return True
 
 
-def _module(*names: str) -> ModuleType | None:
+def _import_first(*names: str) -> ModuleType | None:
     """The first of these modules of Flower that exists; None if this version has none of them."""
     for name in names:
         with suppress(ImportError):

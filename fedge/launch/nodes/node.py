@@ -51,7 +51,7 @@ _UNKNOWN = re.compile(rb"Node ID \d+ not found|'401 Unauthorized'")
 _TAIL = 40  # bytes of output kept, in case a message is split between two pieces
 _ADMITTED, _LEFT = b"SuperNode ID: ", b"SuperNode terminated gracefully"
 _REFUSED = b"could not be activated"
-_AGAIN_S = 2.0
+_RESTART_S = 2.0
 _PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
 
 _CHUNK = 65536
@@ -60,22 +60,22 @@ _LEAVE_S = 10.0
 _POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # in newer Flower versions; one second by default
 
 
-def serve_node(words: Sequence[str], owns_process: bool) -> int:
+def serve_node(arguments: Sequence[str], owns_process: bool) -> int:
     """Run a SuperNode until it ends or a signal arrives; returns the exit code.
 
     Args:
-        words: arguments for ``flower-supernode``.
+        arguments: those of ``flower-supernode``.
         owns_process: whether this function handles signals.
 
     Raises:
         ConfigError: Flower's programs are not installed.
     """
-    if told := take_gpu():
-        print(f"fedge: {told}", flush=True)
+    if gpu_message := take_gpu():
+        print(f"fedge: {gpu_message}", flush=True)
     folder = make_node_folder()
     with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
         try:
-            exit_code = _serve_on(words, folder, _write_forwarder(folder))
+            exit_code = _serve_with_restarts(arguments, folder, _write_forwarder(folder))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if exit_code > 0:
@@ -87,15 +87,15 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
     return exit_code
 
 
-def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
+def _serve_with_restarts(arguments: Sequence[str], folder: Path, orders: int) -> int:
     """Start the SuperNode, and restart it if that helps; returns its final exit code."""
     refused_at: float | None = None
     while True:
-        node = _start(words, folder)
+        node = _start_supernode(arguments, folder)
         try:
             end = _serve(node, orders)
         finally:
-            _end(node)
+            _end_supernode(node)
         now = time.monotonic()
         if isinstance(end, bytes) and end != _REFUSED:
             print(f"fedge: the SuperNode {end.decode()}; restarting it", flush=True)
@@ -106,11 +106,11 @@ def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
             if refused_at is None:
                 print(
                     f"fedge: the SuperLink considers this SuperNode's predecessor present; restarting it "
-                    f"every {_AGAIN_S:g} s, for {_PATIENCE_S:g} s",
+                    f"every {_RESTART_S:g} s, for {_PATIENCE_S:g} s",
                     flush=True,
                 )
                 refused_at = now
-            time.sleep(_AGAIN_S)
+            time.sleep(_RESTART_S)
 
 
 def _write_forwarder(folder: Path) -> int:
@@ -126,20 +126,20 @@ def _write_forwarder(folder: Path) -> int:
     return os.open(pipe, os.O_RDWR)  # also open for writing, so the pipe has no end of file
 
 
-def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
+def _start_supernode(arguments: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
     """Start the SuperNode, to end with this process; its own API listens on the loopback interface."""
     port = str(free_port())
-    here = ["--host", "127.0.0.1", "--port", port]
+    default_api = ["--host", "127.0.0.1", "--port", port]
     if not has_one_port():
-        here = ["--clientappio-api-address", f"127.0.0.1:{port}"]
-    first = [str(folder)] if sys.platform.startswith("linux") else []
-    path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    own = {_POLL_VARIABLE: "0.1", KEEP_ENVIRONMENT: "1", **os.environ, "PATH": path}
-    given = [] if any(word in words for word in (here[0], "--port")) else here
+        default_api = ["--clientappio-api-address", f"127.0.0.1:{port}"]
+    forwarder_folder = [str(folder)] if sys.platform.startswith("linux") else []
+    path = os.pathsep.join([*forwarder_folder, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {_POLL_VARIABLE: "0.1", KEEP_ENVIRONMENT: "1", **os.environ, "PATH": path}
+    api_options = [] if any(option in arguments for option in (default_api[0], "--port")) else default_api
     try:
         return subprocess.Popen(
-            ending_with_parent([*guarded_words("flower-supernode"), *words, *given]), env=own,
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            ending_with_parent([*guarded_words("flower-supernode"), *arguments, *api_options]),
+            env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
@@ -155,76 +155,76 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
         Exit code of the SuperNode, or the message because of which it must be restarted.
     """
     assert node.stderr is not None
-    client_app, errors = _load(), node.stderr.fileno()
+    client_app, errors = _load_client_app(), node.stderr.fileno()
     signal.signal(signal.SIGCHLD, reap)
     gc.collect()
     gc.freeze()  # keeps loaded modules shared with all children
-    waiting, heard, words = b"", [orders, errors], _Words()
+    pending, sources, log = b"", [orders, errors], _SuperNodeLog()
     output, news = NodeOutput(), SuperNodeOutput()
     apps = ClientApps(client_app, output)
     with closing(apps):
         while node.poll() is None:
-            ready = select.select([*heard, *output.descriptors, *apps.descriptors], [], [], _POLL_S)[0]
+            ready = select.select([*sources, *output.descriptors, *apps.descriptors], [], [], _POLL_S)[0]
             output.pass_on(ready)
             apps.hear(ready)
             if orders in ready:
-                *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
+                *lines, pending = (pending + os.read(orders, _CHUNK)).split(b"\n")
                 for line in lines:
                     apps.start(line.decode().split(SEPARATOR))
             if errors in ready:
-                words.add(_passed_on(errors, heard, news))
-                if words.reason:
-                    return words.reason
-    while errors in heard and errors in select.select(heard, [], [], 0)[0]:
-        words.add(_passed_on(errors, heard, news))
-    if words.reason:
-        return words.reason
-    return _REFUSED if words.refused and node.returncode else int(node.returncode)
+                log.add(_pass_on_output(errors, sources, news))
+                if log.reason:
+                    return log.reason
+    while errors in sources and errors in select.select(sources, [], [], 0)[0]:
+        log.add(_pass_on_output(errors, sources, news))
+    if log.reason:
+        return log.reason
+    return _REFUSED if log.refused and node.returncode else int(node.returncode)
 
 
-class _Words:
+class _SuperNodeLog:
     """Output of a SuperNode: its admission or refusal, and the reason to restart it."""
 
     def __init__(self) -> None:
         """Start without output."""
-        self.refused, self._is_in, self._last = False, False, b""
+        self.refused, self._is_admitted, self._recent = False, False, b""
         self.reason: bytes | None = None
 
-    def add(self, words: bytes) -> None:
+    def add(self, output: bytes) -> None:
         """Examine further output; a message may be split between two pieces."""
-        self._last = self._last[-_TAIL:] + words
-        self._is_in = self._is_in or _ADMITTED in self._last
-        self.refused = self.refused or _REFUSED in self._last
-        if any(loss in self._last for loss in _LOSSES):
+        self._recent = self._recent[-_TAIL:] + output
+        self._is_admitted = self._is_admitted or _ADMITTED in self._recent
+        self.refused = self.refused or _REFUSED in self._recent
+        if any(loss in self._recent for loss in _LOSSES):
             self.reason = _LOST
-        elif self._is_in and self._is_unknown():  # a key that was never admitted cannot be unknown again
+        elif self._is_admitted and self._is_unknown():  # never admitted, a key cannot be unknown again
             self.reason = _FORGOTTEN
 
     def _is_unknown(self) -> bool:
         """Whether the SuperLink no longer knows this node; a signal to this process has another effect."""
-        return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
+        return bool(_UNKNOWN.search(self._recent)) or (has_one_port() and _LEFT in self._recent)
 
 
-def _passed_on(errors: int, heard: list[int], news: SuperNodeOutput) -> bytes:
+def _pass_on_output(errors: int, sources: list[int], news: SuperNodeOutput) -> bytes:
     """Read the SuperNode's output, and print it without repetitions; stop listening at its end."""
-    words = os.read(errors, _CHUNK)
-    if not words:
-        heard.remove(errors)
+    output = os.read(errors, _CHUNK)
+    if not output:
+        sources.remove(errors)
     with suppress(OSError, ValueError):  # the terminal may be closed
-        os.write(2, news.passed(words))
-    return words
+        os.write(2, news.passed(output))
+    return output
 
 
 @cache
-def _load() -> Any:
+def _load_client_app() -> Any:
     """Import the modules that ClientApps need; returns Flower's program for them."""
-    (found,) = entry_points(group="console_scripts", name=CLIENT_APP)
-    program = found.load()
+    (entry_point,) = entry_points(group="console_scripts", name=CLIENT_APP)
+    program = entry_point.load()
     import_module("fedge.client_app")
     return program
 
 
-def _end(node: "subprocess.Popen[bytes]") -> None:
+def _end_supernode(node: "subprocess.Popen[bytes]") -> None:
     """End the SuperNode by SIGTERM, so that it signs off from the SuperLink."""
     if node.poll() is not None:
         return

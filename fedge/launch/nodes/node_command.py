@@ -47,34 +47,38 @@ def _serve(options: argparse.Namespace) -> int:
             f"the client's number must be 0 to {options.of - 1} with --of {options.of}, but is "
             f"{options.partition}"
         )
-    words = [*node_words(options), *shlex.split(options.supernode)]
+    arguments = [*node_words(options), *shlex.split(options.supernode)]
     if "--isolation" in options.supernode:
         raise ConfigError(
             "--isolation is for flower-supernode by itself, because fedge node starts ClientApps; remove it"
         )
-    if "--insecure" not in words:
-        words += _certified(options)
+    if "--insecure" not in arguments:
+        arguments += _tls_arguments(options)
     from fedge.launch.nodes.node import serve_node
 
-    return serve_node(words, options.owns_process)
+    return serve_node(arguments, options.owns_process)
 
 
 def node_words(options: argparse.Namespace) -> list[str]:
     """Arguments of flower-supernode: SuperLink, partition and windows."""
-    ((key, place),) = [(key, getattr(options, key)) for key in _KEYS if getattr(options, key) is not None]
-    if key != "data" or os.path.exists(place):
-        place = Path(place).absolute()
-        if not place.exists():
-            raise ConfigError(f"--{key.replace('_', '-')} must exist, but {place} does not; check the path")
-    if '"' in str(place):
+    ((key, location),) = [(key, getattr(options, key)) for key in _KEYS if getattr(options, key) is not None]
+    if key != "data" or os.path.exists(location):
+        location = Path(location).absolute()
+        if not location.exists():
+            raise ConfigError(
+                f"--{key.replace('_', '-')} must exist, but {location} does not; check the path"
+            )
+    if '"' in str(location):
         raise ConfigError(
-            f"the path of windows must not contain quotation marks, but is {shown(str(place))}; rename it"
+            f"the path of windows must not contain quotation marks, but is {shown(str(location))}; rename it"
         )
-    config = f'partition-id={options.partition} num-partitions={options.of} {key.replace("_", "-")}="{place}"'
+    config = (
+        f'partition-id={options.partition} num-partitions={options.of} {key.replace("_", "-")}="{location}"'
+    )
     return ["--superlink", options.superlink, "--node-config", config]
 
 
-def _certified(options: argparse.Namespace) -> list[str]:
+def _tls_arguments(options: argparse.Namespace) -> list[str]:
     """Arguments of flower-supernode for TLS and key; refuses a SuperLink of another authority."""
     from fedge.link.reach import fault_of_reaching, refuse_other_authority
     from fedge.link.usable import refuse_unusable_node_key
@@ -85,8 +89,8 @@ def _certified(options: argparse.Namespace) -> list[str]:
             f"--certs must have ca.crt, but {authority} is missing; create it: fedge certs {options.certs}"
         )
     if not refuse_other_authority("--superlink", options.superlink, authority):
-        why = fault_of_reaching("--superlink", options.superlink) or "no answer"
-        print(f"no SuperLink at {options.superlink} yet ({why}); the node keeps trying", flush=True)
+        reason = fault_of_reaching("--superlink", options.superlink) or "no answer"
+        print(f"no SuperLink at {options.superlink} yet ({reason}); the node keeps trying", flush=True)
     if key.exists():
         refuse_unusable_node_key(key)
     keys = ["--auth-supernode-private-key", str(key)] if key.exists() else []

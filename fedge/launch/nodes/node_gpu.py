@@ -21,7 +21,7 @@ from hhar.quantity import quantity
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HIDDEN = ("", "-1", "NoDevFiles")
 _UUID = re.compile(r"UUID: ((?:GPU|MIG)-[^)\s]+)\)")
-_MOST_BESIDE = 64  # limit of nodes per GPU
+_MAX_OTHER_NODES = 64  # limit of nodes per GPU
 
 
 def take_gpu() -> str:
@@ -29,18 +29,18 @@ def take_gpu() -> str:
 
     The line is empty without a GPU, and for the only node on a single GPU.
     """
-    names = gpu_names(_listing(), os.environ.get(VISIBLE))
-    folder = _folder() if names else None
+    names = gpu_names(_gpu_listing(), os.environ.get(VISIBLE))
+    folder = _lock_folder() if names else None
     if folder is None:
         return ""
-    place, others_on_it = taken(names, folder)
+    index, num_others = taken(names, folder)
     if len(names) > 1:
-        os.environ[VISIBLE] = ",".join([*names[place:], *names[:place]])
-    which = f"GPU {place + 1} of {len(names)} ({names[place]})" if len(names) > 1 else "the GPU"
-    if others_on_it:
-        others = f"{quantity(others_on_it, 'other node')}"
-        return f"this node shares {which} with {others} of this machine: they wait for each other"
-    return f"this node takes {which}" if len(names) > 1 else ""
+        os.environ[VISIBLE] = ",".join([*names[index:], *names[:index]])
+    gpu = f"GPU {index + 1} of {len(names)} ({names[index]})" if len(names) > 1 else "the GPU"
+    if num_others:
+        others = f"{quantity(num_others, 'other node')}"
+        return f"this node shares {gpu} with {others} of this machine: they wait for each other"
+    return f"this node takes {gpu}" if len(names) > 1 else ""
 
 
 def gpu_names(listing: str, visible: str | None) -> list[str]:
@@ -57,28 +57,28 @@ def gpu_names(listing: str, visible: str | None) -> list[str]:
     >>> gpu_names("GPU 0: H100 (UUID: GPU-a)\\n  MIG 1g.10gb Device 0: (UUID: MIG-c)\\n", None)
     ['MIG-c']
     """
-    found: list[str] = []
+    names: list[str] = []
     if visible in _HIDDEN:
-        return found
+        return names
     for name in _UUID.findall(listing):
-        if name.startswith("MIG-") and found and found[-1].startswith("GPU-"):
-            found.pop()
-        found.append(name)
-    if not found or visible is None:
-        return found
+        if name.startswith("MIG-") and names and names[-1].startswith("GPU-"):
+            names.pop()
+        names.append(name)
+    if not names or visible is None:
+        return names
     return [name.strip() for name in visible.split(",") if name.strip()]
 
 
 def taken(names: Sequence[str], folder: Path) -> tuple[int, int]:
     """Index of the GPU with the fewest nodes, locked by this process, and its number of other nodes."""
-    for others in range(_MOST_BESIDE):
-        for place, name in enumerate(names):
-            if _locked(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{others}"):
-                return place, others
-    return 0, _MOST_BESIDE
+    for others in range(_MAX_OTHER_NODES):
+        for index, name in enumerate(names):
+            if _try_lock(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{others}"):
+                return index, others
+    return 0, _MAX_OTHER_NODES
 
 
-def _locked(path: Path) -> bool:
+def _try_lock(path: Path) -> bool:
     """Whether this process could lock a file; the lock lasts as long as the process and its children."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -92,27 +92,27 @@ def _locked(path: Path) -> bool:
     return True
 
 
-def _folder() -> Path | None:
+def _lock_folder() -> Path | None:
     """Folder of this account's locks; None if its name is taken by another account."""
     path = Path(tempfile.gettempdir()) / f"fedge-gpus-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        about = path.lstat()
+        status = path.lstat()
     except OSError:
         return None
-    is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     if not is_own:
         print(f"fedge: GPUs are not divided among nodes, since {shown(str(path))} is another account's")
     return path if is_own else None
 
 
-def _listing() -> str:
+def _gpu_listing() -> str:
     """The driver's listing of GPUs; empty without a driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ""
     try:
-        done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+        result = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return result.stdout if result.returncode == 0 else ""

@@ -17,8 +17,8 @@ AN_HOUR = 2**22
 _HOUR_S = 3600.0
 _CHUNK = 65536
 _ATTEMPT, _CONTACT = b"Connection attempt failed, retrying", b"Connection successful"  # in Flower's output
-_KEPT = b"\n\r\t"
-_HARMLESS = bytes(byte if byte >= 32 or byte in _KEPT else ord("?") for byte in range(256))
+_ALLOWED = b"\n\r\t"
+_CONTROL_CODES_REPLACED = bytes(byte if byte >= 32 or byte in _ALLOWED else ord("?") for byte in range(256))
 
 
 @dataclass
@@ -35,8 +35,8 @@ class NodeOutput:
 
     def __init__(self) -> None:
         self._pipes: dict[int, _Pipe] = {}
-        self._began, self._hour = time.monotonic(), AN_HOUR
-        self._dropped = self._said = 0
+        self._hour_start, self._hour_budget = time.monotonic(), AN_HOUR
+        self._dropped = self._reported = 0
 
     @property
     def descriptors(self) -> list[int]:
@@ -47,13 +47,13 @@ class NodeOutput:
         """Fork with the child's standard output and error piped to this process; returns as `os.fork`."""
         pairs = [(*os.pipe(), stands_for) for stands_for in (1, 2)]
         pid = os.fork()
-        for reading, writing, stands_for in pairs:
+        for read_end, write_end, stands_for in pairs:
             if pid:
-                self._pipes[reading] = _Pipe(stands_for, pid)
+                self._pipes[read_end] = _Pipe(stands_for, pid)
             else:
-                os.close(reading)
-                os.dup2(writing, stands_for)
-            os.close(writing)
+                os.close(read_end)
+                os.dup2(write_end, stands_for)
+            os.close(write_end)
         return pid
 
     def renew(self, pid: int) -> None:
@@ -64,31 +64,31 @@ class NodeOutput:
 
     def pass_on(self, ready: Iterable[int]) -> None:
         """Read from the ready pipes, and print their output up to the limits."""
-        for reading in self._pipes.keys() & set(ready):
-            output = os.read(reading, _CHUNK)
+        for read_end in self._pipes.keys() & set(ready):
+            output = os.read(read_end, _CHUNK)
             if not output:
-                os.close(reading)
-                del self._pipes[reading]
+                os.close(read_end)
+                del self._pipes[read_end]
                 self._report_dropped()
                 continue
-            pipe, room = self._pipes[reading], self._room()
+            pipe, room = self._pipes[read_end], self._remaining_bytes()
             printed = output[: min(room, pipe.room)]
             pipe.room -= len(printed)
-            self._hour -= len(printed)
+            self._hour_budget -= len(printed)
             self._dropped += len(output) - len(printed)
             with suppress(OSError):  # the terminal may be closed
-                os.write(pipe.stands_for, printed.translate(_HARMLESS))
+                os.write(pipe.stands_for, printed.translate(_CONTROL_CODES_REPLACED))
 
-    def _room(self) -> int:
+    def _remaining_bytes(self) -> int:
         """Bytes that may still be printed in this hour."""
-        if time.monotonic() - self._began > _HOUR_S:
-            self._began, self._hour = time.monotonic(), AN_HOUR
-        return self._hour
+        if time.monotonic() - self._hour_start > _HOUR_S:
+            self._hour_start, self._hour_budget = time.monotonic(), AN_HOUR
+        return self._hour_budget
 
     def _report_dropped(self) -> None:
         """Print the number of bytes dropped, each time it has doubled."""
-        if self._dropped >= max(1, 2 * self._said):
-            self._said = self._dropped
+        if self._dropped >= max(1, 2 * self._reported):
+            self._reported = self._dropped
             print(
                 f"fedge: {self._dropped:,} bytes of this node's output were left out; {A_CLIENT_APP:,} per "
                 f"call and {AN_HOUR:,} per hour are kept", file=sys.stderr, flush=True,
@@ -113,5 +113,5 @@ class SuperNodeOutput:
         if _ATTEMPT not in line:
             self._has_contact = self._has_contact or _CONTACT in line
             return True
-        had, self._has_contact = self._has_contact, False
-        return had
+        had_contact, self._has_contact = self._has_contact, False
+        return had_contact

@@ -28,10 +28,10 @@ def restore_commented_lines(path: Path) -> bool:
     change.
     """
     with path.open(encoding="utf-8", newline="") as file:
-        now = file.read()
-    if _TITLE not in now:
+        text = file.read()
+    if _TITLE not in text:
         return False
-    lines = now.splitlines(keepends=True)
+    lines = text.splitlines(keepends=True)
     first = next(i for i, line in enumerate(lines) if line.startswith(_TITLE)) - 1
     last = next((i for i in range(first + 2, len(lines)) if lines[i].startswith(_EDGE)), None)
     if first < 0 or not lines[first].startswith(_EDGE) or last is None:
@@ -39,54 +39,54 @@ def restore_commented_lines(path: Path) -> bool:
     # the notice has an empty line before and after it
     begin, end = first - (lines[first - 1].strip() == ""), last + 1 + (lines[last + 1 :][:1] == ["\n"])
     notice = lines[begin:end]
-    before = lines[:begin] + _uncommented(lines[end:])
-    if _commented(before, notice) != lines:
+    restored = lines[:begin] + _uncomment(lines[end:])
+    if _comment_out(restored, notice) != lines:
         return False
-    write_output(path.resolve(), "".join(before).encode())  # the user's file may be a link
+    write_output(path.resolve(), "".join(restored).encode())  # the user's file may be a link
     return True
 
 
 @contextmanager
 def keeping_federations(path: Path) -> Iterator[None]:
     """Context that restores a pyproject.toml if `flwr run` comments federations out meanwhile."""
-    before = path.read_bytes()
+    original = path.read_bytes()
     try:
         yield
     finally:
-        if path.read_bytes() != before:
+        if path.read_bytes() != original:
             restore_commented_lines(path)
 
 
-def _uncommented(lines: list[str]) -> list[str]:
+def _uncomment(lines: list[str]) -> list[str]:
     """Lines with commented federations restored as tables."""
-    found, inside = [], True  # the notice precedes the first federation
+    restored, in_federation = [], True  # the notice precedes the first federation
     for line in lines:
-        bare = line.removeprefix("# ")
-        if (header := _HEADER.match(bare)) and (bare == line or header[1].startswith(_MOVED)):
-            inside = header[1].startswith(_MOVED)
-        found.append(bare if inside else line)
-    return found
+        uncommented = line.removeprefix("# ")
+        if (header := _HEADER.match(uncommented)) and (uncommented == line or header[1].startswith(_MOVED)):
+            in_federation = header[1].startswith(_MOVED)
+        restored.append(uncommented if in_federation else line)
+    return restored
 
 
-def _commented(lines: list[str], notice: list[str]) -> list[str]:
+def _comment_out(lines: list[str], notice: list[str]) -> list[str]:
     """Lines as `flwr run` would leave them."""
-    found: list[str] = []
-    inside, has_notice = False, False
+    commented: list[str] = []
+    in_federation, has_notice = False, False
     for line in lines:
         if header := _HEADER.match(line):
-            inside = header[1].startswith(_MOVED)
-        if inside and not has_notice:
-            found += notice
+            in_federation = header[1].startswith(_MOVED)
+        if in_federation and not has_notice:
+            commented += notice
             has_notice = True
-        found.append(f"# {line}" if inside and line.strip() else line)
-    return found
+        commented.append(f"# {line}" if in_federation and line.strip() else line)
+    return commented
 
 
 def flower_config(environment: Mapping[str, str] | None = None) -> Path:
     """Path of this user's Flower configuration; for an account without a home, a path that cannot exist."""
     variables = os.environ if environment is None else environment
-    place = variables.get("FLWR_HOME") or (own_home() or Path(os.devnull)) / ".flwr"
-    return Path(place) / "config.toml"
+    home = variables.get("FLWR_HOME") or (own_home() or Path(os.devnull)) / ".flwr"
+    return Path(home) / "config.toml"
 
 
 def connections(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -95,5 +95,5 @@ def connections(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     if not isinstance(links, Mapping):
         return {}, None
     default = links.get("default")
-    named = {name: dict(link) for name, link in links.items() if isinstance(link, Mapping)}
-    return named, default if isinstance(default, str) else None
+    superlinks = {name: dict(link) for name, link in links.items() if isinstance(link, Mapping)}
+    return superlinks, default if isinstance(default, str) else None

@@ -149,7 +149,7 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
     _refuse_taken_module(name, module)
     written = []
     with nullcontext() if folder.is_dir() else removed_on_failure(folder):
-        for path, text in _files(name, module, method).items():
+        for path, text in _project_files(name, module, method).items():
             file = folder / path
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -165,64 +165,64 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
 
 def _refuse_taken_module(name: str, module: str) -> None:
     """Raise ConfigError for a module name that is a keyword or the name of an existing module."""
-    known = keyword.iskeyword(module) or module in {*sys.stdlib_module_names, "tests", "runs"}
-    if not known:
+    is_taken = keyword.iskeyword(module) or module in {*sys.stdlib_module_names, "tests", "runs"}
+    if not is_taken:
         spec = find_spec(module)
-        known = spec is not None and spec.origin is not None
-    if known:
+        is_taken = spec is not None and spec.origin is not None
+    if is_taken:
         raise ConfigError(
             f"the project's name must not be a Python keyword or module, as {module} is, but is "
             f"{shown(name)}; e.g. fedge new {name}-study"
         )
 
 
-def _files(name: str, module: str, method: bool) -> dict[str, str]:
+def _project_files(name: str, module: str, method: bool) -> dict[str, str]:
     """Path → content of all files of a project."""
-    options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
-    more: dict[str, str] = {}
+    options = _default_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
+    extra: dict[str, str] = {}
     test = _TEST
     if method:
         test += _METHOD_TEST
-        own, scaffold = (
+        algorithm, scaffold = (
             f'\nalgorithm = "{module}.algorithm:Ditto" ',
             "[tool.flwr.app.config.scaffold]\nenabled = ",
         )
-        options = options.replace('\nalgorithm = "fedavg" ', own, 1).replace(
+        options = options.replace('\nalgorithm = "fedavg" ', algorithm, 1).replace(
             f"{scaffold}true", f"{scaffold}false", 1
         )
-        more[f"{module}/algorithm.py"] = _example("my_method")
+        extra[f"{module}/algorithm.py"] = _read_example("my_method")
     readme = _README.format(name=name, module=module)
     if method:
         readme = readme.replace("| `tests/`", _ALGORITHM.format(module=module) + "| `tests/`")
     return {
-        **more,
+        **extra,
         "pyproject.toml": _PROJECT.format(name=name) + options,
         "README.md": readme,
         f"{module}/__init__.py": f'"""{name}: a study with Fedge."""\n',
         f"{module}/model.py": _MODEL,
-        f"{module}/data.py": _example("my_data"),
-        f"{module}/method.py": _example("my_grouping"),
+        f"{module}/data.py": _read_example("my_data"),
+        f"{module}/method.py": _read_example("my_grouping"),
         f"tests/test_{module}.py": test.format(module=module),
         ".gitignore": "/runs/\n__pycache__/\n",
     }
 
 
-def _example(name: str) -> str:
+def _read_example(name: str) -> str:
     """Source of one of the worked examples."""
     return (packaged_folder() / "examples" / f"{name}.py").read_text(encoding="utf-8")
 
 
-def _own_tables() -> str:
+def _default_tables() -> str:
     """Options and federations from Fedge's pyproject.toml, with their comments."""
-    kept, before, keeps = [], [], False
+    kept, comments, is_included = [], [], False
     for line in (packaged_folder() / "pyproject.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
-            keeps = line.startswith(_TABLES)
+            is_included = line.startswith(_TABLES)
         elif not line or line.startswith("#"):
-            before.append(line)  # belongs to the next entry
+            comments.append(line)  # belongs to the next entry
             continue
-        kept += [*before, line] if keeps else []
-        before = []
+        kept += [*comments, line] if is_included else []
+        comments = []
     while not kept[0].startswith("["):
         kept.pop(0)
     return "\n".join(kept) + "\n"

@@ -33,8 +33,8 @@ def packaged_folder() -> Path:
 def packaged_names() -> tuple[str, ...]:
     """Names of all packaged configurations: "hierfl" and others, then "baselines/ifca" and others."""
     top = packaged_folder() / "configs"
-    found = [path.relative_to(top).with_suffix("").as_posix() for path in top.rglob("*.toml")]
-    return tuple(sorted(found, key=lambda name: ("/" in name, name)))
+    names = [path.relative_to(top).with_suffix("").as_posix() for path in top.rglob("*.toml")]
+    return tuple(sorted(names, key=lambda name: ("/" in name, name)))
 
 
 def is_packaged(text: str) -> bool:
@@ -60,16 +60,16 @@ def packaged_file(text: str) -> Path:
     name = text.removeprefix(PREFIX).removesuffix(".toml")
     names = packaged_names()
     if name not in names:
-        near = _nearest_of(name, names) or "; fedge configs lists them"
-        raise ConfigError(f"{PREFIX}… must name a configuration of Fedge, but is {text!r}{near}")
+        hint = _suggestion(name, names) or "; fedge configs lists them"
+        raise ConfigError(f"{PREFIX}… must name a configuration of Fedge, but is {text!r}{hint}")
     return packaged_folder() / "configs" / f"{name}.toml"
 
 
-def _nearest_of(name: str, names: tuple[str, ...]) -> str:
+def _suggestion(name: str, names: tuple[str, ...]) -> str:
     """Suggestion of the nearest configuration, with or without its folder."""
-    full_names = {known.split("/")[-1]: known for known in names}
-    near = get_close_matches(name.split("/")[-1], full_names, n=1, cutoff=0.5)
-    return f"; did you mean {PREFIX}{full_names[near[0]]}?" if near else nearest(name, names)
+    full_names = {full_name.split("/")[-1]: full_name for full_name in names}
+    matches = get_close_matches(name.split("/")[-1], full_names, n=1, cutoff=0.5)
+    return f"; did you mean {PREFIX}{full_names[matches[0]]}?" if matches else nearest(name, names)
 
 
 def packaged_configurations() -> Iterator[tuple[str, str]]:

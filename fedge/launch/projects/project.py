@@ -45,38 +45,39 @@ _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
 _WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{}]*")
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
+def read_toml(path: Path, description: str) -> dict[str, Any]:
     """A TOML file as nested tables.
 
     Raises:
-        ConfigError: the file is missing or not TOML; the message calls it `what`.
+        ConfigError: the file is missing or not TOML; the message calls it `description`.
     """
     try:
         with open_regular(path) as file:
             content = file.read(_LARGEST + 1)
     except HharError as error:
-        raise ConfigError(f"{what} must be a readable file, but {error}") from error
+        raise ConfigError(f"{description} must be a readable file, but {error}") from error
     except ValueError as error:  # from the system, for an impossible path
         raise ConfigError(
-            f"{what} must be a readable file, but {shown(str(path))}: {error}; check the path"
+            f"{description} must be a readable file, but {shown(str(path))}: {error}; check the path"
         ) from error
     except OSError as error:
         raise ConfigError(
-            f"{what} must be a readable file, but {path}: {error.strerror or error}; "
+            f"{description} must be a readable file, but {path}: {error.strerror or error}; "
             f"{_STEPS.get(error.errno or 0, 'check the path')}"
         ) from error
     if len(content) > _LARGEST:
         raise ConfigError(
-            f"{what} must have at most {_LARGEST} bytes, but {path} has more; name a file of options"
+            f"{description} must have at most {_LARGEST} bytes, but {path} has more; name a file of options"
         )
     try:
         return tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{what} must be TOML, but {path} is not UTF-8 from byte {error.start} on; save it as UTF-8"
+            f"{description} must be TOML, but {path} is not UTF-8 from byte {error.start} on; "
+            "save it as UTF-8"
         ) from error
     except _NOT_TOML as error:
-        raise ConfigError(f"{what} must be TOML, but {path}: {error}; correct that line") from error
+        raise ConfigError(f"{description} must be TOML, but {path}: {error}; correct that line") from error
 
 
 _DEEPEST = 100  # tables within tables
@@ -101,15 +102,17 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
-def read_config(name: str, what: str) -> dict[str, Scalar]:
+def read_config(name: str, description: str) -> dict[str, Scalar]:
     """A configuration as a flat mapping, from a TOML file or by its packaged name ("fedge:hierfl").
 
     Raises:
-        ConfigError: it is missing or unreadable; the message calls it `what`.
+        ConfigError: it is missing or unreadable; the message calls it `description`.
     """
-    if not is_packaged(name) and (own := packaged_like(name)) and not os.path.lexists(name):
-        raise ConfigError(f"{what} must be a readable file, but {name} is not there; Fedge's own is {own}")
-    return flatten(read_toml(packaged_file(name) if is_packaged(name) else Path(name), what))
+    if not is_packaged(name) and (packaged := packaged_like(name)) and not os.path.lexists(name):
+        raise ConfigError(
+            f"{description} must be a readable file, but {name} is not there; Fedge's own is {packaged}"
+        )
+    return flatten(read_toml(packaged_file(name) if is_packaged(name) else Path(name), description))
 
 
 def parse_override(text: str) -> dict[str, Scalar]:
@@ -125,29 +128,29 @@ def parse_override(text: str) -> dict[str, Scalar]:
     if text.strip().endswith(".toml") or is_packaged(text.strip()):
         return read_config(text.strip(), "-c")
     pairs = _PAIR.findall(text)
-    lines = "\n".join(f"{key} = {_quoted(value)}" for key, value in pairs)
+    lines = "\n".join(f"{key} = {_quote_word(value)}" for key, value in pairs)
     leftover = _PAIR.sub("", text).strip()
     if leftover:
         is_list = leftover.endswith("]") and "[" in text
         step = "write lists without blanks, as [0.9,0.99]" if is_list else "e.g. -c 'train.lr=0.1'"
-        if own := packaged_like(leftover):
-            step = f"Fedge's own is {own}"
+        if packaged := packaged_like(leftover):
+            step = f"Fedge's own is {packaged}"
         elif re.search(r"\w\s*=\s|\s=", text):
             step = "write no blanks around =, as -c 'train.lr=0.1'"
         raise ConfigError(f"-c must be key=value pairs or a .toml file, but has {leftover!r}; {step}")
     keys = [key for key, _ in pairs]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
+    repeated = next((key for key in keys if keys.count(key) > 1), None)
+    if repeated is not None:
         raise ConfigError(
-            f"-c must have a key once, but has {twice} {keys.count(twice)} times in {shown(text)}; remove "
-            f"the others"
+            f"-c must have a key once, but has {repeated} {keys.count(repeated)} times in {shown(text)}; "
+            f"remove the others"
         )
     try:
         return flatten(tomllib.loads(lines))
     except _NOT_TOML as error:
-        wrong = next((f"{key}={value}" for key, value in pairs if not _is_toml(_quoted(value))), text)
+        invalid = next((f"{key}={value}" for key, value in pairs if not _is_toml(_quote_word(value))), text)
         raise ConfigError(
-            f"-c must be key=value pairs with TOML values, but has {wrong!r} ({error}); "
+            f"-c must be key=value pairs with TOML values, but has {invalid!r} ({error}); "
             """quote text, as in -c 'train.model="cnn"'"""
         ) from error
 
@@ -156,14 +159,14 @@ def refuse_unquoted(overrides: Sequence[str]) -> None:
     """Raise ConfigError for text without quotes in ``-c`` of `flwr run`, because Flower only takes TOML."""
     for text in overrides:
         for key, value in _PAIR.findall(text):
-            if _quoted(value) != value:
+            if _quote_word(value) != value:
                 raise ConfigError(
                     f"-c of flwr run must have text in quotes, but has {key}={value}; "
-                    f"write '{key}={_quoted(value)}', or use fedge run"
+                    f"write '{key}={_quote_word(value)}', or use fedge run"
                 )
 
 
-def _quoted(value: str) -> str:
+def _quote_word(value: str) -> str:
     """A value in TOML quotes if it is an unquoted word, e.g. 2x3x4 or cnn.
 
     The option's own type check reports words if it accepts no text.
@@ -211,38 +214,38 @@ class Project:
                 f"the folder of pyproject.toml cannot be {printable(str(app))}, which is a run's; "
                 f"fedge resume continues a run, and its report has the command that repeats it"
             )
-        tool = self._tool() if is_there else {}
+        tool = self._tool_table() if is_there else {}
         self.packaged, self.why_packaged = not tool.keys() & {"flwr", "fedge"}, ""
         if self.packaged:
-            where = "this folder" if app == Path() else printable(str(app))
-            missing = "[tool.flwr.app] in pyproject.toml" if is_there else f"pyproject.toml in {where}"
+            location = "this folder" if app == Path() else printable(str(app))
+            missing = "[tool.flwr.app] in pyproject.toml" if is_there else f"pyproject.toml in {location}"
             self.why_packaged = f"no {missing}"
             self.path = packaged_folder() / "pyproject.toml"
-            tool = self._tool()
+            tool = self._tool_table()
         self.folder = self.path.parent
         look_in(app)
-        table = self._table("tool.flwr", tool.get("flwr", {}))
+        table = self._checked_table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:
             raise ConfigError(
                 f"pyproject.toml must have [tool.flwr.app], but {self.path} does not; name the app's folder"
             )
-        app_table = self._table("tool.flwr.app", table["app"])
-        self._config = self._table("tool.flwr.app.config", app_table.get("config", {}))
-        components = self._table("tool.flwr.app.components", app_table.get("components", {}))
+        app_table = self._checked_table("tool.flwr.app", table["app"])
+        self._config = self._checked_table("tool.flwr.app.config", app_table.get("config", {}))
+        components = self._checked_table("tool.flwr.app.components", app_table.get("components", {}))
         self.server_app = str(components.get("serverapp", SERVER_APP))
         self.client_app = str(components.get("clientapp", CLIENT_APP))
-        own = self._table("tool.fedge", tool.get("fedge", {})).get("federations", {})
+        own_federations = self._checked_table("tool.fedge", tool.get("fedge", {})).get("federations", {})
         self._read_federations(
-            self._table("tool.flwr.federations", table.get("federations", {})),
-            self._table("tool.fedge.federations", own),
+            self._checked_table("tool.flwr.federations", table.get("federations", {})),
+            self._checked_table("tool.fedge.federations", own_federations),
         )
 
-    def _read_federations(self, flowers: dict[str, Any], own: dict[str, Any]) -> None:
+    def _read_federations(self, flower_federations: dict[str, Any], own_federations: dict[str, Any]) -> None:
         """Read federations from Flower's table and Fedge's own, or else from Flower's configuration."""
-        self._default = own.pop("default", None) or flowers.pop("default", None)
-        flowers.pop("default", None)
-        self._federations = {**flowers, **own}
-        self._own = frozenset(own)
+        self._default = own_federations.pop("default", None) or flower_federations.pop("default", None)
+        flower_federations.pop("default", None)
+        self._federations = {**flower_federations, **own_federations}
+        self._own_federations = frozenset(own_federations)
         if not self._federations and flower_config().is_file():
             links, default = connections(read_toml(flower_config(), "Flower's configuration"))
             self._federations = {name: link for name, link in links.items() if "options" in link}
@@ -250,7 +253,7 @@ class Project:
 
     def is_own(self, name: str | None) -> bool:
         """Whether a federation is in [tool.fedge.federations], which Flower does not read."""
-        return (name or self._default) in self._own
+        return (name or self._default) in self._own_federations
 
     def refuse_unknown_to_flower(self, name: str | None) -> None:
         """Raise ConfigError for a federation of [tool.fedge.federations], which `flwr run` does not read."""
@@ -261,11 +264,11 @@ class Project:
                 f"[tool.fedge.federations]; use fedge run --engine flower"
             )
 
-    def _tool(self) -> dict[str, Any]:
+    def _tool_table(self) -> dict[str, Any]:
         """The table [tool] of the project's pyproject.toml, empty without one."""
-        return self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
+        return self._checked_table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
 
-    def _table(self, name: str, value: Any) -> dict[str, Any]:
+    def _checked_table(self, name: str, value: Any) -> dict[str, Any]:
         """A table of pyproject.toml; ConfigError if its value is not a table."""
         if not isinstance(value, Mapping):
             raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; correct {self.path}")
@@ -307,10 +310,10 @@ class Project:
                     continue
                 table, _, name = key.rpartition(".")
                 as_text = f"write {table}='{json.dumps({name: value})}'"
-                instead = as_text if declared.get(table) == "" else f"add it to {self.path}, with any value"
+                advice = as_text if declared.get(table) == "" else f"add it to {self.path}, with any value"
                 raise ConfigError(
                     f"-c of flwr run accepts only keys of [tool.flwr.app.config], but {key} is not there; "
-                    f"{instead}, or use fedge run"
+                    f"{advice}, or use fedge run"
                 )
 
     def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -324,13 +327,15 @@ class Project:
         declared, defaults = flatten(self._config), {key: default for key, (default, _) in options().items()}
         settings: dict[str, Scalar] = {}
         for key, value in run_config.items():
-            inner = flatten(arguments_of(str(value), key), f"{key}.") if options()[key][1]["table"] else {}
-            if key in declared or not inner:
+            nested = flatten(arguments_of(str(value), key), f"{key}.") if options()[key][1]["table"] else {}
+            if key in declared or not nested:
                 settings[key] = value
             else:
-                settings.update(inner)
-        known = {*declared, "clients"}  # set through the federation
-        missing = [key for key, value in settings.items() if key not in known and value != defaults.get(key)]
+                settings.update(nested)
+        accepted = {*declared, "clients"}  # set through the federation
+        missing = [
+            key for key, value in settings.items() if key not in accepted and value != defaults.get(key)
+        ]
         if missing:
             raise ConfigError(
                 f"options for Flower's engine must be in [tool.flwr.app.config], but {missing[0]} is "
@@ -368,9 +373,9 @@ class Project:
                     f"federations must be in [tool.flwr.federations], but {self.path} has none; add one, as "
                     f'default = "local" and local.options.num-supernodes = 9'
                 )
-            known = ", ".join(self._federations)
+            names = ", ".join(self._federations)
             raise ConfigError(
-                f"federation must be one of {known}, but is {shown(federation)}; see [tool.flwr.federations]"
+                f"federation must be one of {names}, but is {shown(federation)}; see [tool.flwr.federations]"
             )
         table = self._federations[federation]
         if isinstance(table, Mapping) and "address" in table and "options" not in table:

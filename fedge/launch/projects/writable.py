@@ -15,12 +15,12 @@ _WRITTEN = (".", ".flwr", ".flwr/.credentials", "pyproject.toml")
 _PASSED_OVER = frozenset({".flwr", ".git", ".venv", "__pycache__"})
 
 
-def writable_project(folder: Path, place: Path) -> Path:
+def writable_project(folder: Path, scratch: Path) -> Path:
     """The project's folder; or, if Flower cannot write there, a copy of the files that it submits.
 
     Args:
         folder: the project's folder.
-        place: an empty folder for the copy.
+        scratch: an empty folder for the copy.
 
     Raises:
         ConfigError: a file of the project cannot be read.
@@ -28,26 +28,26 @@ def writable_project(folder: Path, place: Path) -> Path:
     to_write = [folder / name for name in _WRITTEN if (folder / name).exists()]
     if all(os.access(path, os.W_OK) for path in to_write):
         return folder
-    copy = place / "app"
+    copy = scratch / "app"
     try:
         _copy(folder, copy)
     except OSError as error:
-        why = error.strerror or error
+        reason = error.strerror or error
         raise ConfigError(
-            f"files of a project must be readable, but {error.filename or folder}: {why}; change that"
+            f"files of a project must be readable, but {error.filename or folder}: {reason}; change that"
         ) from error
     return copy
 
 
 def _copy(folder: Path, copy: Path) -> None:
     """Copy the files that Flower submits, and its exclusion lists; raises OSError."""
-    for above, folders, names in os.walk(folder, onerror=_raise):
+    for parent, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in _PASSED_OVER]
-        into = copy / Path(above).relative_to(folder)
+        target = copy / Path(parent).relative_to(folder)
         for name in names:
             if name == ".gitignore" or Path(name).suffix in _SENT:
-                into.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(Path(above, name), into / name)  # without permissions: Flower writes here
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(Path(parent, name), target / name)  # without permissions: Flower writes here
 
 
 def _raise(error: OSError) -> None:

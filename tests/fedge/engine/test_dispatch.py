@@ -12,7 +12,7 @@ FOR_EVER_S = 60.0
 
 def test_a_push_ends_the_pause_once():
     stop = threading.Event()
-    pause = dispatch._Pause(stop)
+    pause = dispatch._WakeableEvent(stop)
     dispatch.look_now()
     assert pause.wait(FOR_EVER_S) is False
     assert pause.wait(0.001) is False  # nothing was pushed since

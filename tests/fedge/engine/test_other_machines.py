@@ -32,7 +32,7 @@ class Worker:
     def call(self, function):
         if self.dead:
             return RayError()
-        if function is other_machines._reading:
+        if function is other_machines._read_clock:
             return function(self) + self.ahead
         return self.elsewhere or function(self)
 

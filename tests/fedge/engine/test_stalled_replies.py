@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from fedge.engine.stalled_replies import _bounded, _flowers, give_up_stalled_replies
+from fedge.engine.stalled_replies import _bounded, _flower_modules, give_up_stalled_replies
 
-GRID, OBJECTS = _flowers()
+GRID, OBJECTS = _flower_modules()
 ObjectUnavailableError, pull_objects = OBJECTS.ObjectUnavailableError, OBJECTS.pull_objects
 
 

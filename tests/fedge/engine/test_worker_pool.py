@@ -260,7 +260,7 @@ def test_each_worker_that_joins_has_a_thread_of_the_engine(cluster, monkeypatch)
 
     engine = SimpleNamespace(worker=worker)
     monkeypatch.setitem(sys.modules, worker_pool._ENGINE, engine)
-    monkeypatch.setattr(worker_pool, "_threads", worker_pool._Threads())
+    monkeypatch.setattr(worker_pool, "_threads", worker_pool._EngineThreads())
     assert use_joining_machines()
     assert use_joining_machines()
     assert engine.worker.__wrapped__ is worker

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedge.cli import _parser, main
+from fedge.cli import _build_parser, main
 from fedge.launch.command_line import _commands
 from hhar.cli import make_parser as hhar_parser
 
@@ -69,7 +69,7 @@ def test_one_line_that_says_what_is_near(words, telling, capsys):
     assert telling in refused(words.split(), capsys)
 
 
-ALSO = sorted((word, name) for name, command in _commands(_parser()).items() for word in command.also)
+ALSO = sorted((word, name) for name, command in _commands(_build_parser()).items() for word in command.also)
 
 
 @pytest.mark.parametrize(("word", "name"), ALSO)
@@ -168,7 +168,7 @@ def _all_parsers(parser):
 
 
 @pytest.mark.parametrize(
-    "command", [*_all_parsers(_parser()), *_all_parsers(hhar_parser())], ids=lambda p: p.prog
+    "command", [*_all_parsers(_build_parser()), *_all_parsers(hhar_parser())], ids=lambda p: p.prog
 )
 def test_the_help_of_every_command_says_what_it_does(command):
     """Between its usage and its arguments, in a sentence."""
@@ -201,5 +201,5 @@ def test_help_shows_every_command_once_in_its_group(words, capsys):
     named = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].isalpha()]
     assert code == 0
     assert titles[:3] == ["options:", "begin here:", "carry out runs:"]
-    assert sorted(named) == sorted(_commands(_parser()))
+    assert sorted(named) == sorted(_commands(_build_parser()))
     assert max(map(len, lines)) <= 80

@@ -11,13 +11,13 @@ from fedge.flower import moves_federations
 from fedge.launch import deployed
 from fedge.launch.deployed import (
     _COLOURS,
-    _ENDED,
-    _STARTED,
-    _at,
-    _home_of,
+    _RUN_ENDED,
+    _RUN_STARTED,
+    _flower_environment,
     _no_end_message,
     _refuse_unreachable,
     _RunOutput,
+    _superlink_arguments,
     is_here,
 )
 from fedge.launch.projects.project import Project, read_toml
@@ -31,14 +31,14 @@ from fedge.run.ending import Outcome
 )
 def test_the_servers_last_line_is_understood(outcome):
     text = f"\x1b[92mINFO \x1b[0m: x\n{outcome.last_line('host')}\n\x1b[92mINFO\n"
-    (found,) = _ENDED.findall(_COLOURS.sub("", text))
+    (found,) = _RUN_ENDED.findall(_COLOURS.sub("", text))
     assert found[:2] == (outcome.status, str(outcome.exit_code))
     assert found[2] == f"host:{outcome.folder or '(no run folder)'}"
 
 
 def test_the_number_of_the_run_is_understood():
     assert (
-        _STARTED.search("Loading…\nSuccess\n🎊 Successfully started run 16502784478933894197\n")[1][:4]
+        _RUN_STARTED.search("Loading…\nSuccess\n🎊 Successfully started run 16502784478933894197\n")[1][:4]
         == "1650"
     )
 
@@ -118,14 +118,17 @@ def test_a_run_that_was_not_taken_is_said():
 def test_a_newer_flower_is_told_the_superlink_in_a_home_of_the_runs_own(project, tmp_path, monkeypatch):
     """A newer Flower reads no pyproject.toml; what the user's configuration has is used."""
     monkeypatch.setattr(deployed, "moves_federations", lambda: False)
-    assert (_at([".", "there"]), _home_of(tmp_path, project, "there", "h:1")) == ([".", "there"], {})
+    assert (_superlink_arguments([".", "there"]), _flower_environment(tmp_path, project, "there", "h:1")) == (
+        [".", "there"],
+        {},
+    )
     monkeypatch.setattr(deployed, "moves_federations", lambda: True)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "user"))
-    found = _home_of(tmp_path, project, "there", "h:1")
+    found = _flower_environment(tmp_path, project, "there", "h:1")
     assert found == {"FLWR_HOME": str(tmp_path / "home")}
     link = read_toml(tmp_path / "home" / "config.toml", "it")["superlink"]["there"]
     assert link == {"address": "h:1", "root-certificates": str(tmp_path / "certs" / "ca.crt")}
-    assert _at([".", "there"]) == ["there"]
+    assert _superlink_arguments([".", "there"]) == ["there"]
     (tmp_path / "user").mkdir()
     (tmp_path / "user" / "config.toml").write_text('[superlink.there]\naddress = "h:1"\n')
-    assert _home_of(tmp_path, project, "there", "h:1") == {}
+    assert _flower_environment(tmp_path, project, "there", "h:1") == {}

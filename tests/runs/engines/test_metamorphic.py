@@ -146,7 +146,7 @@ class Shuffled(InProcessGrid):
         wanted = set(message_ids)
         with self._arrived:
             there = sorted(self._replies.keys() & wanted)
-            if self._at_work or not there:
+            if self._num_pending or not there:
                 return []
             return [self._replies.pop(self._rng.choice(there))]
 

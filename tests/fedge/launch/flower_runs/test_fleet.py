@@ -176,7 +176,7 @@ def test_two_superlinks_do_not_share_a_folder(place):
 
 def test_the_superlink_is_reached_by_nodes_alone(place, monkeypatch):
     monkeypatch.setattr(fleet, "has_one_port", lambda: False)
-    words = fleet._words(place, "0.0.0.0:9092")
+    words = fleet._superlink_command(place, "0.0.0.0:9092")
     given = dict(pairwise(words))
     assert given["--fleet-api-address"] == "0.0.0.0:9092"
     assert given["--control-api-address"] == "127.0.0.1:7"
@@ -189,7 +189,7 @@ def test_the_superlink_is_reached_by_nodes_alone(place, monkeypatch):
 def test_a_superlink_with_one_port_for_all_is_for_this_machine_alone(place, monkeypatch):
     """Nodes dial the filter before it."""
     monkeypatch.setattr(fleet, "has_one_port", lambda: True)
-    words = fleet._words(place, "0.0.0.0:9092")
+    words = fleet._superlink_command(place, "0.0.0.0:9092")
     given = dict(pairwise(words))
     assert (given["--host"], given["--port"]) == ("127.0.0.1", "7")
     assert "0.0.0.0:9092" not in words

@@ -27,7 +27,7 @@ def test_the_app_has_options_and_components_but_no_federations(tmp_path):
     project = Project(ROOT)
     config = {"train.lr": 0.1, "run-name": 'a "name"', "train.model-args": "", "report": False, "seed": 3}
     path = tmp_path / "pyproject.toml"
-    path.write_text(superlink._app(project, config), encoding="utf-8")
+    path.write_text(superlink._app_toml(project, config), encoding="utf-8")
     tool = read_toml(path, "the app")["tool"]
     assert set(tool) == {"flwr"}
     assert set(tool["flwr"]) == {"app"}
@@ -38,7 +38,7 @@ def test_the_app_has_options_and_components_but_no_federations(tmp_path):
 def test_flower_and_ray_are_told_of_the_federation(tmp_path, monkeypatch):
     """Flower takes four of Ray's arguments; its simulation process gets all, and Ray with it."""
     path = tmp_path / "config.toml"
-    path.write_text(superlink._connection(1234, FEDERATION), encoding="utf-8")
+    path.write_text(superlink._flower_config(1234, FEDERATION), encoding="utf-8")
     links = read_toml(path, "Flower's configuration")["superlink"]
     table = links[links["default"]]
     assert table["address"] == "127.0.0.1:1234"

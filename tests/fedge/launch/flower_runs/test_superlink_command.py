@@ -66,6 +66,6 @@ def test_a_key_written_in_part_is_tried_again_when_its_file_has_changed(tmp_path
 
     monkeypatch.setattr(superlink_command.time, "sleep", sleep)
     options = SimpleNamespace(keys=None, certs=tmp_path)
-    assert superlink_command._follow(Link(), options, set()) == 4
+    assert superlink_command._admit_new_keys(Link(), options, set()) == 4
     assert asked == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
     assert capsys.readouterr().err.count("must be accepted by Flower, but node-1.pub: no key;") == 1

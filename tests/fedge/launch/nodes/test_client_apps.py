@@ -42,7 +42,7 @@ def apps_of(told, monkeypatch):
 
     yield make
     for apps in made:
-        pids = [child.pid for child in apps._kept.values()]
+        pids = [child.pid for child in apps._reusable.values()]
         apps.close()
         for pid in pids:
             _ended(pid)
@@ -145,7 +145,7 @@ def test_a_message_does_not_wait_for_a_process_at_work_and_one_alone_is_kept(app
     assert first != second
     settle(apps)
     settle(apps)  # the long one is told to end
-    assert [child.pid for child in apps._kept.values()] == [int(second)]
+    assert [child.pid for child in apps._reusable.values()] == [int(second)]
     _ended(int(first))
 
 
@@ -170,7 +170,7 @@ def test_flowers_program_leaves_a_process_that_stays_alive_and_ends_any_other(mo
     ended, watched = [], []
     monkeypatch.setattr(runtime, "flwr_exit", lambda code, **named: ended.append(code) or sys.exit(code))
     monkeypatch.setattr(runtime, "start_parent_process_monitor", watched.append)
-    assert client_apps._leaves_only()
+    assert client_apps._prevent_exit()
     monkeypatch.setattr(lasting, "stays", lambda: True)
     with pytest.raises(SystemExit, match="0"):
         runtime.flwr_exit(code=0, event_type=None)
@@ -185,7 +185,7 @@ def test_flowers_program_leaves_a_process_that_stays_alive_and_ends_any_other(mo
         runtime.start_parent_process_monitor(parent)
     assert watched == [7, 8]
     monkeypatch.delattr(runtime, "start_parent_process_monitor")
-    assert not client_apps._leaves_only()
+    assert not client_apps._prevent_exit()
 
 
 def test_a_process_that_stays_has_its_limit_of_output_for_every_message():

@@ -34,7 +34,7 @@ def test_the_program_that_stands_first_hands_over_its_words(tmp_path):
 
 
 def test_the_program_of_flower_is_there():
-    assert node._load().__name__ == "flwr_clientapp"
+    assert node._load_client_app().__name__ == "flwr_clientapp"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(orders,
     try:
         assert node._serve(process, orders) == expected
     finally:
-        node._end(process)
+        node._end_supernode(process)
     assert process.poll() is not None
     assert says in capfd.readouterr().err
 
@@ -104,9 +104,9 @@ if len(starts.read_text()) <= {refused}:
     def start(words, folder):
         return subprocess.Popen([sys.executable, str(program)], stderr=subprocess.PIPE)
 
-    monkeypatch.setattr(node, "_start", start)
-    monkeypatch.setattr(node, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(node, "_start_supernode", start)
+    monkeypatch.setattr(node, "_RESTART_S", 0.01)
     monkeypatch.setattr(node, "_PATIENCE_S", patience_s)
-    assert node._serve_on([], tmp_path, orders) == expected
+    assert node._serve_with_restarts([], tmp_path, orders) == expected
     assert len(counter.read_text()) == (3 if expected == 0 else 2)
     assert capfd.readouterr().out.count("considers this SuperNode's predecessor present") == 1

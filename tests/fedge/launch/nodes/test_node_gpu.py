@@ -66,8 +66,8 @@ def test_nodes_take_different_gpus_then_share_evenly_and_one_that_ends_makes_roo
 
 def test_a_node_sees_its_gpu_first_and_says_which(tmp_path, monkeypatch):
     """The names after it stay visible: for processes of one client."""
-    monkeypatch.setattr(node_gpu, "_listing", lambda: TWO)
-    monkeypatch.setattr(node_gpu, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(node_gpu, "_gpu_listing", lambda: TWO)
+    monkeypatch.setattr(node_gpu, "_lock_folder", lambda: tmp_path)
     monkeypatch.delenv(VISIBLE, raising=False)
     other, _ = another(tmp_path, "GPU-a", "GPU-b")
     try:
@@ -78,8 +78,8 @@ def test_a_node_sees_its_gpu_first_and_says_which(tmp_path, monkeypatch):
 
 
 def test_on_one_gpu_a_word_says_that_it_is_shared(tmp_path, monkeypatch):
-    monkeypatch.setattr(node_gpu, "_listing", lambda: TWO)
-    monkeypatch.setattr(node_gpu, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(node_gpu, "_gpu_listing", lambda: TWO)
+    monkeypatch.setattr(node_gpu, "_lock_folder", lambda: tmp_path)
     monkeypatch.setenv(VISIBLE, "1")
     assert take_gpu() == ""
     other, told = another(tmp_path, "1")
@@ -92,7 +92,7 @@ def test_on_one_gpu_a_word_says_that_it_is_shared(tmp_path, monkeypatch):
 
 
 def test_without_a_gpu_nothing_is_said_or_changed(monkeypatch):
-    monkeypatch.setattr(node_gpu, "_listing", lambda: "")
+    monkeypatch.setattr(node_gpu, "_gpu_listing", lambda: "")
     monkeypatch.delenv(VISIBLE, raising=False)
     assert take_gpu() == ""
     assert VISIBLE not in os.environ
@@ -100,11 +100,11 @@ def test_without_a_gpu_nothing_is_said_or_changed(monkeypatch):
 
 def test_locks_lie_in_a_folder_of_the_account_and_a_stranger_s_is_not_used(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(node_gpu.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert node_gpu._folder() == tmp_path / f"fedge-gpus-{os.getuid()}"
-    assert Path(node_gpu._folder()).stat().st_mode & 0o777 == 0o700
+    assert node_gpu._lock_folder() == tmp_path / f"fedge-gpus-{os.getuid()}"
+    assert Path(node_gpu._lock_folder()).stat().st_mode & 0o777 == 0o700
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    node_gpu._folder().rmdir()
+    node_gpu._lock_folder().rmdir()
     (tmp_path / f"fedge-gpus-{os.getuid()}").symlink_to(elsewhere)
-    assert node_gpu._folder() is None
+    assert node_gpu._lock_folder() is None
     assert "another account's" in capsys.readouterr().out
