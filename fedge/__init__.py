@@ -100,11 +100,11 @@ if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["r
     from fedge.flower import uses_superlink
     from fedge.launch.preflight import check_flwr_run
     from fedge.process.endings.channels import exit_despite_channels
-    from fedge.process.endings.parent import be_followed, follow_at_once
+    from fedge.process.endings.parent import die_with_parent, tie_children_to_parent
     from fedge.process.endings.reaper import start_reaper
 
     check_flwr_run(sys.argv[2:])
     exit_despite_channels()
-    if not follow_at_once() and not uses_superlink():  # their SuperLink must stay
+    if not die_with_parent() and not uses_superlink():  # their SuperLink must stay
         start_reaper()  # a simulation follows this process only once it has loaded Fedge
-    be_followed()
+    tie_children_to_parent()

@@ -36,7 +36,7 @@ from fedge.link.command import add_commands as add_link_commands
 from fedge.process.endings import exits
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.escape import printable
-from fedge.process.resources.room import refuse_little_room
+from fedge.process.resources.room import refuse_low_limits
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable, silence_grpc
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fedge: {error}", file=sys.stderr)
         return exits.FAILED
     except KeyboardInterrupt as error:
-        return (exits.interrupted_by(error) or exits.Interrupted()).exit_code
+        return (exits.find_interruption(error) or exits.Interrupted()).exit_code
     finally:
         if owns_process:
             forget_unread()
@@ -89,7 +89,7 @@ def _run_command(arguments: Sequence[str], owns_process: bool) -> int:
     options = parse_command_line(parser, arguments)
     options.owns_process = owns_process
     if getattr(options, "needs_room", False):
-        refuse_little_room()  # before torch and SciPy are loaded
+        refuse_low_limits()  # before torch and SciPy are loaded
     with exits.signals_as_exceptions(to_the_end=True) if owns_process else nullcontext():
         code = int(options.command(options))
     if owns_process and code == exits.COMPLETED and arguments[0] not in _RUN_COMMANDS:

@@ -14,12 +14,12 @@ from flwr.app import Context, Message
 from fedge.algorithm.client import Client as AlgorithmClient
 from fedge.algorithm.client import Place, Plain
 from fedge.algorithm.making import algorithm_of
-from fedge.algorithm.taking_part import further_models, plain_training, take_part
-from fedge.client.aside import states_aside
+from fedge.algorithm.taking_part import further_models, plain_training, run_algorithm
+from fedge.client.aside import states_in_files
 from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.memory import keep_memory, memory_in, memory_or_lost
-from fedge.client.own_code import refuse_code_that_is_not_here
+from fedge.client.own_code import refuse_missing_code
 from fedge.client.privacy import private_state
 from fedge.client.secret import secret_of
 from fedge.client.together import train_together
@@ -28,14 +28,14 @@ from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, MODELS
-from fedge.config.registers.register import look_in
+from fedge.config.registers.register import add_search_folders
 from fedge.config.sections.train import TrainConfig
 from fedge.data.own import OwnData, client_data, names_own_data, own_data, partition_of_node
 from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
-from fedge.engine.dispatch import look_when_pushed
-from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
+from fedge.engine.dispatch import wake_on_push
+from fedge.engine.flower_process import catch_interrupts, end_descendants_at_exit
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_objects import take
 from fedge.engine.ray_workers import (
@@ -45,7 +45,7 @@ from fedge.engine.ray_workers import (
     restart_dead_workers,
 )
 from fedge.engine.worker_pool import spare_dead_workers, use_every_worker, use_joining_machines
-from fedge.exchange.algorithm import OWN_MODELS, beside_of, memory_place
+from fedge.exchange.algorithm import OWN_MODELS, leaf_part_arrays, memory_place
 from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, config_of, options_of
 from fedge.exchange.evaluate import (
     DESCRIBED,
@@ -74,7 +74,7 @@ from fedge.privacy.noise import SYSTEM
 from fedge.process.client_app import is_client_app
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.identity import process_name
-from fedge.process.lasting import stays
+from fedge.process.lasting import handles_further_messages
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
@@ -98,7 +98,7 @@ from fedge.training.settings import LocalTraining
 
 app = GuardedApp()
 catch_interrupts()
-leave_nothing_behind()
+end_descendants_at_exit()
 exit_despite_channels()
 keep_ray_on_loopback()
 restart_dead_workers()
@@ -108,7 +108,7 @@ use_every_worker()
 keep_no_task_history()
 notice_lost_connections()
 allow_slow_starts()
-look_when_pushed()
+wake_on_push()
 
 
 class _Call(NamedTuple):
@@ -143,13 +143,13 @@ def hello(message: Message, context: Context) -> Message:
     node = context.node_config
     partition, partitions = partition_of_node(node)
     question = question_of(message)
-    refuse_code_that_is_not_here(_options(message, context), question.code, partition, question.parts)
+    refuse_missing_code(_options(message, context), question.code, partition, question.parts)
     description = None
     if names_own_data(node):
         config = _run_config(message, context)
         data = own_data(node, config, question.seed, is_first=True)
         _refuse_other_targets(config, data, partition)
-        description = data.told
+        description = data.report
     if _options(message, context).get("privacy.noise-source") == SYSTEM:
         secret_of(context)  # before any reply is lost: a worker's state comes back with its reply
     device = device_name(str(_options(message, context).get("train.device", "auto")))
@@ -171,7 +171,7 @@ def train_round(message: Message, context: Context) -> Message:
     """Train the leaf's model on this client's training windows, evaluating it first if requested."""
     clock = WorkClock()
     config = _run_config(message, context)
-    with states_aside(message, config.transfer, context.node_config) as set_aside:
+    with states_in_files(message, config.transfer, context.node_config) as set_aside:
         evaluate_first = evaluate_part(message)
         if evaluate_first is None:
             reply = _train_client(message, context, config, clock)
@@ -188,7 +188,7 @@ def train_round(message: Message, context: Context) -> Message:
 def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
     """Raise ConfigError if the y of a client's own windows does not fit the run's task."""
     try:
-        task_of(config.train).refuse(own.laid.y, len(own.told.classes))
+        task_of(config.train).refuse(own.laid.y, len(own.report.classes))
     except ValueError as error:
         raise ConfigError(
             f"train.task {config.train.task} takes {task_of(config.train).takes}, but of client {client}: "
@@ -212,7 +212,7 @@ def _train_client(message: Message, context: Context, config: Config, clock: Wor
     client = _build_client(call, model, start, correction, clock)
     place = memory_place(message)
     memory, feedback, lost = memory_or_lost(place, call.client, context.node_config)
-    part = take_part(algorithm_of(config.train), client, memory)
+    part = run_algorithm(algorithm_of(config.train), client, memory)
     clock.lap(TRAIN)
     upload = _upload(call, model, received, part.sent, feedback, remembers=place.keep)
     clock.lap(TRAIN)
@@ -241,8 +241,8 @@ def _build_client(
         place=Place(round_context.seed, round_context.stream_of(client)),
         plain=_local_trainer(call, model, draws, clock),
         global_round=round_context.global_round, leaf_round=round_context.leaf_round,
-        beside=unpacked(beside_of(message)), correction=correction, config=config_of(message), draws=draws,
-        id=client,
+        beside=unpacked(leaf_part_arrays(message)), correction=correction, config=config_of(message),
+        draws=draws, id=client,
     )  # fmt: skip
 
 
@@ -342,7 +342,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
     """Evaluate each of the given models on the requested splits of this client's windows."""
     clock = WorkClock()
     config = _run_config(message, context)
-    with states_aside(message, config.transfer, context.node_config):
+    with states_in_files(message, config.transfer, context.node_config):
         return evaluate_reply(message, _evaluate_models(message, context, config, clock), clock.finish)
 
 
@@ -442,7 +442,7 @@ def _split_windows(
 
 def _open_call(message: Message, context: Context, config: Config) -> _Call:
     """A message with its round, this client's windows and its id."""
-    round_context = RoundContext.of(message)
+    round_context = RoundContext.from_message(message)
     if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
     client, _ = partition_of_node(context.node_config)
@@ -452,7 +452,7 @@ def _open_call(message: Message, context: Context, config: Config) -> _Call:
         data = open_client(round_context.data_folder, client, round_context.global_round)
     else:
         own_windows = own_data(context.node_config, config, round_context.seed)
-        refuse_other_windows(message, client, own_windows.told.fingerprint)
+        refuse_other_windows(message, client, own_windows.report.fingerprint)
         data = client_data(
             own_windows, Scale(round_context.mean, round_context.std), round_context.global_round
         )
@@ -492,7 +492,7 @@ def _checked_config(items: tuple[tuple[str, Any], ...]) -> Config:
 def _thread_network(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     """This thread's network for the run; the caller loads its weights."""
     x, y = data.train
-    look_in(*data.look_in)
+    add_search_folders(*data.search_folders)
     code = MODELS.load(config.model)  # a notebook may have redefined it
     fit = fit_of(config, data.classes, y.shape[1:], tokens=x.dtype == np.int64)
     is_custom = MODELS.is_own(config.model) or ALGORITHMS.is_own(config.algorithm)
@@ -517,7 +517,7 @@ def _thread_network(config: TrainConfig, data: ClientData) -> torch.nn.Module:
 
 def _release_network() -> None:
     """Release this thread's network, before the reply is sent, if the process gets no further message."""
-    if is_client_app() and not stays():
+    if is_client_app() and not handles_further_messages():
         _workspace.__dict__.clear()
 
 
@@ -525,7 +525,7 @@ def _reset_network(model: torch.nn.Module) -> None:
     """Make this thread's network forget everything of other clients besides its state."""
     unsaved: Unsaved | None = getattr(_workspace, "unsaved", None)
     if unsaved is not None and model is _workspace.model:
-        unsaved.put_back()
+        unsaved.restore()
 
 
 def _training_settings(config: Config, round_context: RoundContext) -> LocalTraining:

@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import look_in
+from fedge.config.registers.register import add_search_folders
 from fedge.edge.host import LeafHost
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.link.dial import Link, Refused
@@ -37,9 +37,9 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     folder, leaf, lost_s = Path(str(settings[FOLDER])), int(settings[LEAF]), float(settings[WAIT])
     handler = log_to(folder / "leaf.log")
-    look_in(os.getcwd())  # to import the user's parts of a run
+    add_search_folders(os.getcwd())  # to import the user's parts of a run
     sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(settings.get(TRUST_CODE)))
-    host = LeafHost(sites.open, sites.tell)
+    host = LeafHost(sites.open, sites.describe_owners)
     try:
         link = Link(str(settings[CLOUD]), Path(str(settings[CERTS])), leaf, say=_say)
         code = _serve(link, host, lost_s, bool(settings[ONCE]))

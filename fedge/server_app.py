@@ -11,14 +11,14 @@ from fedge.config.registers.option import ConfigError
 from fedge.engine.capture import end_captures
 from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
 from fedge.engine.flower_engine import FlowerEngine
-from fedge.engine.flower_process import leave_nothing_behind, stop_event
+from fedge.engine.flower_process import end_descendants_at_exit, stop_event
 from fedge.engine.loopback import attaches
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.logs import divert_descriptors
 from fedge.run.run import run
 
 app = ServerApp()
-leave_nothing_behind()
+end_descendants_at_exit()
 exit_despite_channels()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedge.console.palette import SERIES, colour, dashes
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.sweep_page import Comparison
-from fedge.report.html.svg import figure_style, legend_below, new_figure, whole_ticks
+from fedge.report.html.svg import figure_style, integer_ticks, legend_below, new_figure
 from studies import measures
 from studies.result_tables import NAMES
 
@@ -38,7 +38,7 @@ def curves(comparison: Comparison, column: str, y_label: str, path: Path) -> Non
         axes.set_xlabel("global round")
         axes.set_ylabel(y_label)
         axes.set_ylim(0, 1)
-        whole_ticks(axes)
+        integer_ticks(axes)
         legend_below(figure, axes, columns=2)
         figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
 

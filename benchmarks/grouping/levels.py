@@ -29,7 +29,7 @@ from scipy.stats import kstest
 
 from benchmarks.commands import exit_with
 from fedge.clustering.deal_test import deals
-from fedge.clustering.deal_test.auto import dealt_tests
+from fedge.clustering.deal_test.auto import run_deal_tests
 from fedge.clustering.likeness.sketch import cosines, sketch
 from fedge.clustering.likeness.updates import Likeness, even_windows
 from fedge.config.flat import from_run_config
@@ -160,7 +160,7 @@ def measured(
     ps, num_splits, num_right, level = [], 0, 0, 1.0
     for number in range(options.deals):
         rng = numpy_stream(options.seed, Purpose.DEAL, *shape, *map(ord, planted), number)
-        tests = dealt_tests(deal(people, planted, shape, rng), config, number)
+        tests = run_deal_tests(deal(people, planted, shape, rng), config, number)
         assert not isinstance(tests, str), tests
         ps.append(tests[0].p)
         level = tests[0].level

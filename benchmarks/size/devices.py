@@ -105,9 +105,9 @@ def procedure_of(
 def cpu_of(procedure: Procedure, events: int) -> tuple[float, int, int]:
     """CPU seconds of all threads, events and jobs of a stretch, after a warm-up of the same length."""
     procedure.begin()
-    procedure.go_on(1, events=events)
+    procedure.run_until(1, events=events)
     start, jobs = time.process_time(), procedure.ledger.total("jobs")
-    procedure.go_on(1, events=2 * events)
+    procedure.run_until(1, events=2 * events)
     return time.process_time() - start, events, procedure.ledger.total("jobs") - jobs
 
 
@@ -128,7 +128,7 @@ def staleness() -> None:
             results = []
             for times in (10, 100, 1000):
                 while procedure.ledger.total("jobs") < times * concurrency:
-                    procedure.go_on(1, events=procedure.clock.events + concurrency)
+                    procedure.run_until(1, events=procedure.clock.events + concurrency)
                 mean = procedure.ledger.mean_staleness or 0.0
                 results.append(f"{mean:.2f} ({mean / expected - 1:+.1%})")
             heading = f"C = {concurrency}, K = {BUFFER}, dropout {dropout:g}: C/K {concurrency / BUFFER:g}"

@@ -73,6 +73,6 @@ class Algorithm:
         return {}
 
 
-def picked(state: Mapping[str, np.ndarray], names: Sequence[str]) -> State:
+def select_entries(state: Mapping[str, np.ndarray], names: Sequence[str]) -> State:
     """Entries of a state (name → array of any shape and dtype), in the order of the names."""
     return {name: state[name] for name in names}

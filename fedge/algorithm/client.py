@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but
+from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, training_only
 from fedge.config.registers.hooks import refuse_unknown_attribute
 from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.seeding import Purpose, numpy_stream, torch_stream
@@ -241,7 +241,7 @@ class Client:
         """
         network = self.network_with(start).train()
         draws = None if self.draws is None else OwnDraws(self.draws)
-        with frozen_but(network, _entry_names(only)):
+        with training_only(network, _entry_names(only)):
             trainer = Trainer(network, with_changed(self.settings, changed), Changes(), draws)
         self._trainers.append(trainer)
         return trainer

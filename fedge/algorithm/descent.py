@@ -202,7 +202,7 @@ def descend(
     """
     check_data(x, y)
     keep_freed_memory()
-    with torch_threads(settings.threads), frozen_but(network, changes.only):
+    with torch_threads(settings.threads), training_only(network, changes.only):
         device = next(network.parameters()).device
         x, y = x.to(device), y.to(device)
         network.train()
@@ -220,7 +220,7 @@ def descend(
 
 
 @contextmanager
-def frozen_but(network: nn.Module, only: Sequence[str] | None) -> Iterator[None]:
+def training_only(network: nn.Module, only: Sequence[str] | None) -> Iterator[None]:
     """Context in which only the named parameters can be trained; None for all trainable ones.
 
     Raises:

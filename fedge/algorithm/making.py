@@ -13,7 +13,7 @@ from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, arguments_of, shown
 from fedge.config.registers.parts import ALGORITHMS
-from fedge.config.registers.register import refuse_misfit
+from fedge.config.registers.register import refuse_wrong_signature
 from fedge.config.sections.train import TrainConfig
 
 
@@ -52,7 +52,7 @@ def _build_algorithm(name: str, arguments: str, code: Any) -> Algorithm:
     of_leaf = {key for key in keywords if part is not None and _accepts(part, key)}
     for_client = {key: value for key, value in keywords.items() if _accepts(code, key) or key not in of_leaf}
     leaf_parameters = () if part is None else tuple(inspect.signature(part).parameters)
-    refuse_misfit(code, description, "train.algorithm-args", for_client, (), leaf_parameters)
+    refuse_wrong_signature(code, description, "train.algorithm-args", for_client, (), leaf_parameters)
     made: Algorithm = _instantiate(code, description, for_client)
     if "leaf" in vars(made):
         raise ConfigError(

@@ -14,7 +14,7 @@ from fedge.algorithm.client import Client, Plain
 from fedge.algorithm.descent import Fit
 from fedge.config.registers.option import shown
 from fedge.states.averaging import State
-from fedge.states.named import Memory, arrays_by_name, of_its_own, other_form, packed, unpacked
+from fedge.states.named import Memory, arrays_by_name, copy_if_view, first_difference, packed, unpacked
 from fedge.training.host import torch_threads
 from fedge.training.local import TrainResult, train
 from fedge.training.networks.module_state import load_state
@@ -56,7 +56,7 @@ def plain_training(network: nn.Module, x: Tensor, y: Tensor, draws: torch.Genera
     return run
 
 
-def take_part(algorithm: Algorithm, client: Client, stored: Memory | None) -> ClientTurnResult:
+def run_algorithm(algorithm: Algorithm, client: Client, stored: Memory | None) -> ClientTurnResult:
     """Run a client's algorithm for one leaf round.
 
     Args:
@@ -78,7 +78,7 @@ def take_part(algorithm: Algorithm, client: Client, stored: Memory | None) -> Cl
             f"train must return what client.fit returns, or Sent of that, but returned {shown(result)}"
         )
     memory = packed(client.memory, "memory")
-    difference = other_form(before, memory)
+    difference = first_difference(before, memory)
     if difference:
         raise ValueError(f"memory must keep its names, shapes and dtypes, but {difference}")
     if sent.weight is not None and not 0 < sent.weight <= client.windows:
@@ -127,7 +127,7 @@ def further_models(
     for name, state in models.items():
         if type(name) is not str or not name or "/" in name:
             raise ValueError(f"models must have names without '/', but has {shown(name)}")
-        difference = other_form(client.received, packed({name: state}, "models"), name)
+        difference = first_difference(client.received, packed({name: state}, "models"), name)
         if difference:
             raise ValueError(f"model {name!r} must be one of the run's, but entry {difference}")
     return dict(sorted(models.items()))
@@ -177,4 +177,4 @@ def _sent_entries(sent: Sent, received: State) -> State:
                 f"entry {name!r} must be {received[name].dtype} {received[name].shape}, but is "
                 f"{state[name].dtype} {state[name].shape}"
             )
-    return {name: of_its_own(state[name]) for name in received if name in only}
+    return {name: copy_if_view(state[name]) for name in received if name in only}

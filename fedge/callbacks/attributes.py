@@ -17,8 +17,8 @@ _BASES = (dict, list, tuple, str, int, float)
 _MOST_COMPARED = 2**24  # bytes of an attribute: a callback may hold a data set
 
 
-def written(value: Any, exact: bool = True) -> Any:
-    """A value as JSON, from which `read` makes the value again.
+def encode_value(value: Any, exact: bool = True) -> Any:
+    """A value as JSON, from which `decode_value` makes the value again.
 
     Args:
         value: made of numbers, texts, None, lists, tuples and tables.
@@ -28,7 +28,7 @@ def written(value: Any, exact: bool = True) -> Any:
     Raises:
         TypeError: it is made of something else.
 
-    >>> read(written({3: (1, 0.5)})), written({"a": [None, True]})
+    >>> decode_value(encode_value({3: (1, 0.5)})), encode_value({"a": [None, True]})
     ({3: (1, 0.5)}, {'a': [None, True]})
     """
     if isinstance(value, np.bool_ | np.integer | np.float64):
@@ -39,24 +39,24 @@ def written(value: Any, exact: bool = True) -> Any:
     if kind is dict:
         return _table_to_json(value, exact)
     if kind in (list, tuple):
-        items = [written(item, exact) for item in value]
+        items = [encode_value(item, exact) for item in value]
         return items if kind is list else {_TUPLE: items}
     if kind in (int, float, str):
         return kind(value)
     raise TypeError(f"a {type(value).__name__} is neither number, text, None, list nor table")
 
 
-def read(value: Any) -> Any:
-    """The value from JSON of `written`."""
+def decode_value(value: Any) -> Any:
+    """The value from JSON of `encode_value`."""
     if isinstance(value, list):
-        return [read(item) for item in value]
+        return [decode_value(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {_TUPLE}:
-        return tuple(map(read, value[_TUPLE]))
+        return tuple(map(decode_value, value[_TUPLE]))
     if value.keys() == {_TABLE}:
-        return {read(key): read(item) for key, item in value[_TABLE]}
-    return {key: read(item) for key, item in value.items()}
+        return {decode_value(key): decode_value(item) for key, item in value[_TABLE]}
+    return {key: decode_value(item) for key, item in value.items()}
 
 
 def kept_attributes(callback: Any) -> dict[str, Any]:
@@ -64,11 +64,11 @@ def kept_attributes(callback: Any) -> dict[str, Any]:
     return {
         name: content
         for name, value in _instance_attributes(callback)
-        for content in _try_call(written, value)
+        for content in _try_call(encode_value, value)
     }
 
 
-def other_attributes(callback: Any) -> dict[str, bytes]:
+def unrestored_digests(callback: Any) -> dict[str, bytes]:
     """Digests of the attributes that are not restored, to detect changes.
 
     Attributes that cannot be pickled, or take 16 MiB and more, are left out.
@@ -115,5 +115,5 @@ def _try_call(function: Callable[[Any], Any], value: Any) -> list[Any]:
 
 def _table_to_json(value: Mapping[Any, Any], exact: bool) -> dict[str, Any]:
     if all(type(key) is str for key in value) and not value.keys() & {_TABLE, _TUPLE}:
-        return {key: written(item, exact) for key, item in value.items()}
-    return {_TABLE: [[written(key, exact), written(item, exact)] for key, item in value.items()]}
+        return {key: encode_value(item, exact) for key, item in value.items()}
+    return {_TABLE: [[encode_value(key, exact), encode_value(item, exact)] for key, item in value.items()]}

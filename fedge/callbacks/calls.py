@@ -7,14 +7,19 @@ from dataclasses import astuple, dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fedge.callbacks.attributes import kept_attributes, other_attributes, read, written
+from fedge.callbacks.attributes import decode_value, encode_value, kept_attributes, unrestored_digests
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
+from fedge.config.registers.parts import (
+    CALLBACKS,
+    callback_arguments,
+    names_in,
+    refuse_callback_without_methods,
+)
 from fedge.records.tables.columns import TEXT, Table
-from fedge.records.tables.device_tables import growing
+from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.round_tables import ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.results import RoundResult
@@ -59,7 +64,7 @@ class Callbacks(Hooks):
         self._num_rounds = config.num_server_rounds
         self._callbacks = [(name, _callback_of(name, config)) for name in names_in(config.callbacks)]
         self._initial_attributes = [kept_attributes(callback) for _, callback in self._callbacks]
-        self._unsaved_attributes = [other_attributes(callback) for _, callback in self._callbacks]
+        self._unsaved_attributes = [unrestored_digests(callback) for _, callback in self._callbacks]
         self._warned: set[tuple[str, str]] = set()
         self._global_round = 0
         self.stop: Stop | None = None
@@ -74,7 +79,7 @@ class Callbacks(Hooks):
         self._global_round = run.rounds_done
         self._call("begin_run", run)
         # this call makes these again when a run goes on
-        self._unsaved_attributes = [other_attributes(callback) for _, callback in self._callbacks]
+        self._unsaved_attributes = [unrestored_digests(callback) for _, callback in self._callbacks]
 
     def begin_round(self, global_round: int) -> None:
         """Call all."""
@@ -119,7 +124,7 @@ class Callbacks(Hooks):
         (numbers,) = _rows(tables.rounds, [GlobalRow(result, seconds)])
         leaves = _rows(tables.leaves, [LeafRow(number, leaf) for leaf in result.leaves])
         clients = _rows(tables.clients, [ClientRow(number, client) for client in result.clients])
-        versions = growing(result.learned.scores[0])[0]
+        versions = growing_tables(result.learned.scores[0])[0]
         evaluations = _rows(versions, [] if on_clock is None else [on_clock])
         self._call("end_round", Round(number, self._num_rounds, numbers, leaves, clients, *evaluations))
 
@@ -179,7 +184,7 @@ class Callbacks(Hooks):
         for (name, callback), previous in zip(self._callbacks, self._unsaved_attributes, strict=True):
             if hasattr(callback, "state_dict"):
                 continue
-            for key, content in other_attributes(callback).items():
+            for key, content in unrestored_digests(callback).items():
                 if previous.get(key) != content and (name, key) not in self._warned:
                     self._warned.add((name, key))
                     logger.warning(
@@ -194,7 +199,7 @@ class Callbacks(Hooks):
         Raises:
             ValueError, TypeError, LookupError: they are not a result of `facts`.
         """
-        state_of = dict(zip(facts.get("names", ()), map(read, facts.get("states", ())), strict=True))
+        state_of = dict(zip(facts.get("names", ()), map(decode_value, facts.get("states", ())), strict=True))
         for name, callback in self._callbacks:
             if name in state_of:
                 _restore_callback(name, callback, state_of[name])
@@ -221,7 +226,7 @@ def _callback_of(name: str, config: Config) -> Any:
         raise ConfigError(
             f"callbacks {name} cannot be made: {own_error(error)}; fix it, or change callbacks-args"
         ) from error
-    refuse_uncalled(callback, name)
+    refuse_callback_without_methods(callback, name)
     refuse_other_columns(callback, config)
     return callback
 
@@ -250,7 +255,7 @@ def _state_of(name: str, callback: Any, initial: Mapping[str, Any]) -> Any:
         current = kept_attributes(callback)
         return {key: value for key, value in current.items() if key not in initial or initial[key] != value}
     try:
-        return written(callback.state_dict(), exact=False)
+        return encode_value(callback.state_dict(), exact=False)
     except OWN_ERRORS as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "

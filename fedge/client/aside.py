@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, Message
 
 from fedge.client.memory import own_folder
 from fedge.config.sections.guard import TransferConfig
-from fedge.exchange.content import CONTROL, put_aside
+from fedge.exchange.content import CONTROL, store_large_states
 from fedge.process.client_app import is_client_app
 from fedge.process.resources.machine import fits_in_memory
 from fedge.states.records import entries, record_bytes
@@ -29,7 +29,7 @@ _MODEL_COPIES = 3  # models in memory besides the message: the network, its grad
 
 
 @contextmanager
-def states_aside(
+def states_in_files(
     message: Message, transfer: TransferConfig, node: Mapping[str, Any]
 ) -> Iterator[Callable[[Message], object]]:
     """Move a message's large states to files; yields a function that does the same for its reply.
@@ -46,8 +46,8 @@ def states_aside(
         yield lambda reply: None
         return
     try:
-        put_aside(message, shared.keep)
-        yield partial(put_aside, keep=shared.keep)
+        store_large_states(message, shared.keep)
+        yield partial(store_large_states, keep=shared.keep)
     finally:
         shared.close()
 

@@ -10,7 +10,7 @@ from torch import nn
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.states.averaging import State
-from fedge.training.networks.frozen import frozen_names, full_state, parted
+from fedge.training.networks.frozen import frozen_names, full_state, split_frozen
 from fedge.training.networks.module_state import get_state
 from fedge.training.networks.start import drawn_network
 
@@ -47,4 +47,4 @@ def _draw_frozen_entries(
 ) -> State:
     """Frozen entries drawn from the seed; the latest result is cached."""
     network = drawn_network(config, seed, input_shape, classes, y_shape, tokens=tokens)
-    return parted(get_state(network), frozen_names(network, config))[1]
+    return split_frozen(get_state(network), frozen_names(network, config))[1]

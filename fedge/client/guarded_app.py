@@ -25,7 +25,7 @@ from fedge.exchange.round_context import RoundContext, asking_server
 from fedge.exchange.train import TRAIN
 from fedge.process.identity import process_name
 from fedge.process.lasting import begin_message_of, note_failure
-from fedge.process.output import spoken_by
+from fedge.process.output import limit_client_output
 
 _LONGEST = 10_000  # characters of an exception's text
 _LONGEST_CAUSE = 300
@@ -51,10 +51,10 @@ class GuardedApp(ClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """Run the app."""
         with _time_limit(message, context):
-            return answered(super().__call__, message, context)
+            return guarded_reply(super().__call__, message, context)
 
 
-def answered(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
+def guarded_reply(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
     """Reply of `app` to a message.
 
     Meanwhile the client's output and log are limited (`fedge.process.output`).
@@ -66,7 +66,7 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     """
     begin_message_of(context.run_id)
     try:
-        with spoken_by(_client_of(context)):
+        with limit_client_output(_client_of(context)):
             reply = app(message, context)
     except Exception as error:
         note_failure()
@@ -125,7 +125,7 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
     if process_name() == asking_server(message):
         yield
         return
-    round_context = RoundContext.of(message)
+    round_context = RoundContext.from_message(message)
     with _keep_note(round_context.data_folder, context) as file:
         faulthandler.dump_traceback_later(min(round_context.timeout_s, _LONGEST_S), exit=True, file=file)
         try:
@@ -152,7 +152,7 @@ def _keep_note(data_folder: str, context: Context) -> Iterator[TextIO]:
             note.unlink(missing_ok=True)
 
 
-def last_words(data_folder: str, client: int) -> str | None:
+def last_position(data_folder: str, client: int) -> str | None:
     """Place at which a client was when its worker process ended at the time limit.
 
     Empty if the process was ended from outside, None if the client was not working. Without a data folder

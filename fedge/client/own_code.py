@@ -23,13 +23,13 @@ from fedge.config.registers.parts import (
     TASKS,
     names_in,
 )
-from fedge.config.registers.register import look_in, refuse_other_code
+from fedge.config.registers.register import add_search_folders, refuse_other_code
 
 _AT_CLIENTS = (MODELS, TASKS, LOSSES, OPTIMIZERS, SCHEDULES, ALGORITHMS, CLIENT_UPLINKS)
 _SEVERAL_AT_CLIENTS = (METRICS, AUGMENTATIONS)
 
 
-def refuse_code_that_is_not_here(
+def refuse_missing_code(
     options: Mapping[str, Any], folders: Sequence[str] = (), client: int = 0,
     parts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
@@ -55,7 +55,7 @@ def refuse_code_that_is_not_here(
     own_parts = [entry for entry in parts_in_use if entry[1].is_own(entry[2])]
     on_ray = "ray" in sys.modules
     if own_parts and on_ray:
-        look_in(*folders)
+        add_search_folders(*folders)
     try:
         for option, register, name in own_parts:
             refuse_other_code(option, name, register.load(name), parts)

@@ -57,7 +57,7 @@ def train_together(
         tuple(x.shape[1:]),
         data.classes,
         device,
-        data.look_in,
+        data.search_folders,
         config.precision,
         _first_gpu(config.processes) if device == "cuda" else 0,
     )

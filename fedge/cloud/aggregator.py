@@ -12,7 +12,7 @@ from fedge.cloud.memory import CloudMemory
 from fedge.cloud.region import Region
 from fedge.cloud.rule import CloudRule
 from fedge.cloud.setting import CloudSetting
-from fedge.cloud.starts import began_alike
+from fedge.cloud.starts import number_starts
 from fedge.cloud.step import CloudRound
 from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
 from fedge.clustering.likeness.updates import Updates
@@ -78,12 +78,12 @@ class CloudAggregator:
         if self.memory.rule is not None:
             self.memory.rule.step_from(model, children)
 
-    def know_first(self, model: State) -> None:
+    def set_initial_model(self, model: State) -> None:
         """Store the run's initial model."""
         if self.memory.groups.probes_first:
             self._first_model = model
         if self.memory.rule is not None:
-            self.memory.rule.know_first(model)
+            self.memory.rule.set_initial_model(model)
 
     def first_choice(self, leaves: int) -> "FirstChoice | None":
         """The leaves' choice between several models before global round 1, if any.
@@ -105,13 +105,13 @@ class CloudAggregator:
         """
         memory, setting = self.memory, self._setting
         recorded_starts = list(starts) if memory.needs("starts") else None
-        start_numbers, updates = began_alike(starts), None
+        start_numbers, updates = number_starts(starts), None
         if memory.needs("updates") and not start_numbers.any() and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
         return CloudRound(setting, memory, recorded_starts, start_numbers, updates, self._first_model)
 
 
-def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:
+def step_from_parent_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:
     """Let the rules of regions step from the models that their parents sent since the last call.
 
     Args:
@@ -119,7 +119,7 @@ def take_in_given_models(regions: Sequence[Region], clouds: Mapping[Path, CloudA
         clouds: path → aggregator, for servers that group their children or combine them by a rule.
     """
     for region in regions:
-        model = region.models.look_at_given()
+        model = region.models.take_received_model()
         if model is not None:
             clouds[region.path].step_from(model, len(region.below))
 

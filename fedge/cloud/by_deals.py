@@ -65,7 +65,7 @@ class GroupsByDeals:
 
     def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
         """Record updates from the run's first model; returns those on which the result is based."""
-        self.dealt.hear_updates(likeness, seed)
+        self.dealt.record_updates(likeness, seed)
         return self.dealt.likeness
 
     def ask(self, step: GroupStep, tried: TrialModels) -> Questions:
@@ -75,7 +75,7 @@ class GroupsByDeals:
 
     def settle(self, step: GroupStep, answers: Answers | None) -> ComparisonResult:
         """The current groups after the trials of the step."""
-        dealt, memory, probe, children = self.dealt, step.memory, step.probe, len(step.brought)
+        dealt, memory, probe, children = self.dealt, step.memory, step.probe, len(step.contributions)
         memory.since_probe = 0 if step.common_start or probe is not None else memory.since_probe + 1
         facts: dict[str, Any] = dealt.result() if step.has_updates or dealt.is_open else {}
         if step.has_updates and dealt.too_few:
@@ -96,7 +96,7 @@ class GroupsByDeals:
         similarity = None
         if dealt.likeness is not None and "tests" in facts:
             similarity = leaf_similarity(dealt.likeness.cosines, dealt.likeness.leaf_of, children)
-        updated = zip(step.brought, *dealt.brought(step.models, step.weights), strict=True)
+        updated = zip(step.contributions, *dealt.cluster_models(step.models, step.weights), strict=True)
         contributions = [
             replace(contribution, state=state, weight=weight) for contribution, state, weight in updated
         ]
@@ -128,6 +128,6 @@ class GroupsByDeals:
         """Restore the result of `facts`."""
         self.dealt.restore(likeness, facts["dealt"])
 
-    def refuse_others(self, children: int) -> None:
+    def refuse_foreign_state(self, children: int) -> None:
         """Raise ValueError if a restored state is for a different number of children."""
-        self.dealt.refuse_others(children)
+        self.dealt.refuse_foreign_state(children)

@@ -18,11 +18,11 @@ from fedge.clustering.likeness.evidence import (
     Evidence,
     NotComparable,
     Questions,
-    all_to_all,
+    cross_loss_questions,
 )
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships.membership import Membership, events_between
-from fedge.clustering.methods.hierarchical import skipped
+from fedge.clustering.methods.hierarchical import unchanged_grouping
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
 from fedge.config.registers.groupings import SIGNALS
@@ -74,7 +74,7 @@ class GroupsByMethod:
         """Questions to clients: every model to every client, if the method needs it."""
         compared = step.models if step.probe is None else step.probe.models
         asks = step.memory.needs("cross-losses")
-        return all_to_all(compared) if asks else [{} for _ in compared]
+        return cross_loss_questions(compared) if asks else [{} for _ in compared]
 
     def settle(self, step: GroupStep, answers: Answers | None) -> ComparisonResult:
         """The current groups after the method's result.
@@ -89,14 +89,14 @@ class GroupsByMethod:
         method_memory = packed(evidence.memory, "memory of the cloud")
         memory.own = step.setting.keep(method_memory) if method_memory else {}
         labels, facts = self._settle_labels(memory, grouping, evidence, step.probe is not None)
-        return ComparisonResult(grouping, labels, facts, step.brought, evidence.common_start)
+        return ComparisonResult(grouping, labels, facts, step.contributions, evidence.common_start)
 
     def _group(self, memory: MethodMemory, evidence: Evidence) -> Grouping:
         """The method's grouping; the current one and the reason if comparison is impossible."""
         try:
             return memory.method.group(evidence, memory.config, self.labels)
         except NotComparable as reason:
-            return skipped(evidence, self.labels, str(reason))
+            return unchanged_grouping(evidence, self.labels, str(reason))
 
     def _settle_labels(
         self, memory: MethodMemory, grouping: Grouping, evidence: Evidence, probed: bool
@@ -148,11 +148,11 @@ class GroupsByMethod:
             CrossLosses.from_state(state) for name, state in states.items() if name.startswith(_RECENT)
         )
 
-    def refuse_others(self, children: int) -> None:
+    def refuse_foreign_state(self, children: int) -> None:
         """Raise ValueError if a restored state is for a different number of children."""
-        self.membership.refuse_others(children)
+        self.membership.refuse_foreign_state(children)
         for losses in self.recent:
-            losses.refuse_others(children)
+            losses.refuse_foreign_state(children)
 
 
 def _refuse_negative(method: str, models: Sequence[State], variances: Sequence[str]) -> None:
@@ -173,7 +173,7 @@ def _evidence(step: GroupStep, answers: Answers | None) -> Evidence:
     if probe is None:
         return evidence
     memory.since_probe = 0
-    starts = [probe.start] * len(step.brought)
+    starts = [probe.start] * len(step.contributions)
     return replace(evidence, models=probe.models, starts=starts, common_start=True, recent=())
 
 

@@ -55,7 +55,7 @@ def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hash
     return None
 
 
-def depart(
+def start_drifts(
     leaves: Sequence[Server],
     groups: Sequence[Hashable | None],
     personal_entries: Collection[str] = (),

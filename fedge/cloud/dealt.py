@@ -21,26 +21,32 @@ import numpy as np
 
 from fedge.cloud.forks import Forks
 from fedge.clustering.deal_test import deals
-from fedge.clustering.deal_test.auto import dealt_tests, p_of_cut
+from fedge.clustering.deal_test.auto import p_of_cut, run_deal_tests
 from fedge.clustering.deal_test.deals import DealTest
 from fedge.clustering.likeness.evidence import Answers
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships import strangers
-from fedge.clustering.memberships.proposals import ClusterChange, Proposals, applied, changes_between, towards
+from fedge.clustering.memberships.proposals import (
+    ClusterChange,
+    Proposals,
+    apply_changes,
+    changes_between,
+    next_groups,
+)
 from fedge.clustering.memberships.strangers import Folds, StrangerLosses, StrangerQuestions, is_simple_move
 from fedge.clustering.memberships.trials import (
     TrialResult,
     change_gain,
     groups_after_moves,
-    is_doubted,
-    merged,
-    misplaced,
+    mergeable_pairs,
+    misplaced_leaves,
+    needs_longer_trial,
 )
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
-from fedge.states.restored import flag, group_labels, number, whole, wholes
+from fedge.states.restored import checked_bool, checked_int, checked_ints, checked_number, group_labels
 
 _DOUBTS = 2  # further rounds of training for the forks of a doubtful split
 _MATURE = 3  # comparisons after a change before losses alone may propose another: models are still young
@@ -117,18 +123,18 @@ class DealtGroups:
 
     # --- a cloud step -------------------------------------------------------------------------------
 
-    def hear_updates(self, likeness: Likeness, seed: int) -> None:
+    def record_updates(self, likeness: Likeness, seed: int) -> None:
         """Record updates from the run's first model, and run the deal test if they have changed.
 
         The same data is tested only once: if only the set of replies differs, the test is not repeated,
         unless too few clients had replied before.
         """
         old = self.likeness
-        if old is not None and self.tests and likeness.says_nothing_new(old):
+        if old is not None and self.tests and likeness.is_same_update(old):
             self.likeness = likeness if np.array_equal(old.leaf_of, likeness.leaf_of) else old
             return
         self.likeness = likeness
-        result = dealt_tests(likeness, self._config, seed)
+        result = run_deal_tests(likeness, self._config, seed)
         self.too_few = result if isinstance(result, str) else ""
         self.tests, self.is_open = ([], False) if isinstance(result, str) else (result, True)
 
@@ -153,7 +159,7 @@ class DealtGroups:
         """
         self._seed = draw_key[0]
         labels = self.proposals.present(len(models))
-        self._forks.back(forks, folds)
+        self._forks.set_models(forks, folds)
         self._asking = StrangerQuestions(
             labels,
             models,
@@ -190,7 +196,7 @@ class DealtGroups:
         trial_results = {
             change: None
             if losses is None
-            else change_gain(change, losses, config.min_gain * proposals.hurdle(change))
+            else change_gain(change, losses, config.min_gain * proposals.gain_factor(change))
             for change in proposals.on_trial
         }
         facts = self._trial_facts(trial_results)
@@ -214,7 +220,7 @@ class DealtGroups:
             self._changed_data = []
             self.is_open = self.is_open and all(change in by_result for change in adopted)
             self._propose_finer_cuts(labels)
-        self._forks.go_on(proposals.call(config.patience), adopted)
+        self._forks.set_trials(proposals.call(config.patience), adopted)
         return labels, facts
 
     def _decide(
@@ -227,7 +233,7 @@ class DealtGroups:
             for change, result in known.items()
             if self._forks.ages.get(change, 0) >= _DOUBTS
             or losses is None
-            or not is_doubted(change, losses, result, self._config.min_gain)
+            or not needs_longer_trial(change, losses, result, self._config.min_gain)
         }
 
     def _note_contributions(self, change: ClusterChange, home: Sequence[int], moved: Sequence[int]) -> None:
@@ -244,9 +250,13 @@ class DealtGroups:
             self._new_members += change.movers
         else:
             self._new_members += moved
-            self._fork_models |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in moved}
+            self._fork_models |= {
+                leaf: self._forks.model_of(leaf) for leaf in change.leaves if leaf not in moved
+            }
 
-    def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
+    def cluster_models(
+        self, models: Sequence[State], weights: Sequence[float]
+    ) -> tuple[list[State], list[float]]:
         """The models and weights for averaging the current clusters after this step.
 
         After a useful change, the forks are the better models. A leaf that joins a cluster whose model suits
@@ -282,7 +292,7 @@ class DealtGroups:
         if not changes_between(present, target):
             self.is_open = False
             return present
-        return towards(target, self.tests, present, self.proposals.failed)
+        return next_groups(target, self.tests, present, self.proposals.failed)
 
     def _propose_finer_cuts(self, labels: np.ndarray) -> None:
         """Propose the result's finer cuts of the groups just adopted; one test found both."""
@@ -311,10 +321,10 @@ class DealtGroups:
             (other,) = (part for part in change.after if leaf not in part)
             stay = next(member for member in other if member not in misplaced_leaves or len(other) == 1)
             labels[leaf] = labels[stay]
-            self.tests = [deals.with_leaf_beside(test, leaf, stay) for test in self.tests]
+            self.tests = [deals.move_leaf_beside(test, leaf, stay) for test in self.tests]
         cut_leaves = set(change.leaves)
         self.tests = [replace(test, p=p) if set(test.leaves) == cut_leaves else test for test in self.tests]
-        self.proposals.labels = applied(labels, [])
+        self.proposals.labels = apply_changes(labels, [])
         return list(misplaced_leaves)
 
     def _trial_facts(self, trial_results: Mapping[ClusterChange, TrialResult | None]) -> dict[str, Any]:
@@ -330,7 +340,7 @@ class DealtGroups:
     def _candidate(self) -> np.ndarray:
         """The groups (S,) after all pending changes."""
         assert self.proposals.labels is not None
-        return applied(self.proposals.labels, list(self.proposals.agreed))
+        return apply_changes(self.proposals.labels, list(self.proposals.agreed))
 
     def proposed(self) -> dict[str, Any]:
         """The facts about pending changes after a step."""
@@ -366,16 +376,16 @@ class DealtGroups:
         self.likeness = likeness
         self.proposals.restore(facts["proposals"])
         self.tests = [DealTest.from_json(test) for test in facts["tests"]]
-        self.is_open = flag(facts["is_open"], "whether groups have not come to a result")
-        self._since_change = whole(facts["since_change"], "the number of comparisons since a change")
-        self._changed_data = wholes(facts["changed"], "leaves with other data")
+        self.is_open = checked_bool(facts["is_open"], "whether groups have not come to a result")
+        self._since_change = checked_int(facts["since_change"], "the number of comparisons since a change")
+        self._changed_data = checked_ints(facts["changed"], "leaves with other data")
         self._forks.restore(facts["forks"])
         self._losses = {
-            whole(client, "a client with a loss"): number(loss, "a training loss")
+            checked_int(client, "a client with a loss"): checked_number(loss, "a training loss")
             for client, loss in facts["losses"]
         }
 
-    def refuse_others(self, leaves: int) -> None:
+    def refuse_foreign_state(self, leaves: int) -> None:
         """Raise ValueError if a restored state is for a different number of leaves."""
         if self.tests and self.likeness is None:
             raise ValueError("the updates of the deal test's result must be there, but are missing")
@@ -383,9 +393,11 @@ class DealtGroups:
         if proposals.labels is not None:
             group_labels(proposals.labels.tolist(), "labels of proposals", leaves)
         changes = [*proposals.agreed, *proposals.on_trial, *proposals.failed, *self._forks.ages]
-        wholes([leaf for change in changes for leaf in change.leaves], "leaves of changes", below=leaves)
-        wholes([leaf for test in self.tests for leaf in test.leaves], "leaves of tests", below=leaves)
-        wholes(self._changed_data, "leaves with other data", below=leaves)
+        checked_ints(
+            [leaf for change in changes for leaf in change.leaves], "leaves of changes", below=leaves
+        )
+        checked_ints([leaf for test in self.tests for leaf in test.leaves], "leaves of tests", below=leaves)
+        checked_ints(self._changed_data, "leaves with other data", below=leaves)
 
 
 def _propose_by_losses(
@@ -409,7 +421,7 @@ def _propose_by_losses(
         if home.size:
             labels[leaf] = labels[home[0]]
     for one, other in (
-        () if len(fixed) else merged(losses, present, _changed_leaves(present, labels), min_gain)
+        () if len(fixed) else mergeable_pairs(losses, present, _changed_leaves(present, labels), min_gain)
     ):
         labels[present == other] = labels[np.flatnonzero(present == one)[0]]
     return number_by_first_appearance(labels)
@@ -430,7 +442,7 @@ def _misplaced_leaves(
         config: configuration of the run.
     """
     cut_again = {leaf for part in change.after if len({*finest[list(part)]}) > 1 for leaf in part}
-    return [leaf for leaf in misplaced(change, losses, config.min_gain) if leaf not in cut_again]
+    return [leaf for leaf in misplaced_leaves(change, losses, config.min_gain) if leaf not in cut_again]
 
 
 def _changed_leaves(present: np.ndarray, new: np.ndarray) -> list[int]:

@@ -104,7 +104,7 @@ def offers_of_family(
             if len(sole_model) and np.count_nonzero(memberships[:, sole_model[0]]) == 1:
                 offers[leaf] = None
     if rule is not None:
-        rule.go_on(offers, contributions)
+        rule.end_step(offers, contributions)
         rule.keep_states(keep)
     missing = [k for k, model in enumerate(all_models) if model is None]
     failed = {} if rule is None else rule.failures()

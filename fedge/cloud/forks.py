@@ -18,7 +18,7 @@ from fedge.clustering.memberships.proposals import ClusterChange
 from fedge.clustering.memberships.strangers import Folds, is_simple_move
 from fedge.leaf.folds import lines_of
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import whole
+from fedge.states.restored import checked_int
 
 
 class Forks:
@@ -35,12 +35,12 @@ class Forks:
         self._folds: dict[int, list[State]] = {}
 
     @property
-    def apart(self) -> frozenset[int]:
+    def separated_leaves(self) -> frozenset[int]:
         """Leaves that would be on their own after a split on trial."""
         splits = [change for change in self.ages if change.kind == "split"]
         return frozenset(part[0] for change in splits for part in change.after if len(part) == 1)
 
-    def back(self, forks: Sequence[State | None], folds: Mapping[int, Folds]) -> None:
+    def set_models(self, forks: Sequence[State | None], folds: Mapping[int, Folds]) -> None:
         """Set the forks' models after a round.
 
         Args:
@@ -49,11 +49,11 @@ class Forks:
         """
         self._trained = forks
         self._folds = {}
-        for leaf in self.apart & folds.keys():
+        for leaf in self.separated_leaves & folds.keys():
             distinct = {id(state): state for _, state in sorted(folds[leaf].items())}
             self._folds[leaf] = list(distinct.values())
 
-    def of(self, leaf: int) -> State | None:
+    def model_of(self, leaf: int) -> State | None:
         """Current model of a leaf's fork; with folds, their mean from the second round on.
 
         After a single round, a fold is no better than the leaf's own model, which all its clients trained.
@@ -63,7 +63,7 @@ class Forks:
             return weighted_mean(self._folds[leaf], [1.0] * len(self._folds[leaf]))
         return self._trained[leaf] if self._trained else None
 
-    def go_on(self, on_trial: Collection[ClusterChange], adopted: Collection[ClusterChange]) -> None:
+    def set_trials(self, on_trial: Collection[ClusterChange], adopted: Collection[ClusterChange]) -> None:
         """Set which changes are on trial from now on.
 
         Args:
@@ -104,7 +104,7 @@ class Forks:
         """
         starts: dict[int, list[State]] = {}
         for change, age in self.ages.items():
-            for leaf in self.apart.intersection(change.leaves):
+            for leaf in self.separated_leaves.intersection(change.leaves):
                 lines = lines_of(int((leaf_of == leaf).sum()))
                 fold_models = self._folds.get(leaf, []) if age else []
                 if lines and len(fold_models) != lines:
@@ -124,5 +124,5 @@ class Forks:
     def restore(self, facts: Sequence[Sequence[Any]]) -> None:
         """Restore the result of `facts`; ValueError if malformed."""
         self.ages = {
-            ClusterChange.from_json(change): whole(age, "the rounds of a fork") for change, age in facts
+            ClusterChange.from_json(change): checked_int(age, "the rounds of a fork") for change, age in facts
         }

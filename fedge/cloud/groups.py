@@ -27,22 +27,22 @@ class ChildModels:
     """Models of a server's children at the end of a global round.
 
     Attributes:
-        brought: contribution of each child.
+        contributions: contribution of each child.
         global_round: 1, 2, …
     """
 
-    brought: Sequence[Contribution]
+    contributions: Sequence[Contribution]
     global_round: int
 
     @property
     def models(self) -> list[State]:
         """Model of each child."""
-        return [contribution.state for contribution in self.brought]
+        return [contribution.state for contribution in self.contributions]
 
     @property
     def weights(self) -> list[float]:
         """Number of training windows of each child."""
-        return [contribution.weight for contribution in self.brought]
+        return [contribution.weight for contribution in self.contributions]
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class ComparisonResult:
         found: found groups, with their facts.
         labels: (S,) groups from now on.
         facts: facts of the step, as JSON.
-        brought: models and weights for averaging the groups.
+        contributions: models and weights for averaging the groups.
         common_start: whether the compared models were trained from the same model.
     """
 
     found: Grouping
     labels: np.ndarray
     facts: dict[str, Any]
-    brought: Sequence[Contribution]
+    contributions: Sequence[Contribution]
     common_start: bool
 
 
@@ -161,5 +161,5 @@ class Groups(Protocol):
     ) -> None:
         """Restore the result of `states` and `facts`, with the server's remembered updates."""
 
-    def refuse_others(self, children: int) -> None:
+    def refuse_foreign_state(self, children: int) -> None:
         """Raise ValueError if a restored state is for a different number of children."""

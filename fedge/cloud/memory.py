@@ -12,7 +12,7 @@ from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.methods.ifca import Pool
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
-from fedge.states.restored import finite, whole, wholes
+from fedge.states.restored import checked_int, checked_ints, finite
 
 _LIKENESS = "likeness"  # among the states
 _OWN = "method"
@@ -82,7 +82,7 @@ class CloudMemory(MethodMemory):
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`; ValueError if they do not belong to this cloud's."""
-        self.since_probe = whole(facts["since_probe"], "the number of comparisons since a probe")
+        self.since_probe = checked_int(facts["since_probe"], "the number of comparisons since a probe")
         self.pace.restore(facts["pace"])
         self.kept = facts.get("kept", {})
         if _LIKENESS in states:
@@ -94,19 +94,19 @@ class CloudMemory(MethodMemory):
         if self.pool is not None:
             self.pool.restore(states, facts["taken"])
 
-    def refuse_others(self, like: State, children: int) -> None:
+    def refuse_foreign_state(self, like: State, children: int) -> None:
         """Raise ValueError if a restored state does not belong to this cloud.
 
         Args:
             like: a child's model.
             children: number of the cloud's children.
         """
-        self.groups.refuse_others(children)
+        self.groups.refuse_foreign_state(children)
         if self.likeness is not None:
-            self.likeness.refuse_others(children)
+            self.likeness.refuse_foreign_state(children)
         if self.kept and self.method.refuses is not None:
             self.method.refuses(self.kept, self.config, children)
         if self.rule is not None:
-            self.rule.refuse_others(like, children)
+            self.rule.refuse_foreign_state(like, children)
         if self.pool is not None and self.pool.taken is not None:
-            wholes(self.pool.taken.tolist(), "models that leaves took", children)
+            checked_ints(self.pool.taken.tolist(), "models that leaves took", children)

@@ -78,7 +78,7 @@ def make_offers(
                 continue
             base = model if cluster is None else cluster
             role = OFFERED if len(blends) == 1 else f"{OFFERED}-{blend:g}"
-            leaf_offers[role] = Offer(blend, with_own(mixed[blend](base), model, personal_entries))
+            leaf_offers[role] = Offer(blend, with_own_entries(mixed[blend](base), model, personal_entries))
         offers.append(leaf_offers)
     return offers
 
@@ -90,7 +90,7 @@ def mix(cluster: State, global_model: State | None, blend: float) -> State:
     return weighted_mean([cluster, global_model], [blend, 1 - blend]) if blend > 0 else global_model
 
 
-def with_own(offer: State, leaf_model: State, personal_entries: Collection[str]) -> State:
+def with_own_entries(offer: State, leaf_model: State, personal_entries: Collection[str]) -> State:
     """An offer with a leaf's own values of the entries `personal_entries`; no array is copied."""
     if not personal_entries:
         return offer

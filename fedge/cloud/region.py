@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from fedge.cloud import control
-from fedge.cloud.offers import with_own
+from fedge.cloud.offers import with_own_entries
 from fedge.compression.sending import Sending
 from fedge.config.config import Config
 from fedge.config.tree import Path
@@ -24,7 +24,7 @@ from fedge.exchange.round_context import LEAF, OWN_LINE, Line
 from fedge.leaf.drift import EVERYBODY, Drift, corrected_control
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.models import LeafModels
-from fedge.leaf.server import Server, take_in_given
+from fedge.leaf.server import Server, set_update_bases
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, weighted_mean
 
@@ -33,7 +33,8 @@ class RegionModels(LeafModels):
     """The models of a region; every change also applies to all servers below.
 
     Attributes:
-        given: model sent by the parent since `look_at_given`; None without one, or if no child stands apart.
+        given: model sent by the parent since `take_received_model`; None without one, or if no child
+            stands apart.
     """
 
     def __init__(
@@ -57,19 +58,19 @@ class RegionModels(LeafModels):
         for server in self._below:
             server.models.begin(model)
 
-    def go_on_with(self, model: State) -> None:
+    def continue_with(self, model: State) -> None:
         """Serve a model and train it further."""
-        super().go_on_with(model)
+        super().continue_with(model)
         self._note_given(model)
         for server in self._below:
-            server.models.go_on_with(self._with_personal(server, model))
+            server.models.continue_with(self._with_personal(server, model))
 
-    def stay(self) -> None:
+    def continue_with_own(self) -> None:
         """Continue with its own model; children that stand apart have already continued with theirs."""
         if self._is_apart:
-            super().go_on_with(self.model)
+            super().continue_with(self.model)
         else:
-            self.go_on_with(self.model)
+            self.continue_with(self.model)
 
     def take_tentatively(self, offer: State) -> None:
         """Train an offer, beside the served model."""
@@ -95,23 +96,23 @@ class RegionModels(LeafModels):
         for server in self._below:
             server.models.trained(line, self._with_personal(server, model))
 
-    def stand_at(self, model: State) -> None:
+    def set_own_model(self, model: State) -> None:
         """Set the region's own model to the mean of its children, which continue with other models."""
         super().trained(LEAF, model)
 
-    def look_at_given(self) -> State | None:
+    def take_received_model(self) -> State | None:
         """The model that the parent has sent since the last call; None without one."""
         model, self.given = self.given, None
         return model
 
     def _note_given(self, model: State) -> None:
-        """Record a model from the parent; with children apart, only `stand_at` sets the own model."""
+        """Record a model from the parent; with children apart, only `set_own_model` sets the own model."""
         if self._is_apart:
             self.given = model
 
     def _with_personal(self, server: Server, model: State) -> State:
         """A model with a leaf's personal entries; for a region, the model unchanged."""
-        return model if server.below else with_own(model, server.model, self._personal_entries)
+        return model if server.below else with_own_entries(model, server.model, self._personal_entries)
 
 
 class Region:
@@ -201,7 +202,7 @@ class Region:
             return Contribution(self.number, self.sending.send(self.model), self.weight, version)
         return Contribution(self.number, self.model, self.weight, version, self._contributions)
 
-    def as_seen_from(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
+    def evaluated_model(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
         """The model that clients of a leaf evaluate, when the region is asked about `model`.
 
         Args:
@@ -216,7 +217,7 @@ class Region:
         return (
             model
             if role == CLUSTER
-            else with_own(model, leaf.model if own_line is None else own_line, self._personal_entries)
+            else with_own_entries(model, leaf.model if own_line is None else own_line, self._personal_entries)
         )
 
     # --- its rounds -----------------------------------------------------------------------------------------
@@ -234,9 +235,9 @@ class Region:
             lines = [leaf.models.own_line for leaf in self.leaves]
             weights = [leaf.weight for leaf in self.leaves]
             self.models.trained(OWN_LINE, keep(weighted_mean([x for x in lines if x is not None], weights)))
-        take_in_given(self.below)
+        set_update_bases(self.below)
         if self.below[0].drift is not None:
-            control.depart(self.below, [EVERYBODY] * len(self.below), self._personal_entries)
+            control.start_drifts(self.below, [EVERYBODY] * len(self.below), self._personal_entries)
             self.correct_below()
         self.keep_states(keep)
 
@@ -255,7 +256,7 @@ class Region:
             weights = [server.weight for server in self.below]
             self.drift.length += sum(w * n for w, n in zip(weights, lengths, strict=True)) / sum(weights)
         mean = keep(mean_of(contributions))
-        self.models.stand_at(mean)
+        self.models.set_own_model(mean)
         return mean
 
     def take_combined(self, model: State, keep: Callable[[State], State]) -> None:
@@ -269,10 +270,10 @@ class Region:
         self.models.trained(LEAF, keep(model))
         self.keep_states(keep)
 
-    def stand_at(self, model: State) -> None:
+    def set_own_model(self, model: State) -> None:
         """Set its own model to the result of a rule, in place of its children's mean."""
         self._contributions = ()
-        self.models.stand_at(model)
+        self.models.set_own_model(model)
 
     def depart(self) -> None:
         """Start new drifts of the servers below from their current models; corrections stay.
@@ -286,7 +287,7 @@ class Region:
             if isinstance(server, Region):
                 server.depart()
 
-    def be_corrected(self, above: State | None) -> None:
+    def set_correction(self, above: State | None) -> None:
         """Set the sum of the corrections of all servers above, and pass it on to the children."""
         self._parent_correction = above
         self.correct_below()
@@ -296,7 +297,7 @@ class Region:
         own, above = None if self.drift is None else self.drift.correction, self._parent_correction
         total = above if own is None else own if above is None else corrected_control(own, above)
         for server in self.below:
-            server.be_corrected(total)
+            server.set_correction(total)
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Pass its states, and those of all servers below, through `keep`, which stores them."""

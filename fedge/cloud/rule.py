@@ -23,10 +23,15 @@ from flwr.serverapp.strategy import Strategy
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.exchange.failure import words_of
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
-from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
+from fedge.leaf.strategies.strategy_state import (
+    numbers_of,
+    refuse_incompatible_state,
+    restore_strategy,
+    states_of,
+)
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import under
-from fedge.states.restored import MOST, state, wholes
+from fedge.states.named import states_under
+from fedge.states.restored import MOST, checked_ints, state
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +80,7 @@ class CloudRule:
         self._failed_groups: list[list[int]] = []
         self.offered: list[State] = []
 
-    def know_first(self, model: State) -> None:
+    def set_initial_model(self, model: State) -> None:
         """Store the common initial model of all leaves."""
         self._first_model = model
 
@@ -157,7 +162,7 @@ class CloudRule:
                 too_few += [members] if len(members) < self._maker.needed else []
                 for member in members:
                     offers[member] = model
-        self.go_on(offers, contributions)
+        self.end_step(offers, contributions)
         self.keep_states(keep)
         return offers, ({"too_few_for_rule": too_few} if too_few else {}) | self.failures()
 
@@ -176,7 +181,7 @@ class CloudRule:
             return offered[0]
         return weighted_mean(offered, [contribution.weight for contribution in contributions])
 
-    def go_on(self, offers: Sequence[State | None], contributions: Sequence[Contribution]) -> None:
+    def end_step(self, offers: Sequence[State | None], contributions: Sequence[Contribution]) -> None:
         """End a cloud step, and drop the state of groups that no longer exist.
 
         Args:
@@ -223,16 +228,18 @@ class CloudRule:
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`; ValueError if they do not belong to this rule's."""
-        models = under(_MODEL, states)
+        models = states_under(_MODEL, states)
         self.offered = [models[str(index)] for index in facts["offered"]]
         for number, saved in enumerate(facts["groups"]):
-            strategy, strategy_states = self._maker.make(), under(f"{_STRATEGY}{number}.", states)
+            strategy, strategy_states = self._maker.make(), states_under(f"{_STRATEGY}{number}.", states)
             model = models[str(saved["model"])]
-            refuse_other(strategy, strategy_states, saved["numbers"], model)
+            refuse_incompatible_state(strategy, strategy_states, saved["numbers"], model)
             restore_strategy(strategy, strategy_states, saved["numbers"])
-            self._groups[tuple(wholes(saved["key"], "key of a group", least=-MOST))] = _Group(strategy, model)
+            self._groups[tuple(checked_ints(saved["key"], "key of a group", least=-MOST))] = _Group(
+                strategy, model
+            )
 
-    def refuse_others(self, like: State, leaves: int) -> None:
+    def refuse_foreign_state(self, like: State, leaves: int) -> None:
         """Raise ValueError if a restored state does not fit this number of leaves and form of model."""
         if len(self.offered) not in (0, leaves):
             raise ValueError(

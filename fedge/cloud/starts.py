@@ -16,7 +16,7 @@ from fedge.states.averaging import State
 _WORDS = "did not start from one model, so their updates cannot be compared"
 
 
-def began_alike(starts: Sequence[State]) -> np.ndarray:
+def number_starts(starts: Sequence[State]) -> np.ndarray:
     """(S,) int64: leaves with bit-identical starts share a number, in order of appearance."""
     distinct: list[State] = []
     numbers = np.zeros(len(starts), dtype=np.int64)
@@ -43,7 +43,7 @@ def usable(
 
     Args:
         starts: starting model of each leaf; None if not needed.
-        start_numbers: (S,) result of `began_alike`.
+        start_numbers: (S,) result of `number_starts`.
         needs: needs of the method.
         labels: (S,) current groups; None for one of all leaves.
     """

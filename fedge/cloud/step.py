@@ -20,7 +20,7 @@ from fedge.cloud.memory import CloudMemory
 from fedge.cloud.probe import Probe
 from fedge.cloud.setting import CloudSetting
 from fedge.cloud.starts import usable
-from fedge.clustering.cadence import splits_now
+from fedge.clustering.cadence import is_split_due
 from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
 from fedge.clustering.likeness.updates import Updates
 from fedge.clustering.memberships.strangers import Folds
@@ -74,7 +74,7 @@ class CloudRound:
         setting: settings of the run.
         memory: memory of earlier steps; changes when this one is finished.
         starts: per leaf its initial model; None where the method needs none: they may be large.
-        began: (S,) of `fedge.cloud.starts.began_alike`.
+        began: (S,) of `fedge.cloud.starts.number_starts`.
         updates: takes in clients' updates from one start in the first leaf round; None if not needed.
         first: the run's initial model; None if not needed.
     """
@@ -102,7 +102,7 @@ class CloudRound:
             return None
         return Updates(start, self.setting.parameter_names, global_round)
 
-    def meet(
+    def receive(
         self,
         brought: Sequence[Contribution],
         global_round: int = 1,
@@ -123,9 +123,9 @@ class CloudRound:
 
 @dataclass(frozen=True)
 class Meeting(ChildModels):
-    """A cloud step after the leaves' models have arrived; arguments as for `CloudRound.meet`."""
+    """A cloud step after the leaves' models have arrived; arguments as for `CloudRound.receive`."""
 
-    begun: CloudRound
+    cloud_round: CloudRound
     dispersion: np.ndarray | None = None
 
     def evidence(self, answers: Answers | None = None) -> Evidence:
@@ -134,7 +134,7 @@ class Meeting(ChildModels):
         Args:
             answers: to the questions of this step; None before they are asked.
         """
-        cloud_round, memory = self.begun, self.begun.memory
+        cloud_round, memory = self.cloud_round, self.cloud_round.memory
         truth = cloud_round.setting.truth
         groups = None if truth is None else np.array(truth(self.global_round), dtype=np.int64)
         needs, labels = memory.method.needs(memory.config), memory.groups.labels
@@ -149,21 +149,21 @@ class Meeting(ChildModels):
 
     def comparison(self, probe: Probe | None) -> GroupStep:
         """The step's input for finding groups."""
-        cloud_round, has_updates = self.begun, probe is not None or self.begun.updates is not None
+        cloud_round, has_updates = self.cloud_round, probe is not None or self.cloud_round.updates is not None
         return GroupStep(
-            self.brought, self.global_round, cloud_round.memory, cloud_round.setting, probe,
+            self.contributions, self.global_round, cloud_round.memory, cloud_round.setting, probe,
             cloud_round.common_start, has_updates, self.evidence,
         )  # fmt: skip
 
     def probe_start(self) -> State | None:
         """Starting model of the probe that leaves should make before this step, or None for no probe."""
-        memory, cloud_round = self.begun.memory, self.begun
+        memory, cloud_round = self.cloud_round.memory, self.cloud_round
         first_due = cloud_round.setting.asks_all and memory.likeness is None and memory.needs("updates")
         if not memory.can_compare(len(self.models)):
             return None
         if not first_due and not memory.is_probe_due(cloud_round.common_start):
             return None
-        return self.begun.first if memory.groups.probes_first else mean_of(self.brought)
+        return self.cloud_round.first if memory.groups.probes_first else mean_of(self.contributions)
 
     def open(
         self,
@@ -178,19 +178,19 @@ class Meeting(ChildModels):
             forks: trained fork of each leaf, from `CloudStep.trials`; empty or None for none.
             folds: leaf → client → model trained without this client, for leaves in `CloudRound.alone`.
         """
-        memory = self.begun.memory
-        updates = self.begun.updates if probe is None else probe.updates
+        memory = self.cloud_round.memory
+        updates = self.cloud_round.updates if probe is None else probe.updates
         if updates is not None and len(updates):
-            memory.likeness = memory.groups.take_updates(updates.likeness(), self.begun.setting.seed)
+            memory.likeness = memory.groups.take_updates(updates.likeness(), self.cloud_round.setting.seed)
         pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)
-            pool.keep_states(self.begun.setting.keep)
+            pool.keep_states(self.cloud_round.setting.keep)
         return OpenStep(self, probe, self._questions(probe, TrialModels(forks, folds)))
 
     def _questions(self, probe: Probe | None, tried: TrialModels) -> Questions:
         """Questions to clients: per leaf, role → model; empty for no question."""
-        memory, models = self.begun.memory, self.models
+        memory, models = self.cloud_round.memory, self.models
         if memory.pool is not None:
             return memory.pool.questions(len(models))
         if not memory.can_compare(len(models)):
@@ -200,8 +200,8 @@ class Meeting(ChildModels):
         if memory.needs("description"):
             config, is_first = memory.config, memory.groups.labels is None
             split_round = config.arguments("method")["split_round"]
-            due = splits_now(self.global_round, split_round, config.every, is_first)
-            described: dict[str, State] = {DESCRIBED: mean_of(self.brought)} if due else {}
+            due = is_split_due(self.global_round, split_round, config.every, is_first)
+            described: dict[str, State] = {DESCRIBED: mean_of(self.contributions)} if due else {}
             return [described for _ in models]
         return memory.groups.ask(self.comparison(probe), tried)
 
@@ -211,12 +211,12 @@ class OpenStep:
     """A cloud step with questions for clients.
 
     Attributes:
-        met: the previous stage.
+        meeting: the previous stage.
         probe: the probe, or None.
         questions: per leaf, role → model for clients to evaluate; all empty for no question.
     """
 
-    met: Meeting
+    meeting: Meeting
     probe: Probe | None
     questions: Questions = field(repr=False)
 
@@ -229,21 +229,21 @@ class OpenStep:
         Raises:
             ValueError: the signal is not finite for a leaf, which the message names.
         """
-        memory, models = self.met.begun.memory, self.met.models
+        memory, models = self.meeting.cloud_round.memory, self.meeting.models
         config = memory.config
         settled = (
-            memory.groups.settle(self.met.comparison(self.probe), answers)
+            memory.groups.settle(self.meeting.comparison(self.probe), answers)
             if memory.compares
             else self._skip_comparison()
         )
         labels, facts, grouping = settled.labels, settled.facts, settled.found
-        offers, offer_facts = _make_offers(self.met, settled)
+        offers, offer_facts = _make_offers(self.meeting, settled)
         facts |= offer_facts
         if memory.pool is not None:
             assert grouping.takes is not None
             if grouping.models is not None:
                 memory.pool.models = list(grouping.models)
-                memory.pool.keep_states(self.met.begun.setting.keep)
+                memory.pool.keep_states(self.meeting.cloud_round.setting.keep)
             offers = list(memory.pool.take(grouping.takes))
         return CloudStep(
             signal=(memory.method.compares or config.signal) if config.enabled else "off",
@@ -254,14 +254,14 @@ class OpenStep:
             offers=offers,
             method=config.method if config.enabled else "off",
             facts=facts,
-            trials=memory.groups.forks(models, self.met.weights),
-            folds=memory.groups.fold_starts(models, self.met.weights),
+            trials=memory.groups.forks(models, self.meeting.weights),
+            folds=memory.groups.fold_starts(models, self.meeting.weights),
             memberships=grouping.memberships,
         )
 
     def _skip_comparison(self) -> ComparisonResult:
         """The current clusters; a single one if clustering is disabled."""
-        cloud_round, contributions = self.met.begun, self.met.brought
+        cloud_round, contributions = self.meeting.cloud_round, self.meeting.contributions
         memory, common_start = cloud_round.memory, cloud_round.common_start
         facts: dict[str, Any] = {}
         labels = np.zeros(len(contributions), dtype=np.int64)
@@ -275,11 +275,11 @@ class OpenStep:
 
 def _make_offers(meeting: Meeting, settled: ComparisonResult) -> tuple[list[State | None], dict[str, Any]]:
     """Each leaf's group model or mixture (None for no offer), and facts of the offers."""
-    rule, keep, grouping = meeting.begun.memory.rule, meeting.begun.setting.keep, settled.found
+    rule, keep, grouping = meeting.cloud_round.memory.rule, meeting.cloud_round.setting.keep, settled.found
     if grouping.memberships is not None:
         return offers_of_family(
-            grouping.memberships, grouping.models, settled.brought, rule, meeting.global_round, keep
+            grouping.memberships, grouping.models, settled.contributions, rule, meeting.global_round, keep
         )
     if rule is None:
-        return group_means(settled.labels, settled.brought), {}
-    return rule.offers(settled.labels, settled.brought, meeting.global_round, keep)
+        return group_means(settled.labels, settled.contributions), {}
+    return rule.offers(settled.labels, settled.contributions, meeting.global_round, keep)

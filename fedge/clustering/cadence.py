@@ -7,10 +7,10 @@ groups are being found; once they have settled, an occasional comparison shows w
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.states.restored import whole
+from fedge.states.restored import checked_int
 
 
-def splits_now(global_round: int, split_round: int, every: int, is_first: bool) -> bool:
+def is_split_due(global_round: int, split_round: int, every: int, is_first: bool) -> bool:
     """Whether a cloud step is the first in or after the round of the only grouping.
 
     Args:
@@ -63,5 +63,5 @@ class Pace:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`; ValueError for anything else."""
-        self.quiet = whole(facts["quiet"], "the number of quiet comparisons")
-        self.since = whole(facts["since"], "the number of cloud steps since a comparison")
+        self.quiet = checked_int(facts["quiet"], "the number of quiet comparisons")
+        self.since = checked_int(facts["since"], "the number of cloud steps since a comparison")

@@ -22,9 +22,9 @@ from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.hooks import refuse_misspelt, refuse_misspelt_marks
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.register import refuse_misfit, refuse_undeclared
+from fedge.config.registers.register import refuse_undeclared, refuse_wrong_signature
 from fedge.config.registers.traits import BY_TIME
-from fedge.config.registers.twice import alike, asked_twice
+from fedge.config.registers.twice import are_identical, call_checked
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State
@@ -40,11 +40,11 @@ class NeedDescription:
     """One possible need of a method.
 
     Attributes:
-        what: description of the need.
+        description: description of the need.
         sent: quantities that clients send for it, besides their models: words → mark.
     """
 
-    what: str
+    description: str
     sent: Mapping[str, Quantity] = field(default_factory=dict)
 
 
@@ -129,7 +129,7 @@ class GroupingMethod:
     refuses: Refuses | None = None
 
 
-def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
+def sent_quantities(config: ClusterConfig) -> dict[str, Quantity]:
     """Quantities sent by clients beside their models for the method in force: words → mark.
 
     Known from its needs (`NEEDS`) and questions of its own.
@@ -153,7 +153,7 @@ def cloud_model_count(config: ClusterConfig) -> int:
     return config.fixed_count or 0
 
 
-def may_mix(config: ClusterConfig) -> bool:
+def may_offer_mixtures(config: ClusterConfig) -> bool:
     """Whether a method may offer leaves mixtures of several models (`Family`)."""
     is_own = GROUPINGS.is_own(config.method)
     return config.enabled and (is_own or inspect.isclass(GROUPINGS.load(config.method)))
@@ -198,9 +198,9 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     needs = declared_needs if callable(declared_needs) else lambda _: frozenset(declared_needs)
 
     def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-        with GROUPINGS.carried_out(name, NotComparable):
+        with GROUPINGS.explaining_errors(name, NotComparable):
             evidence_view = evidence.read_only() if is_own else evidence
-            result = asked_twice(GROUPINGS, name, lambda: code(evidence_view, config, before, **arguments))
+            result = call_checked(GROUPINGS, name, lambda: code(evidence_view, config, before, **arguments))
         grouping = _to_grouping(name, result, len(evidence.weights))
         if is_own:
             grouping = _normalise_models(name, grouping, evidence)
@@ -229,7 +229,7 @@ def _method_from_class(
             f"with a method group(cloud), but is {shown(code)}; see docs/own-method.md"
         )
     refuse_misspelt(code, CloudPart, f"cluster.method {name}")
-    refuse_misfit(code, f"cluster.method {name}", "cluster.method-args", arguments, ())
+    refuse_wrong_signature(code, f"cluster.method {name}", "cluster.method-args", arguments, ())
     try:
         part = code(**arguments)
     except OWN_ERRORS as error:
@@ -238,7 +238,7 @@ def _method_from_class(
         ) from error
 
     def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:
-        with GROUPINGS.carried_out(name, NotComparable):
+        with GROUPINGS.explaining_errors(name, NotComparable):
             result = part.group(evidence.read_only())
         grouping = _to_grouping(name, result, len(evidence.weights))
         if GROUPINGS.is_own(name):
@@ -247,7 +247,7 @@ def _method_from_class(
         return grouping
 
     def ask(evidence: Evidence) -> Questions | None:
-        with GROUPINGS.carried_out(name, NotComparable):
+        with GROUPINGS.explaining_errors(name, NotComparable):
             return part.ask(evidence.read_only())
 
     asks = ask if code.ask is not CloudPart.ask else None
@@ -465,7 +465,7 @@ def _refuse_json_changes(name: str, kept: Mapping[str, Any]) -> None:
     """Raise ConfigError for state that a checkpoint would not restore unchanged."""
     for key, value in kept.items():
         restored = json.loads(json.dumps(value))
-        if type(key) is not str or not (restored == value or alike(restored, value)):
+        if type(key) is not str or not (restored == value or are_identical(restored, value)):
             raise ConfigError(
                 f"cluster.method {name} must return kept that comes back from JSON as it was (tables by "
                 f"text, no tuples), because a run resumes from it after a stop, but keeps {shown(value)} as "

@@ -15,7 +15,7 @@ from fedge.clustering.likeness.similarity import cosine_similarity, last_layer
 from fedge.clustering.registry import Need
 from fedge.config.registers.groupings import SIGNALS
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import call_checked
 from fedge.states.averaging import State
 
 Signal = Callable[..., np.ndarray]
@@ -48,9 +48,9 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
     similarity: Signal = SIGNALS.load(name)
     if not SIGNALS.is_own(name):
         return similarity(evidence, **(arguments or {}))
-    with SIGNALS.carried_out(name, NotComparable):
+    with SIGNALS.explaining_errors(name, NotComparable):
         evidence_view = evidence.read_only()
-        result = asked_twice(SIGNALS, name, lambda: similarity(evidence_view, **(arguments or {})))
+        result = call_checked(SIGNALS, name, lambda: similarity(evidence_view, **(arguments or {})))
     return _to_matrix(name, result, len(evidence.models))
 
 

@@ -62,7 +62,7 @@ def _demo(options: argparse.Namespace) -> int:
         if runs[-1].status != "completed":
             return runs[-1].exit_code
         print()
-    for line in story(*runs):
+    for line in result_lines(*runs):
         print(line)
     _open(runs[1].folder / "report.html", options.no_open)
     return exits.COMPLETED
@@ -90,7 +90,7 @@ def _simulate(config: dict[str, Any]) -> "RunData":
     return simulate(config)
 
 
-def story(single: "RunData", groups: "RunData") -> list[str]:
+def result_lines(single: "RunData", groups: "RunData") -> list[str]:
     """Lines on the two runs: groups planted and found, accuracies of known and unseen people.
 
     Args:

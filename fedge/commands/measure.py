@@ -124,9 +124,9 @@ def _doctor(options: argparse.Namespace) -> int:
 def _print_status(options: argparse.Namespace) -> int:
     """Carry out ``fedge status``; returns the run's exit code."""
     from fedge.records.reading.status import read_status, status_lines
-    from fedge.run.preparation.resume import hindrance_to_resume
+    from fedge.run.preparation.resume import resume_obstacle
 
     status = read_status(find_run(options.run, options.runs_dir))
     is_intact = status.status != "failed" and not status.damaged
-    print("\n".join(status_lines(status, "" if is_intact else hindrance_to_resume(status.folder))))
+    print("\n".join(status_lines(status, "" if is_intact else resume_obstacle(status.folder))))
     return status.exit_code

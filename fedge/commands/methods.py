@@ -155,7 +155,7 @@ def _required_options(name: str) -> dict[str, Any]:
 
 def _cloud_lines(name: str) -> Iterator[str]:
     """Lines about the cloud of a method, and about the messages that clients send for it."""
-    from fedge.clustering.registry import method_named, sent_for
+    from fedge.clustering.registry import method_named, sent_quantities
     from fedge.config.flat import from_run_config
 
     config = from_run_config({"cluster.method": name, **_required_options(name)}).cluster
@@ -165,4 +165,4 @@ def _cloud_lines(name: str) -> Iterator[str]:
         yield f"  {remark}."
     keeps = getattr(GROUPINGS.load(name), "keeps", "") or "nothing of its own"
     yield f"  cloud   keeps {keeps}; compares {method.compares or 'leaves by cluster.signal'}"
-    yield f"  client  sends the model{''.join(f', {words}' for words in sent_for(config))}"
+    yield f"  client  sends the model{''.join(f', {words}' for words in sent_quantities(config))}"

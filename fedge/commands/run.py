@@ -11,10 +11,10 @@ from fedge.config.flat import check_keys, fold_tables
 from fedge.config.flat import options as all_options
 from fedge.config.registers.engines import CHOICES, engine_kind
 from fedge.config.registers.option import ConfigError, Scalar
-from fedge.launch.command_line import refuse_misplaced
+from fedge.launch.command_line import refuse_option_as_place
 from fedge.launch.leaf_servers.leaf_command import add_leaves, refuse_with_leaves
 from fedge.launch.projects.project import CLIENT_APP, Project, parse_override
-from fedge.process.collection import spared_imports
+from fedge.process.collection import uncollected_imports
 from fedge.process.endings import exits
 from fedge.records.folder import find_run
 
@@ -62,8 +62,8 @@ def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
     check_workers(options.workers)
     _use_cluster(options)
-    refuse_misplaced(options.app, "the folder of pyproject.toml")
-    refuse_misplaced(options.federation, "the federation")
+    refuse_option_as_place(options.app, "the folder of pyproject.toml")
+    refuse_option_as_place(options.federation, "the federation")
     project = project_of(options)
     project.refuse_other_server()
     options.client_app = project.client_app
@@ -140,14 +140,14 @@ def _no_deployment_message(project: Project) -> str:
 
 def _load_original_run(run: str) -> "tuple[dict[str, Scalar], str, Federation, int]":
     """Configuration, last engine, federation and number of clients of an existing run."""
-    from fedge.config.registers.register import look_in
+    from fedge.config.registers.register import add_search_folders
     from fedge.config.registers.trust import own_folders
     from fedge.engine.federation import Federation
     from fedge.records.private import code_folders_of
     from fedge.run.preparation.resume import open_resumption, run_config_of
 
     resumption = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
-    look_in(*own_folders(code_folders_of(resumption.folder)))
+    add_search_folders(*own_folders(code_folders_of(resumption.folder)))
     last = [{**resumption.run, **resumption.manifest}, *resumption.manifest.get("resumed", [])][-1]
     recorded = resumption.run["federation"]
     federation = Federation(recorded["num-supernodes"], recorded["num-cpus"], recorded["num-gpus"])
@@ -220,7 +220,7 @@ def _run_in_process(
     prepared: "Prepared",
 ) -> int:
     """Carry out a run on threads of this process."""
-    with spared_imports():  # loads torch, deferred past cheap checks
+    with uncollected_imports():  # loads torch, deferred past cheap checks
         from fedge.launch.simulate import client_app_named, run_in_process
 
     app = client_app_named(getattr(options, "client_app", CLIENT_APP))

@@ -14,8 +14,8 @@ from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
-from fedge.config.registers.register import Register, refuse_misfit
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.register import Register, refuse_wrong_signature
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.sections.uplink import UplinkConfig
 from fedge.config.uplinks import without_feedback
 from fedge.seeding import Purpose, numpy_stream
@@ -87,7 +87,7 @@ def _build_compressor(register: Register, name: str, arguments: dict[str, Any]) 
         )
     if register.is_own(name):
         refuse_misspelt(code, Compressor, label)
-    refuse_misfit(code, label, f"{register.option}-args", arguments, ())
+    refuse_wrong_signature(code, label, f"{register.option}-args", arguments, ())
     try:
         return code(**arguments)
     except ConfigError:
@@ -130,8 +130,8 @@ def _try_compressor(register: Register, name: str, compressor: Compressor) -> No
         return compressor.sent(update, rng), compressor.bits(count)
 
     for count in _TRIAL_SIZES:
-        with register.carried_out(name):
-            decoded, bits = asked_twice(register, name, partial(trial, count), FROM_RNG, True)
+        with register.explaining_errors(name):
+            decoded, bits = call_checked(register, name, partial(trial, count), FROM_RNG, True)
         fits = isinstance(decoded, np.ndarray) and decoded.shape == (count,) and np.isfinite(decoded).all()
         if not fits:
             raise ConfigError(

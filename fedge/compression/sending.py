@@ -5,7 +5,7 @@ from typing import Any
 
 from fedge.compression.uplink import Uplink
 from fedge.states.averaging import State
-from fedge.states.restored import finite, state, whole
+from fedge.states.restored import checked_int, finite, state
 
 
 class Sending:
@@ -36,7 +36,7 @@ class Sending:
         self._memory = dict(upload.memory)
         return upload.state
 
-    def took(self, model: State) -> None:
+    def set_base(self, model: State) -> None:
         """Store the model of the server above, the base of the next update."""
         self._base = model
 
@@ -56,4 +56,4 @@ class Sending:
         """
         self._base = state(states["sending.given"], self._base, "the model given to a server")
         self._memory = dict(finite(states.get("sending.memory", {}), "the memory of a server's way up"))
-        self._sent = whole(facts["sent"], "the number of models that a server has sent")
+        self._sent = checked_int(facts["sent"], "the number of models that a server has sent")

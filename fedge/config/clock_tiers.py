@@ -38,7 +38,7 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
                 f"{_KEY} must be tiers between cloud and leaves, but names {shown(name)} without a deeper "
                 f"hierarchy.tree; leave it out, or set a tree"
             )
-        tiers = hierarchy.tiers_said(name, _KEY)
+        tiers = hierarchy.parse_tiers(name, _KEY)
         if 0 in tiers:
             raise ConfigError(
                 f"{_KEY} must be tiers between cloud and leaves, but names {shown(name)}, whose options "

@@ -18,13 +18,13 @@ from fedge.config.registers.choices import BY_TEST
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.run_options import RunOptions
 from fedge.config.sampling import refuse_participation
-from fedge.config.tiers import refuse_what_tiers_cannot_have
-from fedge.config.uplinks import refuse_broken_promises
+from fedge.config.tiers import refuse_tier_options
+from fedge.config.uplinks import refuse_inexact_uplinks
 
 
 def refuse_contradictions(config: RunOptions) -> None:
     """Raise ConfigError for the first pair of contradictory settings."""
-    refuse_what_tiers_cannot_have(config)
+    refuse_tier_options(config)
     _refuse_missing_groups(config)
     _refuse_scaffold_with_other_averages(config)
     _refuse_sgd_only_options(config)
@@ -38,7 +38,7 @@ def refuse_contradictions(config: RunOptions) -> None:
     refuse_association(config)
     refuse_mobility(config)
     refuse_participation(config)
-    refuse_broken_promises(config)
+    refuse_inexact_uplinks(config)
     _refuse_synchronous_options(config)
     _refuse_unaccounted_privacy(config)
     _refuse_options_without_processes(config)
@@ -104,8 +104,8 @@ def _refuse_too_many_clusters(config: RunOptions) -> None:
     cluster, hierarchy = config.cluster, config.hierarchy
     if not cluster.enabled:
         return
-    leaves, tier = hierarchy.fewest_and_tier(hierarchy.tiers_said(cluster.tiers, "cluster.tiers"))
-    children_option = hierarchy.children_said(tier)
+    leaves, tier = hierarchy.fewest_and_tier(hierarchy.parse_tiers(cluster.tiers, "cluster.tiers"))
+    children_option = hierarchy.children_option(tier)
     if cluster.fixed_count and cluster.fixed_count > leaves:
         raise ConfigError(
             f"cluster.count must be at most {children_option}, but is {cluster.fixed_count} for "
@@ -246,7 +246,7 @@ def _refuse_missing_personal_layers(config: RunOptions) -> None:
     # a user's model is unknown here; `fedge.run.preparation.parts` checks it
     is_own = parts.MODELS.is_own(config.train.model)
     if "batch-norm" in config.personal.kept and not has_batch_norm and not is_own:
-        alternatives = " or ".join(parts.MODELS.having(traits.BATCH_NORM))
+        alternatives = " or ".join(parts.MODELS.names_with(traits.BATCH_NORM))
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "
             f'{config.train.model!r}; use {alternatives}, or personal.layers="head"'
@@ -316,7 +316,7 @@ def _refuse_unaccounted_privacy(config: RunOptions) -> None:
     if kind != "local" and not parts.SERVER_RULES.has(rule, traits.NOISED):
         raise ConfigError(
             f"privacy.kind {kind} needs an asynchrony.rule that releases sums to which noise can be added "
-            f"({', '.join(parts.SERVER_RULES.having(traits.NOISED))}), but it is {rule}; use that, or "
+            f"({', '.join(parts.SERVER_RULES.names_with(traits.NOISED))}), but it is {rule}; use that, or "
             f'privacy.kind="local"'
         )
 
@@ -360,7 +360,7 @@ def _refuse_oversized_buffers(config: RunOptions) -> None:
         buffer = options.arguments("cloud_rule").get("buffer", 1)
         if not has_servers_above_leaves(hierarchy) or type(buffer) is not int or buffer <= fewest:
             continue
-        limit = "the smallest group" if fewest < children else hierarchy.children_said(tier)
+        limit = "the smallest group" if fewest < children else hierarchy.children_option(tier)
         key = f"tiers.{hierarchy.tier_names[tier]}" if tier else "cloud"
         raise ConfigError(
             f"asynchrony.{key}{'.' if tier else '-'}rule-args.buffer must be at most {limit}, because a "

@@ -83,7 +83,7 @@ def _grouping(key: str) -> Effect:
 
 def _grouping_with(trait: str) -> Effect:
     """Condition: the grouping method has a trait."""
-    names = GROUPINGS.having(trait)
+    names = GROUPINGS.names_with(trait)
     return _cluster(
         f"cluster.method {' or '.join(names)}",
         lambda cluster: cluster.method in names or GROUPINGS.is_own(cluster.method),
@@ -149,7 +149,7 @@ _without_rounds = _clock(
     lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS),
 )
 _in_rounds = Effect(
-    f"asynchrony.rule {' or '.join(parts.SERVER_RULES.having(traits.ROUNDS))}",
+    f"asynchrony.rule {' or '.join(parts.SERVER_RULES.names_with(traits.ROUNDS))}",
     lambda config: parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS),
 )
 _gate = Effect(
@@ -195,7 +195,8 @@ EFFECTS: dict[str, Effect] = {
         ),
     ),
     "train.label-smoothing": Effect(
-        f"train.loss {parts.OF_THE_TASK} and train.task {' or '.join(parts.TASKS.having(traits.SMOOTHS))}",
+        f"train.loss {parts.OF_THE_TASK} and train.task "
+        f"{' or '.join(parts.TASKS.names_with(traits.SMOOTHS))}",
         lambda config: (
             config.train.loss == parts.OF_THE_TASK
             and (parts.TASKS.is_own(config.train.task) or parts.TASKS.has(config.train.task, traits.SMOOTHS))
@@ -225,7 +226,7 @@ EFFECTS: dict[str, Effect] = {
     "cluster.method": _cluster(""),
     "cluster.level": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
     "cluster.patience": _cluster(
-        f"a cluster.method other than {', '.join(GROUPINGS.having(traits.OFFERS))}",
+        f"a cluster.method other than {', '.join(GROUPINGS.names_with(traits.OFFERS))}",
         lambda cluster: not GROUPINGS.has(cluster.method, traits.OFFERS),
     ),
     "cluster.min-gain": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),

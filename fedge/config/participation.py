@@ -30,10 +30,10 @@ class Participation:
 
     steps: tuple[tuple[int, tuple[Number, ...]], ...]
 
-    def at(self, global_round: int, leaf: int) -> Number:
+    def number_at(self, global_round: int, leaf: int) -> Number:
         """The number of a leaf in a global round.
 
-        >>> parse_participation("1: all; 10: 2, 0.5", 2).at(10, 1)
+        >>> parse_participation("1: all; 10: 2, 0.5", 2).number_at(10, 1)
         0.5
         """
         numbers = next(numbers for first, numbers in reversed(self.steps) if first <= global_round)
@@ -45,13 +45,15 @@ class Participation:
         return tuple(first for first, _ in self.steps)
 
 
-def parse_participation(text: str, leaves: int, leaves_said: str = "hierarchy.num-servers") -> Participation:
+def parse_participation(
+    text: str, leaves: int, leaves_option: str = "hierarchy.num-servers"
+) -> Participation:
     """Parse the text of `hierarchy.participation`.
 
     Args:
         text: in the format of the module's docstring.
         leaves: number of leaves.
-        leaves_said: the option that sets their number, for errors.
+        leaves_option: the option that sets their number, for errors.
 
     Raises:
         ConfigError: the text is malformed.
@@ -65,7 +67,7 @@ def parse_participation(text: str, leaves: int, leaves_said: str = "hierarchy.nu
         if len(numbers) not in (1, leaves):
             raise ConfigError(
                 f"{_KEY} must have one number for all leaves or one for each of {leaves}, but {shown(text)} "
-                f"has {len(numbers)}; change it, or {leaves_said}"
+                f"has {len(numbers)}; change it, or {leaves_option}"
             )
         steps.append((int(first_round) if colon else 1, numbers))
     first_rounds = [first for first, _ in steps]

@@ -73,7 +73,7 @@ def refuse_impossible_groups(config: RunOptions) -> None:
     """Raise ConfigError when the leaves cannot form the groups, or change groups as configured."""
     if config.scenario == "none":
         return
-    leaves, leaves_option = config.hierarchy.num_servers, config.hierarchy.leaves_said
+    leaves, leaves_option = config.hierarchy.num_servers, config.hierarchy.leaves_option
     sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     _refuse_wrong_files(config)
     if sizes and sum(sizes) != leaves:
@@ -141,5 +141,5 @@ def _refuse_impossible_changes(config: RunOptions, most: int) -> None:
         raise ConfigError(
             f"scenario-moves must leave every group a leaf, so that at most {most} can move at a time, but "
             f"names {too_many[0]}; {'lower it' if most else 'remove them'}, or raise "
-            f"{config.hierarchy.leaves_said}"
+            f"{config.hierarchy.leaves_option}"
         )

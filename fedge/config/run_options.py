@@ -109,24 +109,24 @@ class RunOptions(Section):
         """Tiers whose servers group children, average by another rule, or have gates; always tier 0."""
         tiers = {0}
         if self.cluster.enabled:
-            tiers |= self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
+            tiers |= self.hierarchy.parse_tiers(self.cluster.tiers, "cluster.tiers")
         if self.gate.enabled:
-            tiers |= self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
+            tiers |= self.hierarchy.parse_tiers(self.gate.tiers, "gate.tiers")
         if not self.cloud.is_mean:
-            tiers |= self.hierarchy.tiers_said(self.cloud.rule_tiers, "cloud.rule-tiers")
+            tiers |= self.hierarchy.parse_tiers(self.cloud.rule_tiers, "cloud.rule-tiers")
         return frozenset(tiers)
 
     def cluster_at(self, tier: int) -> ClusterConfig:
         """Clustering options for the servers of a tier."""
-        applies = tier in self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
+        applies = tier in self.hierarchy.parse_tiers(self.cluster.tiers, "cluster.tiers")
         return self.cluster if applies else replace(self.cluster, enabled=False)
 
     def gate_at(self, tier: int) -> GateConfig:
         """Gate options for the children of a tier's servers."""
-        applies = tier in self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
+        applies = tier in self.hierarchy.parse_tiers(self.gate.tiers, "gate.tiers")
         return self.gate if applies else replace(self.gate, enabled=False)
 
     def has_rule_at(self, tier: int) -> bool:
         """Whether servers of a tier combine models by a rule other than the mean."""
-        tiers = self.hierarchy.tiers_said(self.cloud.rule_tiers, "cloud.rule-tiers")
+        tiers = self.hierarchy.parse_tiers(self.cloud.rule_tiers, "cloud.rule-tiers")
         return not self.cloud.is_mean and tier in tiers

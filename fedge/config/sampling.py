@@ -25,6 +25,6 @@ def refuse_participation(config: RunOptions) -> None:
     if kind != "off" and not parts.CLIENT_SELECTIONS.has(selection, traits.BLIND_TO_DATA):
         raise ConfigError(
             f"privacy.kind {kind} needs hierarchy.selection to be "
-            f"{' or '.join(parts.CLIENT_SELECTIONS.having(traits.BLIND_TO_DATA))}, because who trains would "
-            f"tell of clients' data without noise, but it is {selection}; set one of them otherwise"
+            f"{' or '.join(parts.CLIENT_SELECTIONS.names_with(traits.BLIND_TO_DATA))}, because who trains "
+            f"would tell of clients' data without noise, but it is {selection}; set one of them otherwise"
         )

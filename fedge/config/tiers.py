@@ -10,16 +10,16 @@ from fedge.config.run_options import RunOptions
 
 def _groups_regions(config: RunOptions) -> bool:
     """Whether a server groups regions rather than leaves."""
-    tiers = config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
+    tiers = config.hierarchy.parse_tiers(config.cluster.tiers, "cluster.tiers")
     return config.cluster.enabled and min(tiers) < config.hierarchy.tiers - 2
 
 
 def _is_judged_too_late(config: RunOptions) -> bool:
     """Whether a tentatively accepted offer could be replaced, or its leaf regrouped, before its trial."""
     hierarchy = config.hierarchy
-    tiers = hierarchy.tiers_said(config.gate.tiers, "gate.tiers")
+    tiers = hierarchy.parse_tiers(config.gate.tiers, "gate.tiers")
     group_tiers = (
-        hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers") if config.cluster.enabled else {0}
+        hierarchy.parse_tiers(config.cluster.tiers, "cluster.tiers") if config.cluster.enabled else {0}
     )
     deepest = max(tiers)
     is_replaced = deepest > 0 and hierarchy.rounds_of_tiers[deepest - 1] < 2
@@ -29,7 +29,7 @@ def _is_judged_too_late(config: RunOptions) -> bool:
 def _models_are_replaced(config: RunOptions) -> bool:
     """Whether the models of a server with several models are replaced by those from servers above it."""
     hierarchy = config.hierarchy
-    above = range(max(hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")))
+    above = range(max(hierarchy.parse_tiers(config.cluster.tiers, "cluster.tiers")))
     has_own_models = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.OFFERS)
     return has_own_models and any(
         len(server.children) > 1 for tier in above for server in hierarchy.shape.servers(tier)
@@ -39,7 +39,7 @@ def _models_are_replaced(config: RunOptions) -> bool:
 _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
     ('cluster.tiers="0"', "on the virtual clock the cloud alone compares its children",
      lambda config: (config.asynchrony.is_on and config.cluster.enabled
-                     and max(config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")) > 0)),
+                     and max(config.hierarchy.parse_tiers(config.cluster.tiers, "cluster.tiers")) > 0)),
     ('cluster.tiers of the servers over leaves, or a cluster.count other than "auto"',
      "a trial of new groups takes forks of leaves",
      lambda config: (config.cluster.count == BY_TEST and _groups_regions(config)
@@ -55,16 +55,16 @@ _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
      "an offer taken for a round of trial must still be there after it", _is_judged_too_late),
     ('gate.rule="published" or personal.layers="none"', "a region's own line has no layers of a leaf's own",
      lambda config: (config.gate.is_tentative and config.personal.layers != "none"
-                     and min(config.hierarchy.tiers_said(config.gate.tiers, "gate.tiers"))
+                     and min(config.hierarchy.parse_tiers(config.gate.tiers, "gate.tiers"))
                      < config.hierarchy.tiers - 2)),
 )  # fmt: skip
 
 
-def refuse_what_tiers_cannot_have(config: RunOptions) -> None:
+def refuse_tier_options(config: RunOptions) -> None:
     """Raise ConfigError for a tier that does not exist, or an option that regions do not support."""
     hierarchy, levels = config.hierarchy, config.scaffold.levels
     for section, key in (("cluster", "tiers"), ("gate", "tiers"), ("cloud", "rule_tiers")):
-        hierarchy.tiers_said(getattr(getattr(config, section), key), f"{section}.{key.replace('_', '-')}")
+        hierarchy.parse_tiers(getattr(getattr(config, section), key), f"{section}.{key.replace('_', '-')}")
     if levels > hierarchy.tiers:
         raise ConfigError(
             f"scaffold.levels must be at most {hierarchy.tiers}, the tiers of servers, but is {levels}; "

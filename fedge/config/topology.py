@@ -28,7 +28,7 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     if config.clients_per_server == "auto":
         if num_clients < config.num_servers:
             raise ConfigError(
-                f"{config.leaves_said} must be at most the number of clients, but is {config.num_servers} "
+                f"{config.leaves_option} must be at most the number of clients, but is {config.num_servers} "
                 f"for {quantity(num_clients, 'client')}; lower it, or raise clients, in a federation its "
                 "number of SuperNodes"
             )
@@ -55,13 +55,13 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     return sizes
 
 
-def clients_said(config: HierarchyConfig) -> int:
+def configured_clients(config: HierarchyConfig) -> int:
     """Total number of clients over all leaves; 0 for "auto".
 
     Raises:
         ConfigError: `hierarchy.clients-per-server` is malformed.
 
-    >>> clients_said(HierarchyConfig(num_servers=2, clients_per_server="4,6"))
+    >>> configured_clients(HierarchyConfig(num_servers=2, clients_per_server="4,6"))
     10
     """
     return 0 if config.clients_per_server == "auto" else sum(_parse_sizes(config.clients_per_server))

@@ -32,7 +32,7 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def refuse_no_path(text: str, said_by: str) -> None:
+def require_server_path(text: str, said_by: str) -> None:
     """Raise ConfigError unless a text is the path of a server below the root, such as "1" or "1.0"."""
     if (
         not re.fullmatch(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4}))*", text)
@@ -226,7 +226,7 @@ def numbers_of_tiers(text: str, count: int, key: str) -> tuple[int, ...]:
     return tuple(map(int, words)) if len(words) == count else (int(words[0]),) * count
 
 
-def tiers_said(text: str, names: Sequence[str], key: str) -> frozenset[int]:
+def parse_tiers(text: str, names: Sequence[str], key: str) -> frozenset[int]:
     """Tiers above the leaves that an option names, by number (the root is 0) or by name.
 
     Args:
@@ -237,7 +237,7 @@ def tiers_said(text: str, names: Sequence[str], key: str) -> frozenset[int]:
     Raises:
         ConfigError: a tier does not exist, or is that of the leaves.
 
-    >>> sorted(tiers_said("cloud, 1", ["cloud", "region", "leaf"], "cluster.tiers"))
+    >>> sorted(parse_tiers("cloud, 1", ["cloud", "region", "leaf"], "cluster.tiers"))
     [0, 1]
     """
     inner = list(names[:-1])

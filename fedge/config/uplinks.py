@@ -22,7 +22,7 @@ _EXACT_MODELS: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 )  # fmt: skip
 
 
-def refuse_broken_promises(config: RunOptions) -> None:
+def refuse_inexact_uplinks(config: RunOptions) -> None:
     """Raise ConfigError for an option that needs exact models, which compression does not deliver."""
     uplink = config.uplink
     if not uplink.is_on:
@@ -58,7 +58,7 @@ def _refuse_client_uplink(config: RunOptions, name: str) -> None:
 
 def without_feedback(name: str) -> ConfigError:
     """Error for a code without error feedback beside SCAFFOLD."""
-    alternatives = " or ".join(parts.CLIENT_UPLINKS.having(traits.FEEDBACK))
+    alternatives = " or ".join(parts.CLIENT_UPLINKS.names_with(traits.FEEDBACK))
     return ConfigError(
         f"uplink.clients {shown(name)} needs scaffold.enabled=false, because control variates are sums of "
         f"what clients send, and without feedback these are not the sums of their updates; set that, or use "

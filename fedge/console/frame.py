@@ -165,7 +165,7 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
     rows.append(_total_row(board))
     header = {name: Text(name, style="dim") for name in (*_LAYOUTS[0], "gate")}
     if board.result is not None:
-        header["score"] = Text(board.result.learned.scores[0].said, style="dim")
+        header["score"] = Text(board.result.learned.scores[0].label, style="dim")
     header["decision"] = Text(f"gate     own {marks.to} offered", style="dim")
     widths, spare = _fit_columns([header, *rows], width, with_trend=bool(marks.levels))
     if "trend" in widths:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _RECENT = 10  # rounds over which seconds per round are averaged
 
 
-def harmless_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Lines with terminal control characters escaped, because a note may quote a file or a client."""
     return "\n".join(map(printable, text.split("\n")))
 
@@ -41,7 +41,7 @@ class Console:
         """Write lines now, control characters escaped; without its terminal, the run continues."""
         if self._has_ended:
             return
-        text = harmless_lines(text)
+        text = escape_lines(text)
         try:
             try:
                 print(text, file=self._stream, flush=True)
@@ -87,7 +87,7 @@ class Console:
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler, bypassing buffers and locks that may be held."""
         self._has_ended = True  # a round that ends meanwhile is recorded in the tables
-        text = "".join(f"{harmless_lines(line)}\n" for line in lines)
+        text = "".join(f"{escape_lines(line)}\n" for line in lines)
         with suppress(OSError, ValueError):  # the terminal is gone, or the stream has no descriptor
             os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
 
@@ -105,7 +105,7 @@ def round_line(
         width: maximum characters; the least important parts are dropped. None for no limit.
     """
     seen, unseen = (result.over_clients("test_score", unseen_clients) for unseen_clients in (False, True))
-    label = result.learned.scores[0].said
+    label = result.learned.scores[0].label
     score = f"{label} {seen.mean:.3f} worst {seen.worst:.3f}" if seen else f"{label} -"
     if unseen:
         score += f"  unseen {unseen.mean:.3f}"
@@ -147,9 +147,9 @@ def final_table(result: RoundResult) -> list[str]:
     """Lines of the final table: a row per leaf, then all clients; unseen clients are separate."""
     has_unseen = any(leaf.unseen_clients for leaf in result.leaves)
     first, *others = result.learned.scores
-    score_headers = (first.said, "worst client", *(score.said for score in others))
+    score_headers = (first.label, "worst client", *(score.label for score in others))
     header = ("leaf", "cluster", "clients", "train windows", *score_headers)
-    rows: list[Sequence[str]] = [(*header, "unseen clients", first.said) if has_unseen else header]
+    rows: list[Sequence[str]] = [(*header, "unseen clients", first.label) if has_unseen else header]
     for leaf in result.leaves:
         worst = _worst_client(result, leaf.leaf)
         unseen = (str(leaf.unseen_clients), _score(leaf.unseen_score)) if has_unseen else ()
@@ -172,11 +172,11 @@ def final_table(result: RoundResult) -> list[str]:
             leaf.unseen_clients if unseen_clients else leaf.num_clients for leaf in result.leaves
         )
         if spread := result.over_clients("test_score", unseen_clients):
-            lines.append(f"{_count_text(spread.n, num_clients)}{scope}: {_spread_text(spread, first.said)}")
+            lines.append(f"{_count_text(spread.n, num_clients)}{scope}: {_spread_text(spread, first.label)}")
         for name, own_spread in result.over_own_models(unseen_clients).items():
             lines.append(
                 f"{_count_text(own_spread.n, num_clients)}{scope}, own models ({name}): "
-                f"{_spread_text(own_spread, first.said)}"
+                f"{_spread_text(own_spread, first.label)}"
             )
     return lines
 

@@ -16,7 +16,7 @@ from typing import TextIO
 from rich.console import Console as Painter
 
 from fedge.console.frame import Board, frame, marks_for
-from fedge.console.lines import Console, harmless_lines, round_line
+from fedge.console.lines import Console, escape_lines, round_line
 from fedge.console.size import terminal_size
 from fedge.exchange.clients import ExchangeProgress
 from fedge.exchange.joint import JOINT
@@ -57,7 +57,7 @@ class LiveConsole(Console):
         if not self._is_open:
             super().say(text)
             return
-        self._pending_lines.append(harmless_lines(text))
+        self._pending_lines.append(escape_lines(text))
         self.tick()
 
     def phase(self, text: str) -> None:

@@ -15,10 +15,10 @@ def servers_of(count: int, tier: str) -> str:
     return f"{quantity(count, 'server')} of {tier}" if _is_numbered(tier) else quantity(count, tier)
 
 
-def several_of(tier: str) -> str:
+def plural_of(tier: str) -> str:
     """Plural for the servers of a tier.
 
-    >>> several_of("leaf"), several_of("region-1")
+    >>> plural_of("leaf"), plural_of("region-1")
     ('leaves', 'servers of region-1')
     """
     return f"servers of {tier}" if _is_numbered(tier) else plural(tier)

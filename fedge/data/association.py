@@ -19,7 +19,7 @@ import numpy as np
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import ASSOCIATIONS
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.topology import unseen_ids
 from fedge.data.table_files import table_of
 from fedge.seeding import Purpose, numpy_stream
@@ -272,8 +272,8 @@ def associated(
         stream = numpy_stream(seed, Purpose.ASSOCIATION)
         return _check_leaves(name, associate(dealt, places.copy(), stream, **arguments), places)
 
-    with ASSOCIATIONS.carried_out(name):
-        leaf = asked_twice(ASSOCIATIONS, name, compute_leaves, FROM_RNG)
+    with ASSOCIATIONS.explaining_errors(name):
+        leaf = call_checked(ASSOCIATIONS, name, compute_leaves, FROM_RNG)
     order = np.argsort(leaf, kind="stable")  # of leaf 0 first, each leaf's in the order of the deal
     exchanged = list(parts)
     for client, source in zip(known, order, strict=True):

@@ -57,7 +57,7 @@ def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[in
         if client[members[0]] != NOBODY:
             clients[int(client[members[0]])] = _split_rows(members, split)
     known = [number for number in range(sum(clients_per_leaf)) if number not in set(unseen)]
-    place = order.of(len(np.unique(windows.user)))[codes(windows.user)]
+    place = order.places_of(len(np.unique(windows.user)))[codes(windows.user)]
     users = [rows for rows in groups_of(place) if client[rows[0]] == NOBODY]
     for user, rows in enumerate(users):
         user_devices = known[

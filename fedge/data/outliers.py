@@ -29,7 +29,7 @@ deviation"). The order statistic, the floor and 30 are this project's: docs/reli
 real data and skewed labels.
 
 A run that may begin without some of its clients (`guard.start-clients`) also begins without owners whose
-windows cannot be used together with the others' (`unlike_owners`).
+windows cannot be used together with the others' (`incompatible_owners`).
 """
 
 import math
@@ -173,7 +173,7 @@ def _find_outweighing(parts: Mapping[int, ChannelSums]) -> dict[int, str]:
     return reasons
 
 
-def unlike_owners(
+def incompatible_owners(
     reports: Mapping[int, WindowsReport | None], earlier_reports: Mapping[int, WindowsReport] | None = None
 ) -> dict[int, str]:
     """Clients whose windows cannot be used with the others': partition id → reason, in ascending order.
@@ -189,9 +189,9 @@ def unlike_owners(
     ...     counts = {split: (1,) * len(classes) for split in SPLITS}
     ...     kind = ("blocks", (1, 8), "float32", classes, ("x",))
     ...     return WindowsReport("x", "", False, *kind, {}, counts, ChannelSums(16, (0.0,), (1.0,)))
-    >>> unlike_owners({0: owner("a", "b"), 1: owner("a", "b"), 2: owner("a", "c")})
+    >>> incompatible_owners({0: owner("a", "b"), 1: owner("a", "b"), 2: owner("a", "c")})
     {2: "partition 2 has other classes than most clients: ('a', 'c')"}
-    >>> unlike_owners({0: owner("a", "b"), 2: owner("a", "c")})
+    >>> incompatible_owners({0: owner("a", "b"), 2: owner("a", "c")})
     {}
     """
     kinds = Counter(map(_kind, reports.values()))

@@ -24,7 +24,7 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.register import looked_in
+from fedge.config.registers.register import search_folders
 from fedge.config.topology import clients_per_leaf
 from fedge.data.partition import Partition, own_partition, partition
 from fedge.data.prepared import (
@@ -171,13 +171,13 @@ class OwnData:
 
     Attributes:
         laid: the windows, not scaled.
-        told: their description.
-        look_in: folders that may contain a user's code.
+        report: their description.
+        search_folders: folders that may contain a user's code.
     """
 
     laid: LaidOut
-    told: WindowsReport
-    look_in: tuple[str, ...]
+    report: WindowsReport
+    search_folders: tuple[str, ...]
 
     def bounds(self, global_round: int) -> ClientBounds:
         """Rows of each split in a global round, counted from 1."""
@@ -239,7 +239,7 @@ def _load_share(folder: str, is_first: bool = False) -> OwnData:
     """Inverse of `write_share`."""
     try:
         data = _map_share(folder, folder_identity(folder))
-        if is_first and _fingerprint(data.laid) != data.told.fingerprint:
+        if is_first and _fingerprint(data.laid) != data.report.fingerprint:
             raise ValueError("its windows have another fingerprint")
         return data
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -254,7 +254,7 @@ def _map_share(folder: str, identity: tuple[int, ...]) -> OwnData:
     laid, facts = read_laid_out(Path(folder))
     report = WindowsReport.of_text(facts["told"])
     _refuse_other_form(laid, report)
-    return OwnData(laid, report, tuple(looked_in()))
+    return OwnData(laid, report, tuple(search_folders()))
 
 
 def _refuse_other_form(laid: LaidOut, report: WindowsReport) -> None:
@@ -289,7 +289,7 @@ def _refuse_other_form(laid: LaidOut, report: WindowsReport) -> None:
 
 def write_share(folder: Path, data: OwnData) -> None:
     """Write a client's windows into a folder for its node: raw, with their description."""
-    write_laid_out(folder, data.laid, {"told": data.told.to_text()})
+    write_laid_out(folder, data.laid, {"told": data.report.to_text()})
 
 
 @lru_cache(maxsize=1)
@@ -326,7 +326,7 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
         tuple(windows.classes), tuple(windows.channels), dict(windows.about), counts,
         channel_sums(laid.x[parts[0]]), laid.y.shape[1:], laid.y.dtype.name,
     )  # fmt: skip
-    return OwnData(laid, report, tuple(looked_in()))
+    return OwnData(laid, report, tuple(search_folders()))
 
 
 def _count_by_class(windows: Windows, y: np.ndarray) -> tuple[int, ...]:
@@ -352,7 +352,7 @@ def client_data(data: OwnData, scale: Scale, global_round: int) -> ClientData:
     y = data.laid.y
     return ClientData(
         (x[train], y[train]), (x[held_out], y[held_out]),
-        bounds.test - bounds.val, len(data.told.classes), data.look_in,
+        bounds.test - bounds.val, len(data.report.classes), data.search_folders,
     )  # fmt: skip
 
 
@@ -366,7 +366,7 @@ def _scale_windows(data: OwnData, scale: Scale) -> np.ndarray:
             return x
     x = np.array(data.laid.x)
     apply_scale(x, scale)
-    if problem := unscalable(x, scale, data.told.channels):
+    if problem := unscalable(x, scale, data.report.channels):
         raise ConfigError(
             f"data.normalize needs windows in units that clients share, but here {problem}; leave out the "
             f"channel or these windows, or set data.normalize=false"

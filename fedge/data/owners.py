@@ -38,7 +38,7 @@ class DealOrder:
     config: PartitionConfig
     seed: int
 
-    def of(self, count: int, *stream_path: int) -> np.ndarray:
+    def places_of(self, count: int, *stream_path: int) -> np.ndarray:
         """The places (count,) of owners 0, 1, …, in sorted order of their names."""
         if self.config.deal == SORTED:
             return np.arange(count)
@@ -68,7 +68,7 @@ def deal_by_source(windows: Windows, scenario: Scenario, order: DealOrder) -> np
                 f"{windows.user[rows[0]].split(SEPARATOR)[0]} has {count} users for {len(ids)} clients at "
                 f"{scenario.groups.count(group)} leaves; use a smaller federation, or scenario-sizes"
             )
-        client[rows] = ids[clients_of_owners(order.of(count, group)[owner], count, len(ids))]
+        client[rows] = ids[clients_of_owners(order.places_of(count, group)[owner], count, len(ids))]
     return client
 
 
@@ -79,7 +79,7 @@ def deal_owners(
     owner_kind = config.partition.kind
     owner = codes(PARTITIONS.load(owner_kind)(windows))
     num_owners = int(owner.max()) + 1
-    owner = order.of(num_owners)[owner]
+    owner = order.places_of(num_owners)[owner]
     if num_owners >= num_clients:
         client = clients_of_owners(owner, num_owners, num_clients)
     elif not config.partition.cuts_owners:
@@ -204,7 +204,7 @@ def refuse_unseen_clients_without_users(
         raise ConfigError(
             f"partition.unseen-clients must leave users to train on, but {count} unseen clients, "
             f"{unseen_clients} per leaf, take all of {users} users; lower it or "
-            f"{config.hierarchy.leaves_said}"
+            f"{config.hierarchy.leaves_option}"
         )
 
 
@@ -217,7 +217,7 @@ def reserve_users(users: np.ndarray, unseen_clients: Sequence[int], order: DealO
     client = np.full(len(users), NOBODY, dtype=np.int64)
     user = codes(users)
     num_users = int(user.max()) + 1
-    user = order.of(num_users)[user]
+    user = order.places_of(num_users)[user]
     for turn, unseen_client in enumerate(unseen_clients, start=1):
         client[user == turn * num_users // len(unseen_clients) - 1] = unseen_client
     return client

@@ -26,7 +26,7 @@ from fedge.data.owners import (
 )
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.shares import deal_among_known
-from fedge.data.split import TEST, TRAIN, UNUSED, VAL, fewest_to_cut, groups_of
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL, fewest_windows_to_cut, groups_of
 from fedge.data.window_split import (
     codes,
     pair_codes,
@@ -270,7 +270,7 @@ def _small_class_note(windows: Windows, parts: Sequence[np.ndarray], config: Con
         kind: kind of the split.
     """
     rows = np.concatenate(list(parts)).astype(np.int64)
-    fewest = fewest_to_cut(config.data)
+    fewest = fewest_windows_to_cut(config.data)
     if kind != "blocks" or not rows.size or _largest_class_size(windows, rows) >= fewest:
         return ""
     if not windows.has_labels:
@@ -291,7 +291,7 @@ def _guard_note(windows: Windows, parts: Sequence[np.ndarray], config: Config, k
     unguarded = replace(config.data, guard_windows=0)
     if not _small_class_note(windows, parts, config, kind):
         return ""
-    is_enough = _largest_class_size(windows, rows) >= fewest_to_cut(unguarded)
+    is_enough = _largest_class_size(windows, rows) >= fewest_windows_to_cut(unguarded)
     return ", or set data.guard-windows=0 if windows do not overlap" if is_enough else ""
 
 

@@ -22,7 +22,7 @@ from fedge.config.planted import files_of
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, nearest
 from fedge.config.registers.parts import DATASETS, SCENARIOS
-from fedge.config.registers.register import looked_in
+from fedge.config.registers.register import search_folders
 from fedge.config.registers.traits import FILES
 from fedge.config.sections.data import MOST_SYNTHETIC_USERS
 from fedge.data.partition import Partition
@@ -203,7 +203,7 @@ class ClientData:
         held_out: the same of the validation windows, followed by the test windows.
         num_val: number of held-out windows for validation.
         classes: number of classes of the whole data set.
-        look_in: folders in which the server found a user's code.
+        search_folders: folders in which the server found a user's code.
         frozen: model entries that are not sent in messages; empty if there are none, or not here.
     """
 
@@ -211,7 +211,7 @@ class ClientData:
     held_out: tuple[np.ndarray, np.ndarray]
     num_val: int
     classes: int
-    look_in: tuple[str, ...] = ()
+    search_folders: tuple[str, ...] = ()
     frozen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def thinned(self, most: int) -> "ClientData":
@@ -325,7 +325,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         scale = scale_of([channel_sums(laid.x[b.start : b.val]) for b in (laid.bounds[c] for c in known)])
         apply_scale(laid.x, scale)
         _refuse_unscalable(laid, scale, windows.channels)
-    write_laid_out(folder, laid, {"classes": len(windows.classes), "look_in": looked_in()})
+    write_laid_out(folder, laid, {"classes": len(windows.classes), "look_in": search_folders()})
     return replace(shape_of(windows), mean=scale.mean, std=scale.std)
 
 

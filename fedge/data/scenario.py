@@ -17,7 +17,7 @@ from fedge.config.config import Config
 from fedge.config.planted import group_count, moves, planted_numbers
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCENARIOS
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.seeding import Purpose, numpy_stream
 
 _NEAREST_DEG = 60.0  # an axis of one group is at least this far from the line of the same axis of another
@@ -143,8 +143,8 @@ def make_scenario(
         rng = numpy_stream(seed, Purpose.SCENARIO, 1)
         return maker(count, list(channels), num_classes, rng, **config.arguments("scenario"))
 
-    with SCENARIOS.carried_out(config.scenario):
-        changes = asked_twice(SCENARIOS, config.scenario, make_changes, FROM_RNG)
+    with SCENARIOS.explaining_errors(config.scenario):
+        changes = call_checked(SCENARIOS, config.scenario, make_changes, FROM_RNG)
     _refuse_other_changes(config.scenario, changes, count, len(channels), num_classes)
     (_, groups), *later = _plan_eras(config, planted_groups, count, seed)
     return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf), tuple(later))

@@ -12,10 +12,10 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import PARTITIONS
 from fedge.config.registers.traits import DRAWN, TOPPED_UP
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.owners import NOBODY
-from fedge.data.skew import foreign_shares, top_up
+from fedge.data.skew import fill_empty_clients, independent_shares
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows
@@ -58,7 +58,7 @@ def _deal_by_user_code(
     windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> np.ndarray:
     """The client (N,) of each window as dealt by a user's function; NOBODY for windows left out."""
-    kind, read_only = config.partition.kind, lent(windows)
+    kind, read_only = config.partition.kind, read_only_windows(windows)
     deal, arguments = PARTITIONS.load(kind), config.partition.arguments("kind")
 
     def call_deal() -> np.ndarray:
@@ -66,8 +66,8 @@ def _deal_by_user_code(
             deal(read_only, list(clients_per_leaf), numpy_stream(seed, Purpose.PARTITION), **arguments)
         )
 
-    with PARTITIONS.carried_out(kind):
-        client = asked_twice(PARTITIONS, kind, call_deal, FROM_RNG)
+    with PARTITIONS.explaining_errors(kind):
+        client = call_checked(PARTITIONS, kind, call_deal, FROM_RNG)
     last = sum(clients_per_leaf) - 1
     fits = client.shape == (len(windows.y),) and np.issubdtype(client.dtype, np.integer)
     if not fits or client.min() < NOBODY or client.max() > last:
@@ -78,7 +78,7 @@ def _deal_by_user_code(
     return np.where(split == UNUSED, NOBODY, client)
 
 
-def lent(windows: Windows) -> Windows:
+def read_only_windows(windows: Windows) -> Windows:
     """The same windows in arrays that a user's code cannot change by mistake."""
     views = {}
     for field in fields(windows):
@@ -107,7 +107,7 @@ def deal_windows(
         client = np.full(len(y), NOBODY, dtype=np.int64)
         for part in (TRAIN, VAL, TEST):
             if part == TEST and is_foreign:
-                shares = foreign_shares(clients_per_leaf, len(shares), rng, arguments["alpha_leaves"])
+                shares = independent_shares(clients_per_leaf, len(shares), rng, arguments["alpha_leaves"])
             held = np.zeros(num_clients, dtype=np.int64)
             for label in range(shares.shape[0]):
                 members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
@@ -115,7 +115,7 @@ def deal_windows(
                 client[members] = np.repeat(np.arange(num_clients), counts)
                 held += counts
             if tops_up:
-                client = top_up(client, np.flatnonzero(split == part), clients_per_leaf)
+                client = fill_empty_clients(client, np.flatnonzero(split == part), clients_per_leaf)
         filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
         if min(filled) == num_clients or not is_drawn:
             break

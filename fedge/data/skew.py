@@ -58,7 +58,7 @@ def quantity_shares(
     return np.tile(weights / weights.sum(), (num_classes, 1))
 
 
-def foreign_shares(
+def independent_shares(
     clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator, alpha_leaves: float
 ) -> np.ndarray:
     """Draw shares (Q, K) of test windows, independent of those of training.
@@ -73,7 +73,7 @@ def foreign_shares(
     return np.concatenate(columns, axis=1)
 
 
-def top_up(client: np.ndarray, rows: np.ndarray, clients_per_leaf: Sequence[int]) -> np.ndarray:
+def fill_empty_clients(client: np.ndarray, rows: np.ndarray, clients_per_leaf: Sequence[int]) -> np.ndarray:
     """Give every client without windows one from its leaf's largest client; the new client (N,) int64.
 
     If a leaf has no windows to spare, the window comes from the largest client of all.

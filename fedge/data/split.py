@@ -135,10 +135,10 @@ def _block_sizes(n: int, config: DataConfig) -> tuple[int, int, int]:
     return n - num_test - num_val - 2 * config.guard_windows, num_val, num_test
 
 
-def fewest_to_cut(config: DataConfig) -> int:
+def fewest_windows_to_cut(config: DataConfig) -> int:
     """The smallest number of windows of one class of one stream that is cut into all three blocks.
 
-    >>> fewest_to_cut(DataConfig()), fewest_to_cut(DataConfig(guard_windows=0))
+    >>> fewest_windows_to_cut(DataConfig()), fewest_windows_to_cut(DataConfig(guard_windows=0))
     (5, 3)
     """
     training = 1 - config.test_fraction - config.val_fraction

@@ -134,7 +134,7 @@ class Names:
     code: NDArray[np.int64]
     known: list[str]
 
-    def at(self, row: int) -> str:
+    def name_at(self, row: int) -> str:
         """The name of a row."""
         return self.known[self.code[row]]
 

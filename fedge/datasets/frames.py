@@ -213,7 +213,7 @@ def _refuse_times(rows: _Rows, indices: NDArray[np.int64], spec: WindowSpec) -> 
     if rows.time_ns is None or len(indices) < 2:
         return
     step = np.diff(rows.time_ns[indices])
-    culprit = f"user {rows.user.at(indices[0])}"
+    culprit = f"user {rows.user.name_at(indices[0])}"
     if (step < 0).any():
         row = indices[1 + np.argmax(step < 0)]
         raise HharError(
@@ -238,11 +238,11 @@ def _refuse_times(rows: _Rows, indices: NDArray[np.int64], spec: WindowSpec) -> 
 def _recordings(rows: _Rows, indices: NDArray[np.int64], spec: WindowSpec) -> Iterator[Recording]:
     """Yield the runs of one label of one stream."""
     cuts = (np.flatnonzero(np.diff(rows.label.code[indices])) + 1).tolist()
-    user, device, session = (column.at(indices[0]) for column in (rows.user, rows.device, rows.session))
+    user, device, session = (column.name_at(indices[0]) for column in (rows.user, rows.device, rows.session))
     numbers: Counter[str] = Counter()
     for start, end in pairwise([0, *cuts, len(indices)]):
         run = indices[start:end]
-        activity = rows.label.at(run[0])
+        activity = rows.label.name_at(run[0])
         numbers[activity] += 1
         if rows.time_ns is None:
             time_ns = np.rint(np.arange(len(run)) * (1e9 / spec.rate_hz)).astype(np.int64)

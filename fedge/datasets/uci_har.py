@@ -98,12 +98,12 @@ def _add_windows(builder: WindowBuilder, files: list[Path], report: ProgressCall
             user, activity = f"{person[start]:02d}", CLASSES[label[start] - 1]
             bouts[user, activity] += 1
             session = f"{user}/{activity}/{bouts[user, activity]:02d}"
-            for row, values in stitched(x[start:end]):
+            for row, values in stitch_recordings(x[start:end]):
                 builder.add([_recording(user, activity, session, (start + row) * HALF, values)])
     report("reading windows", len(files), len(files), "parts")
 
 
-def stitched(x: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
+def stitch_recordings(x: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
     """(first row, recording) of every run of half-overlapping windows.
 
     Args:

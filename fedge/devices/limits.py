@@ -27,37 +27,45 @@ class Limits:
     concurrency: int
 
     @property
-    def waited(self) -> float:
+    def waiting_share(self) -> float:
         """Share of the loop's time spent waiting for clients."""
         total = sum(self.spent.values())
         return self.spent.get("wait", 0.0) / total if total else 0.0
 
     @property
-    def by(self) -> str:
+    def bottleneck(self) -> str:
         """Bottleneck: "training", "concurrency" if too low to keep the workers busy, or "server"."""
-        if self.waited < _TRAINING_SHARE:
+        if self.waiting_share < _TRAINING_SHARE:
             return "server"
         return "concurrency" if self.concurrency <= self.workers else "training"
 
     def line(self) -> str:
         """The bottleneck in one line of text."""
         total = f"{sum(self.spent.values()):.3g} s"
-        if self.by == "server":
+        if self.bottleneck == "server":
             work = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
             longest = max(work, key=lambda name: work[name])
             return (
-                f"limited by the server: it waited {100 * self.waited:.0f} % of {total} for "
+                f"limited by the server: it waited {100 * self.waiting_share:.0f} % of {total} for "
                 f"{_worker_count(self.workers)} and spent most on {longest} ({work[longest]:.3g} s); "
                 "more workers would not help"
             )
-        waited = f"the loop waited {100 * self.waited:.0f} % of {total} for its {_worker_count(self.workers)}"
-        if self.by == "concurrency":
+        waited = (
+            f"the loop waited {100 * self.waiting_share:.0f} % of {total} "
+            f"for its {_worker_count(self.workers)}"
+        )
+        if self.bottleneck == "concurrency":
             return f"limited by asynchrony.concurrency {self.concurrency}: {waited}, with no more jobs"
         return f"limited by training: {waited}; more cores would help, up to {self.concurrency}"
 
     def facts(self) -> dict[str, Any]:
         """Fields for JSON."""
-        return {"by": self.by, "waited": self.waited, "workers": self.workers, "spent_s": dict(self.spent)}
+        return {
+            "by": self.bottleneck,
+            "waited": self.waiting_share,
+            "workers": self.workers,
+            "spent_s": dict(self.spent),
+        }
 
 
 def _worker_count(count: int) -> str:

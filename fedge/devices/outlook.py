@@ -14,7 +14,7 @@ from fedge.config.topology import places_per_leaf
 from fedge.devices.clients.results import Population
 from fedge.devices.planning import steps_of_jobs, windows_of_jobs
 from fedge.devices.population.availability import FOREVER_US, Presence
-from fedge.devices.population.fleet import Fleet, quickest_s, usual_s, watts_of
+from fedge.devices.population.fleet import Fleet, fast_job_s, mean_job_s, watts_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.timeline.clock import SECOND_US
 from hhar.quantity import quantity
@@ -26,13 +26,17 @@ _NO_MODEL = (
 )
 
 
-def there_always(device: int, now_us: int) -> tuple[bool, int]:
+def always_present(device: int, now_us: int) -> tuple[bool, int]:
     """A device that is always present."""
     return True, FOREVER_US
 
 
 def jobs_expected(
-    fleet: Fleet, population: Population, config: Config, model_bytes: int, presence: Presence = there_always
+    fleet: Fleet,
+    population: Population,
+    config: Config,
+    model_bytes: int,
+    presence: Presence = always_present,
 ) -> int:
     """Approximate number of jobs in a run without rounds, lost ones included.
 
@@ -51,7 +55,7 @@ def jobs_expected(
     """
     link = config.asynchrony.leaf_link_megabytes_s * 1e6
     link_limit = link / model_bytes if link else math.inf
-    job_s = usual_s(fleet, _job_windows(fleet, population, config), model_bytes) * (
+    job_s = mean_job_s(fleet, _job_windows(fleet, population, config), model_bytes) * (
         1 - config.devices.dropout / 2
     )
     if config.asynchrony.timeout_s:
@@ -99,7 +103,7 @@ def _jobs_per_second(job_s: np.ndarray, places: float) -> float:
     return float((1 / (job_s + high)).sum())
 
 
-def refuse_vain_times(fleet: Fleet, population: Population, config: Config, model_bytes: int) -> None:
+def refuse_impossible_times(fleet: Fleet, population: Population, config: Config, model_bytes: int) -> None:
     """Raise ConfigError for jobs that take no time, or a time limit that even the quickest jobs miss.
 
     The quickest are one job in a thousand. The limit is `asynchrony.deadline-s` in rounds, and otherwise
@@ -109,7 +113,7 @@ def refuse_vain_times(fleet: Fleet, population: Population, config: Config, mode
         return  # unknown in advance
     asynchrony, clients = config.asynchrony, sorted(population.windows)
     windows = _job_windows(fleet, population, config)
-    job_s = usual_s(fleet, windows, model_bytes)[clients]
+    job_s = mean_job_s(fleet, windows, model_bytes)[clients]
     if job_s.min() < 1 / SECOND_US:
         raise ConfigError(
             f"devices.preset {config.devices.preset} must make jobs take a microsecond, the smallest virtual "
@@ -121,10 +125,10 @@ def refuse_vain_times(fleet: Fleet, population: Population, config: Config, mode
         name, limit_s = "asynchrony.deadline-s", asynchrony.deadline_s
     if link := asynchrony.leaf_link_megabytes_s * 1e6:
         fleet = replace(fleet, down=np.minimum(fleet.down, link), up=np.minimum(fleet.up, link))
-    quickest = quickest_s(fleet, windows, model_bytes)
+    quickest = fast_job_s(fleet, windows, model_bytes)
     if config.devices.partial_work:  # one step is enough
         zeros = np.zeros(len(fleet))
-        transfers = quickest_s(replace(fleet, per_job_s=zeros, per_window_s=zeros), zeros, model_bytes)
+        transfers = fast_job_s(replace(fleet, per_job_s=zeros, per_window_s=zeros), zeros, model_bytes)
         quickest = transfers + (quickest - transfers) / np.maximum(
             1, steps_of_jobs(population.window_counts(len(fleet)), config)
         )
@@ -136,7 +140,7 @@ def refuse_vain_times(fleet: Fleet, population: Population, config: Config, mode
         )
 
 
-def refuse_nobody_there(population: Population, config: Config, presence: Presence) -> None:
+def refuse_absent_devices(population: Population, config: Config, presence: Presence) -> None:
     """Raise ConfigError if no device is present before the run ends; `presence` is queried at 0 only."""
     end_us = round(config.num_server_rounds * config.asynchrony.evaluate_every_s * SECOND_US)
     first_us = FOREVER_US
@@ -153,7 +157,7 @@ def refuse_nobody_there(population: Population, config: Config, presence: Presen
     )
 
 
-def nothing_made(procedure: Procedure) -> str | None:
+def unchanged_model_advice(procedure: Procedure) -> str | None:
     """Advice for a run whose model never changed; None if it did."""
     if any(top.number for top in procedure.tops):
         return None

@@ -31,7 +31,7 @@ class DevicePace:
         self, client: int, attempt: int, down_bytes: float, up_bytes: float
     ) -> tuple[float, float | None]:
         """Seconds and joules of a client's job with its bytes; arguments as in the protocol."""
-        times = self._durations.times(client, self._windows[client], self._draws.of(client, attempt))
+        times = self._durations.times(client, self._windows[client], self._draws.draw(client, attempt))
         down, up = self._durations.links(client)
         radio_s = times.down_s + down_bytes / down + times.up_s + up_bytes / up
         if self._watts is None:

@@ -28,14 +28,14 @@ def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
     tops = [top.version for top in state.tops]
 
     def served(client: int) -> Version:
-        return tops[world.who.leaf_of[client]]
+        return tops[world.population.leaf_of[client]]
 
-    evaluated, failures = world.evaluating.evaluate(served, state.evaluated)
-    validated, validation_failures = world.evaluating.validate(served, state.evaluated)
+    evaluated, failures = world.evaluation.evaluate(served, state.evaluated)
+    validated, validation_failures = world.evaluation.validate(served, state.evaluated)
     models: list[ModelResult] = []
     model_failures: dict[int, Failure] = {}
     if state.algorithms is not None:
-        models, model_failures = world.evaluating.own_models(served, world.who, state.evaluated)
+        models, model_failures = world.evaluation.own_models(served, world.population, state.evaluated)
     for client, failure in (*failures.items(), *validation_failures.items(), *model_failures.items()):
         ledger.failures.setdefault(client, failure)
     world.clock.lap("wait")
@@ -47,11 +47,11 @@ def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
     labels = [0] if state.above is None else state.above.labels()
     row = replace(
         moment(state),
-        seen_score=mean_score(world.who, evaluated, unseen=False),
-        unseen_score=mean_score(world.who, evaluated, unseen=True),
+        seen_score=mean_score(world.population, evaluated, unseen=False),
+        unseen_score=mean_score(world.population, evaluated, unseen=True),
     )
     result = replace(
-        round_result(world.who, period, evaluated, labels),
+        round_result(world.population, period, evaluated, labels),
         cloud=step,
         models=models,
         moment=row,
@@ -70,10 +70,10 @@ def _compare(state: ClockState) -> CloudStep | None:
     evaluation, ledger = state.evaluated, state.ledger
     if groups is None or above is None or not groups.is_due(evaluation):
         return None
-    population = world.who.under(above.branch_of, len(above.branches))
+    population = world.population.regrouped(above.branch_of, len(above.branches))
     if groups.asks_updates:
-        assert world.probing is not None
-        probed = world.probing.updates(population, evaluation)
+        assert world.probe is not None
+        probed = world.probe.updates(population, evaluation)
         ledger.moved["down"] += probed.downlink_bytes
         ledger.moved["up"] += probed.uplink_bytes
         for device, failure in probed.failures.items():
@@ -84,7 +84,7 @@ def _compare(state: ClockState) -> CloudStep | None:
         )
     answers, models = None, [server.version for server in above.branches]
     if groups.asks_losses:
-        answers, failures = world.evaluating.cross_losses(models, population, evaluation)
+        answers, failures = world.evaluation.cross_losses(models, population, evaluation)
         for client, failure in failures.items():
             ledger.failures.setdefault(client, failure)
         world.clock.lap("wait")
@@ -108,7 +108,7 @@ def _server_rows(state: ClockState, evaluated: Mapping[int, Evaluation]) -> list
     if above is None or len(above.parents) < 2:
         return []
     moved = (state.ledger.between - state.between_before).tolist()
-    return clock_server_rows(state.world.who, evaluated, above.paths, above.labels(), moved)
+    return clock_server_rows(state.world.population, evaluated, above.paths, above.labels(), moved)
 
 
 def moment(state: ClockState) -> VersionRow:
@@ -116,7 +116,7 @@ def moment(state: ClockState) -> VersionRow:
     ledger, now_us, jobs = state.ledger, state.clock.now_us, state.jobs.values()
     busy_us = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
     busy_us += sum(job.busy_us for line in state.lines for job in line.waiting)
-    updates = ledger.counts["updates"][np.fromiter(sorted(state.world.who.windows), np.int64)]
+    updates = ledger.counts["updates"][np.fromiter(sorted(state.world.population.windows), np.int64)]
     above = state.above
     return VersionRow(
         evaluation=state.evaluated,
@@ -141,7 +141,7 @@ def moment(state: ClockState) -> VersionRow:
         leaf_versions=ledger.leaf_versions,
         cloud_staleness=ledger.mean_cloud_staleness,
         cloud_busy=0.0 if above is None else _ratio(above.done_us(now_us), now_us),
-        cloud_in_line=0 if above is None else above.in_line,
+        cloud_in_line=0 if above is None else above.queued_models,
         joules=ledger.joules,
         places=sum(state.places),
         partial=ledger.total("partial"),
@@ -156,7 +156,7 @@ def releases(state: ClockState) -> int:
     """
     if state.world.config.privacy.kind == "local":
         uploads = state.ledger.counts["uploads"].copy()
-        for job in state.under_way:
+        for job in state.pending_jobs:
             uploads[job.device] += job.trained_us <= state.clock.now_us
         return int(uploads.max())
     return releases_of([server.memory for server in state.servers])

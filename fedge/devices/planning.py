@@ -14,7 +14,7 @@ from fedge.devices.population.fleet import Durations, Fleet, Times, micros
 from fedge.devices.population.selection import History
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.timeline.clock import SECOND_US
-from fedge.devices.timeline.real import logged_ends
+from fedge.devices.timeline.real import read_job_ends
 from fedge.devices.timeline.sharing import duration_us, rate_of
 from fedge.devices.work.jobs import Fate, Job
 from fedge.devices.work.routes import NOT_YET_US, Route
@@ -137,7 +137,7 @@ class Planning:
         self._link = rate_of(config.asynchrony.leaf_link_megabytes_s * 1e6)
         self._dropout = config.devices.dropout
         self._is_real = config.asynchrony.is_real
-        self._ends = logged_ends(config.asynchrony.replay) if config.asynchrony.replay else None
+        self._ends = read_job_ends(config.asynchrony.replay) if config.asynchrony.replay else None
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
         # in rounds, late devices are stopped at the deadline (`fedge.devices.work.rounds`), or send in time
@@ -154,7 +154,9 @@ class Planning:
             trained_us = NOT_YET_US if self._is_real else end_us
             return self._build_job(start, end_us, now_us, trained_us, "failed" if failed else "trains")
         draw, times = self._draw_times(start)
-        there_us, trained_us, full_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
+        there_us, trained_us, full_us = self._durations.job_times(
+            device, self._model_bytes, times, self._up_bytes
+        )
         busy_us, fate = self._outcome(full_us, start.until_us - now_us, draw)
         steps = all_steps = 0
         if self._partial and fate in ("away", "late"):
@@ -201,7 +203,7 @@ class Planning:
     def _draw_times(self, start: JobStart) -> tuple[Draw, Times]:
         """The random draws of a job, and its times."""
         device, attempt = start.device, start.attempt
-        draw, windows = self._draws.of(device, attempt), int(self._windows[device])
+        draw, windows = self._draws.draw(device, attempt), int(self._windows[device])
         times = self._durations.times(device, windows, draw)
         if self._duration is None:
             return draw, times
@@ -215,7 +217,7 @@ class Planning:
         """Time for which a job occupies its device, and its outcome; `full_us` is that of the full job."""
         busy_us, fate = full_us, "trains"
         if draw.dropout < self._dropout:
-            busy_us, fate = max(1, round(busy_us * draw.where)), "dropped"
+            busy_us, fate = max(1, round(busy_us * draw.dropout_point)), "dropped"
         if busy_us > presence_us:
             busy_us, fate = presence_us, "away"
         if self._limit_us is not None and busy_us > self._limit_us:

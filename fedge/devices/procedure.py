@@ -30,7 +30,7 @@ from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.state import ClockState
 from fedge.devices.timeline.clock import SECOND_US, Event, Kind
 from fedge.devices.work.jobs import Job
-from fedge.devices.work.rounds import goal_of, settled
+from fedge.devices.work.rounds import goal_of, settle_round
 from fedge.devices.world import JobRow
 from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.train import TrainReply
@@ -74,16 +74,16 @@ class Procedure(ClockState):
         """Schedule the first events; all places are free."""
         for leaf, places in enumerate(self.places):
             for place in range(1 if self._in_rounds else places):
-                self.clock.at(0, Kind.START, leaf, place)
-        self.clock.at(self._period_us, Kind.EVALUATE, 0, 1)
+                self.clock.schedule(0, Kind.START, leaf, place)
+        self.clock.schedule(self._period_us, Kind.EVALUATE, 0, 1)
 
-    def go_on(self, evaluations: int, events: int | None = None) -> None:
+    def run_until(self, evaluations: int, events: int | None = None) -> None:
         """Run until a number of evaluations or events is reached, or an evaluation ends the run.
 
         Jobs that end by then are passed to workers, including those in flight at a checkpoint, trained again.
         """
         self.last_us = evaluations * self._period_us
-        for job in sorted(self.under_way, key=lambda job: job.end_us):
+        for job in sorted(self.pending_jobs, key=lambda job: job.end_us):
             self.hand_over(job)
         event_limit = math.inf if events is None else events
         while self.evaluated < evaluations and self.clock.events < event_limit and not self.has_ended:
@@ -91,7 +91,7 @@ class Procedure(ClockState):
             self._handlers[event.kind](event)
             if self._ends.are_set and not self.ending and (reason := self._ends.reached(self)):
                 self.ending = reason
-                self.clock.at(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
+                self.clock.schedule(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
 
     # --- work is given ------------------------------------------------------------------------------
 
@@ -128,17 +128,17 @@ class Procedure(ClockState):
                 self._begin_job(job)
             transit.begin_round(self, leaf, planned, goal, deadline_us)
             return
-        jobs, end_us = settled(planned, goal, deadline_us or None)
+        jobs, end_us = settle_round(planned, goal, deadline_us or None)
         for job in jobs:
             self._begin_job(job)
-        self.clock.at(end_us, Kind.ROUND_END, leaf)
+        self.clock.schedule(end_us, Kind.ROUND_END, leaf)
 
     def _schedule_retry(self, leaf: int, number: int) -> None:
         """Let a leaf without available devices try again when one arrives."""
         next_us = self.choosing.next_change_us(leaf)
         if next_us is not None and not self.clock.now_us < self.wakes[leaf] <= next_us:
             self.wakes[leaf] = next_us
-            self.clock.at(next_us, Kind.START, leaf, number)
+            self.clock.schedule(next_us, Kind.START, leaf, number)
 
     def _plan_job(self, leaf: int) -> Job | None:
         """The next job of a leaf; None if no device is available."""
@@ -166,7 +166,7 @@ class Procedure(ClockState):
             transit.begin_job(self, job, self.routes[job.number])
             return
         if not self.world.config.asynchrony.is_real:
-            self.clock.at(job.end_us, Kind.ARRIVE, job.device, job.number)
+            self.clock.schedule(job.end_us, Kind.ARRIVE, job.device, job.number)
         self.hand_over(job)
 
     # --- work comes back ----------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Procedure(ClockState):
         """Take in or queue the result of a job, and free its place."""
         now_us = self.clock.now_us
         if self.network.at_leaves:
-            job = transit.ended(self, event.number)
+            job = transit.remove_job(self, event.number)
         else:
             job = self.jobs.pop(event.number).ended(now_us)
         if job is None:
@@ -193,14 +193,14 @@ class Procedure(ClockState):
         elif not self._is_busy_with(job):
             self._take_in(job)
         if not self._in_rounds:
-            self.clock.at(now_us, Kind.START, job.server, job.number)
+            self.clock.schedule(now_us, Kind.START, job.server, job.number)
 
     def _is_busy_with(self, job: Job) -> bool:
         """Whether the leaf's rule takes virtual time for this result; if so, its work starts now."""
         busy_us = round(self.servers[job.server].seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[job.server].occupy(job, busy_us, self.clock.now_us)
-            self.clock.at(until_us, Kind.SERVED, job.server, job.number)
+            self.clock.schedule(until_us, Kind.SERVED, job.server, job.number)
         return busy_us > 0
 
     def _served(self, event: Event) -> None:
@@ -215,7 +215,7 @@ class Procedure(ClockState):
 
     def _take_in(self, job: Job) -> None:
         """Pass a device's result to its leaf, and record the outcome."""
-        result = self.world.ahead.result(job)
+        result = self.world.look_ahead.result(job)
         if self.algorithms is not None and not isinstance(result, Failure):
             result = self.algorithms.usable(job, result, self.servers[job.server], self.evaluated + 1)
         self._record_end(job, *self._admit_result(job, result))
@@ -243,8 +243,8 @@ class Procedure(ClockState):
         self.choosing.note_update(job.device, reply.loss, job.busy_us / SECOND_US)
         layout, weight = server.version.layout, reply.weight
         arrival = Arrival(
-            job.device, staleness, job.start.vector, server.put_aside(layout.vector(reply.state)),
-            float(self.world.who.windows[job.device]) if weight is None else weight,
+            job.device, staleness, job.start.vector, server.store_vector(layout.vector(reply.state)),
+            float(self.world.population.windows[job.device]) if weight is None else weight,
             layout.counters(reply.state), job.share,
         )  # fmt: skip
         if self.algorithms is not None:
@@ -264,7 +264,7 @@ class Procedure(ClockState):
     def _round_end(self, event: Event) -> None:
         """Combine the arrivals, and start the next round."""
         if self.network.at_leaves:
-            stopped_jobs = transit.stopped(self, event)
+            stopped_jobs = transit.stop_round(self, event)
             if stopped_jobs is None:
                 return
             for job in stopped_jobs:
@@ -272,7 +272,7 @@ class Procedure(ClockState):
                 self.at_work[job.server] -= 1
                 self._record_end(job, job.fate, None)
         self._pass_to_rule(event.subject, None)
-        self.clock.at(self.clock.now_us, Kind.START, event.subject)
+        self.clock.schedule(self.clock.now_us, Kind.START, event.subject)
 
     def _pass_to_rule(self, leaf: int, arrival: Arrival | None) -> None:
         """Pass an arrival to a leaf's rule, or the end of a round."""
@@ -284,14 +284,14 @@ class Procedure(ClockState):
         if is_new:
             self.ledger.leaf_versions += 1
         if is_new and self.above is not None:
-            self.above.renewed(leaf, self.clock, self.ledger)
+            self.above.note_version(leaf, self.clock, self.ledger)
         self.world.give_back()
         self.world.clock.lap("aggregate")
 
     def _between_tiers(self, event: Event) -> None:
         """Process an event between servers."""
         assert self.above is not None
-        if self.above.happen(event, self.clock, self.ledger):
+        if self.above.handle_event(event, self.clock, self.ledger):
             self.world.clock.lap("cluster")
 
     # --- how good it is -----------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Procedure(ClockState):
     def _evaluate(self, event: Event) -> None:
         """Let clients evaluate, and report the period that ends."""
         self.evaluated = event.number
-        self.clock.at(self.clock.now_us + self._period_us, Kind.EVALUATE, 0, event.number + 1)
+        self.clock.schedule(self.clock.now_us + self._period_us, Kind.EVALUATE, 0, event.number + 1)
         result, row = end_period(self)
         laps = self.world.clock.finish()
         self.has_ended = self.world.hooks.on_evaluation(result, row, laps) or bool(self.ending)

@@ -17,18 +17,24 @@ import numpy as np
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.clients.algorithms import ClockAlgorithms, WaitingReply
 from fedge.devices.procedure import Procedure
-from fedge.devices.restoring import counters_like, model_vector, refuse_others
-from fedge.devices.servers.arrivals import Arrival, unkept
+from fedge.devices.restoring import counters_like, model_vector, refuse_foreign_facts
+from fedge.devices.servers.arrivals import Arrival, unrestorable_entry
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.tiers.parent import Parent, ParentLink
 from fedge.devices.timeline.clock import Clock
 from fedge.devices.timeline.line import ServerQueue
 from fedge.devices.timeline.real import RealClock
-from fedge.devices.work.jobs import Job, restored
+from fedge.devices.work.jobs import Job, restore_job
 from fedge.devices.work.routes import OpenRound, Route
 from fedge.states.averaging import State
-from fedge.states.restored import listed, number, refuse_other_states, refuse_unlike, whole
+from fedge.states.restored import (
+    checked_int,
+    checked_list,
+    checked_number,
+    refuse_other_states,
+    refuse_unequal_facts,
+)
 
 Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
@@ -169,8 +175,8 @@ def _server_memories(procedure: Procedure) -> dict[str, State]:
     """
     memories: dict[str, State] = {}
     for index, server in enumerate(_servers(procedure)):
-        if problem := unkept(server.memory, server.version.vector):
-            raise ConfigError(f"{server.told} {problem}; fix it")
+        if problem := unrestorable_entry(server.memory, server.version.vector):
+            raise ConfigError(f"{server.rule_label} {problem}; fix it")
         if server.memory.arrays:
             memories[str(index)] = dict(server.memory.arrays)
     return memories
@@ -191,24 +197,28 @@ def restore(
             f"{shown(facts.get('form', 1))}: its content has changed since; start the run again, or "
             "resume it with the version that wrote it (versions in manifest.json)"
         )
-    refuse_others(procedure, facts)
+    refuse_foreign_facts(procedure, facts)
     groups = {name: groups.get(name, {}) for name in _GROUPS}
-    loaded = _LoadedArrays(groups, procedure.servers[0].version, procedure.servers[0].put_aside)
+    loaded = _LoadedArrays(groups, procedure.servers[0].version, procedure.servers[0].store_vector)
     clock = Clock(**facts["clock"])
-    procedure.clock = procedure.clock.go_on(clock) if isinstance(procedure.clock, RealClock) else clock
+    procedure.clock = (
+        procedure.clock.continued_from(clock) if isinstance(procedure.clock, RealClock) else clock
+    )
     _restore_groups(procedure, facts)
     for index, (server, entry) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
         arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}
         _restore_server(server, entry, arrays, loaded)
     for parent, entry in zip(_parents(procedure), facts["above"], strict=True):
         _restore_parent(parent, entry, loaded)
-    jobs = [restored(job, loaded.version(start)) for job, start in facts["jobs"]]
+    jobs = [restore_job(job, loaded.version(start)) for job, start in facts["jobs"]]
     procedure.jobs = {job.number: job for job in jobs}
     procedure.at_work = [0] * len(procedure.servers)
     for job in jobs:
         procedure.at_work[job.server] += 1
     procedure.lines = [
-        ServerQueue(deque(restored(job, loaded.version(start)) for job, start in waiting), busy_us, until_us)
+        ServerQueue(
+            deque(restore_job(job, loaded.version(start)) for job, start in waiting), busy_us, until_us
+        )
         for waiting, busy_us, until_us in facts["lines"]
     ]
     procedure.choosing.restore(facts["choosing"], groups[_CHOOSING])
@@ -233,7 +243,7 @@ def _refuse_unlike(
     new_groups, new_facts = snapshot(procedure)
     if isinstance(procedure.clock, RealClock):  # replies are requested again
         new_facts["clock"] = facts["clock"]
-    refuse_unlike(facts, new_facts)
+    refuse_unequal_facts(facts, new_facts)
     for name in _GROUPS:
         refuse_other_states(groups[name], new_groups[name])
 
@@ -248,9 +258,11 @@ def _restore_algorithms(
         [
             WaitingReply(
                 Arrival(
-                    whole(child, "the device of a reply"), whole(staleness, "the staleness of a reply"),
-                    loaded.vector(start), loaded.vector(end), number(weight, "the weight of a reply", 0),
-                    loaded.counters(counters), number(share, "the share of a reply", 0),
+                    checked_int(child, "the device of a reply"),
+                    checked_int(staleness, "the staleness of a reply"),
+                    loaded.vector(start), loaded.vector(end),
+                    checked_number(weight, "the weight of a reply", 0),
+                    loaded.counters(counters), checked_number(share, "the share of a reply", 0),
                 ),
                 _copied(groups[_EXTRA].get(str(extra), {})),
             )
@@ -292,7 +304,7 @@ def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
         labels = facts["above"][0]["labels"]
         template, cloud.labels = cloud.servers[0], list(labels)
         cloud.servers = [
-            template.like(template.version, len(cloud.of_group(group)), group)
+            template.like(template.version, len(cloud.group_members(group)), group)
             for group in range(max(labels) + 1)
         ]
 
@@ -303,7 +315,7 @@ def _parent_facts(parent: Parent, saved: _SavedArrays) -> dict[str, Any]:
         [
             saved.version(link.base),
             link.base_number,
-            link.made,
+            link.versions_made,
             None if link.sent is None else saved.version(link.sent),
             None if link.answer is None else [saved.version(link.answer[0]), link.answer[1]],
             link.exchange,
@@ -364,20 +376,22 @@ def _restore_server(
     """Restore a server."""
     buffer = [
         Arrival(
-            whole(child, "the child of an arrival"), whole(staleness, "the staleness of an arrival"),
-            loaded.vector(start), loaded.vector(end), number(weight, "the weight of an arrival", 0),
-            share=number(share[0], "the share of an arrival", 0) if share else 1.0,
+            checked_int(child, "the child of an arrival"),
+            checked_int(staleness, "the staleness of an arrival"),
+            loaded.vector(start), loaded.vector(end),
+            checked_number(weight, "the weight of an arrival", 0),
+            share=checked_number(share[0], "the share of an arrival", 0) if share else 1.0,
         )
         for child, staleness, start, end, weight, *share in facts["buffer"]
     ]  # fmt: skip
     waiting, server.range = facts["counters"], None
     if facts["range"] is not None:
-        low, high = listed(facts["range"], "a range", 2)
+        low, high = checked_list(facts["range"], "a range", 2)
         variances = len(server.version.layout.variances)
         server.range = loaded.vector(low, variances), loaded.vector(high, variances)
     server.restore(
         loaded.version(facts["version"]),
-        whole(facts["number"], "versions of a server"),
+        checked_int(facts["number"], "versions of a server"),
         replace(server.memory, buffer=buffer, arrays=arrays),
-        None if waiting is None else (whole(waiting[0], "a device"), loaded.counters(waiting[1])),
+        None if waiting is None else (checked_int(waiting[0], "a device"), loaded.counters(waiting[1])),
     )

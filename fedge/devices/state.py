@@ -71,9 +71,9 @@ class ClockState:
         self.places = places_per_leaf(config.asynchrony.concurrency, len(self.servers))
         self.at_work = [0] * len(self.servers)
         self.wakes = [-1] * len(self.servers)
-        windows = world.who.window_counts(len(world.fleet))
+        windows = world.population.window_counts(len(world.fleet))
         self.choosing = Choosing(
-            world.seed, world.who.devices_by_leaf(), world.presence, self.places, windows,
+            world.seed, world.population.devices_by_leaf(), world.presence, self.places, windows,
             world.selection, world.selection_arguments,
         )  # fmt: skip
         model_bytes = self.servers[0].version.nbytes
@@ -98,7 +98,7 @@ class ClockState:
         self.last_us = 0
 
     @property
-    def under_way(self) -> list[Job]:
+    def pending_jobs(self) -> list[Job]:
         """Jobs whose results have not been used yet."""
         return [*(job for line in self.lines for job in line.waiting), *self.jobs.values()]
 
@@ -106,8 +106,8 @@ class ClockState:
         """Pass a job to the workers if its result will be needed."""
         has_arrived = not self.network.at_leaves or job.there_us <= self.clock.now_us
         is_needed = job.fate == "trains" and job.end_us <= self.last_us and has_arrived
-        if is_needed and job not in self.world.ahead:
-            self.world.ahead.begin(job)
+        if is_needed and job not in self.world.look_ahead:
+            self.world.look_ahead.begin(job)
 
     @property
     def cloud(self) -> Parent | None:

@@ -19,7 +19,7 @@ from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devi
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.clients.results import Population
-from fedge.devices.outlook import refuse_nobody_there, refuse_unknown_power, refuse_vain_times
+from fedge.devices.outlook import refuse_absent_devices, refuse_impossible_times, refuse_unknown_power
 from fedge.devices.population.availability import presence_of
 from fedge.devices.population.duration import duration_of
 from fedge.devices.population.fleet import fleet_of
@@ -100,7 +100,9 @@ class _NoEvaluation:
     validate = evaluate
 
 
-def timed(config: Config, seed: int, crowd: TimedFleet, on_row: Callable[[VersionRow], None]) -> Procedure:
+def build_timed_run(
+    config: Config, seed: int, crowd: TimedFleet, on_row: Callable[[VersionRow], None]
+) -> Procedure:
     """A run on the virtual clock without training, before its first event.
 
     Args:
@@ -122,10 +124,10 @@ def timed(config: Config, seed: int, crowd: TimedFleet, on_row: Callable[[Versio
     refuse_more_places_than_devices(asynchrony.concurrency, sizes)
     population = _population(sizes, crowd.windows)
     fleet = fleet_of(devices, np.arange(count), seed)
-    refuse_vain_times(fleet, population, config, crowd.model_bytes)
+    refuse_impossible_times(fleet, population, config, crowd.model_bytes)
     refuse_unknown_power(fleet, config)
     presence = presence_of(devices, count, seed)
-    refuse_nobody_there(population, config, presence)
+    refuse_absent_devices(population, config, presence)
 
     def on_evaluation(_: RoundResult, row: VersionRow, __: dict[str, float]) -> bool:
         on_row(row)

@@ -23,9 +23,9 @@ from fedge.devices.work.routes import BACK, COMING, RECEIVING, SENDING, TRAINING
 def begin_job(state: ClockState, job: Job, route: Route) -> None:
     """Start the download of a device's job."""
     state.routes[job.number] = route
-    state.clock.at(job.began_us + route.down_us, Kind.SEND, job.device, job.number)
+    state.clock.schedule(job.began_us + route.down_us, Kind.SEND, job.device, job.number)
     if route.cut_us is not None:
-        state.clock.at(route.cut_us, Kind.ARRIVE, job.device, job.number)
+        state.clock.schedule(route.cut_us, Kind.ARRIVE, job.device, job.number)
 
 
 def begin_transfer(state: ClockState, event: Event) -> None:
@@ -58,17 +58,17 @@ def _continue_job(state: ClockState, number: int) -> bool:
         route.leg = BACK
         if job.fate == "trains":
             state.jobs[number] = replace(job, end_us=now_us)
-            state.clock.at(now_us, Kind.ARRIVE, job.device, number)
+            state.clock.schedule(now_us, Kind.ARRIVE, job.device, number)
         return False
     route.leg = TRAINING
     trained_us = now_us + route.train_us
-    state.clock.at(trained_us + route.up_us, Kind.SEND, job.device, number)
+    state.clock.schedule(trained_us + route.up_us, Kind.SEND, job.device, number)
     end_us = job.end_us if job.fate != "trains" else trained_us + route.up_us + route.back_us
     state.jobs[number] = replace(job, there_us=now_us, trained_us=trained_us, end_us=end_us)
     return True
 
 
-def ended(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | None:
+def remove_job(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | None:
     """Remove a job that was returned, or lost as planned or as given; None if removed before."""
     job = state.jobs.pop(number, None)
     if job is None:
@@ -81,7 +81,7 @@ def ended(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | 
         lost_as = route.lost_as
     if lost_as is None:
         return replace(job, end_us=state.clock.now_us)
-    state.world.ahead.forget(job)
+    state.world.look_ahead.forget(job)
     return replace(job, fate=lost_as, end_us=state.clock.now_us)
 
 
@@ -89,7 +89,7 @@ def begin_round(state: ClockState, leaf: int, jobs: Sequence[Job], goal: int, de
     """Open a round that waits for `goal` results until `deadline_us` in virtual time; 0: no deadline."""
     state.rounds[leaf] = OpenRound(jobs[-1].number, goal, len(jobs))
     if deadline_us:
-        state.clock.at(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
+        state.clock.schedule(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
 
 
 def count_ended_job(state: ClockState, job: Job) -> Job:
@@ -98,18 +98,18 @@ def count_ended_job(state: ClockState, job: Job) -> Job:
     assert open_round is not None, "a job belongs to a round"
     open_round.at_work -= 1
     if job.fate == "trains" and open_round.back == open_round.goal:
-        state.world.ahead.forget(job)
+        state.world.look_ahead.forget(job)
         return replace(job, fate="late")
     open_round.back += job.fate == "trains"
     if not open_round.is_ending and (
         open_round.back == open_round.goal or (not open_round.at_work and not has_deadline)
     ):
         open_round.is_ending = True
-        state.clock.at(state.clock.now_us, Kind.ROUND_END, job.server, open_round.number)
+        state.clock.schedule(state.clock.now_us, Kind.ROUND_END, job.server, open_round.number)
     return job
 
 
-def stopped(state: ClockState, event: Event) -> list[Job] | None:
+def stop_round(state: ClockState, event: Event) -> list[Job] | None:
     """End a round, and stop its unfinished jobs; these by device id, or None if it had ended before."""
     open_round = state.rounds[event.subject]
     if open_round is None or open_round.number != event.number:
@@ -117,6 +117,6 @@ def stopped(state: ClockState, event: Event) -> list[Job] | None:
     state.rounds[event.subject] = None
     unfinished = [job for job in state.jobs.values() if job.server == event.subject]
     stopped_jobs = [
-        ended(state, job.number, "late") for job in sorted(unfinished, key=lambda job: job.device)
+        remove_job(state, job.number, "late") for job in sorted(unfinished, key=lambda job: job.device)
     ]
     return [job for job in stopped_jobs if job is not None]

@@ -11,14 +11,14 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
 from fedge.config.registers.register import Register
 from fedge.config.registers.traits import PARTIAL, ROUNDS
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.population.draws import PickDraws
 from fedge.devices.population.duration import Work, checked_seconds, duration_of
 from fedge.devices.population.fleet import Fleet, check_fleet
 from fedge.devices.population.idle import Idle
 from fedge.devices.population.selection import DeviceTurn, History
-from fedge.devices.servers.arrivals import Arrival, Memory, unkept
+from fedge.devices.servers.arrivals import Arrival, Memory, unrestorable_entry
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a user's rule
 _DEVICES = 2
@@ -32,7 +32,7 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
     def first_model() -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
         return _first_model(name, arguments, register)
 
-    asked_twice(register, name, first_model)
+    call_checked(register, name, first_model)
 
 
 def _first_model(
@@ -52,7 +52,7 @@ def _first_model(
                 f"{register.option} {name} must return the new model, an array of the shape of the one "
                 f"it got, or None, but returned {shown(updated)}; fix it"
             )
-        if problem := unkept(memory, model):
+        if problem := unrestorable_entry(memory, model):
             raise ConfigError(f"{register.option} {name} {problem}; fix it")
         if updated is not None:
             break
@@ -74,7 +74,7 @@ def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
         hint = f", or give it {PARTIAL_WORK} = True and go by arrival.share" if is_own else ""
         raise ConfigError(
             f"devices.partial-work needs an asynchrony.rule that takes it "
-            f"({', '.join(SERVER_RULES.having(PARTIAL))}), but is true with {rule}; set it false{hint}"
+            f"({', '.join(SERVER_RULES.names_with(PARTIAL))}), but is true with {rule}; set it false{hint}"
         )
 
 
@@ -87,7 +87,7 @@ def try_preset(name: str, arguments: Mapping[str, Any]) -> Fleet:
         check_fleet(fleet, count, f"{DEVICES.option} {name}")
         return fleet
 
-    return asked_twice(
+    return call_checked(
         DEVICES, name, lambda: [make_fleet(count) for count in (_DEVICES, _REPEATS)], FROM_RNG
     )[0]
 
@@ -112,7 +112,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
             now_us = max(now_us + 1, answers[-1][1])
         return answers
 
-    asked_twice(
+    call_checked(
         AVAILABILITY, name, answers_over_time, "draw from the seed alone, and keep nothing between calls"
     )
 
@@ -131,7 +131,7 @@ def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
             f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
             f"{shown(device)} of devices 0 and 1; fix it"
         )
-    asked_twice(SELECTIONS, name, lambda: [select(leaf) for leaf in range(_REPEATS)], FROM_RNG)
+    call_checked(SELECTIONS, name, lambda: [select(leaf) for leaf in range(_REPEATS)], FROM_RNG)
 
 
 def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
@@ -144,7 +144,7 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
             jobs = (Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history) for attempt in range(1, _REPEATS))
             return [checked_seconds(duration, job) for job in jobs]
 
-        asked_twice(DURATIONS, name, lambda: _call_part(DURATIONS, name, training_seconds), FROM_RNG)
+        call_checked(DURATIONS, name, lambda: _call_part(DURATIONS, name, training_seconds), FROM_RNG)
 
 
 def _call_part(register: Register, name: str, call: Callable[[], Any]) -> Any:

@@ -54,11 +54,11 @@ class World:
     Attributes:
         config: configuration of the run.
         seed: seed in effect.
-        who: clients and leaves of the run.
+        population: clients and leaves of the run.
         fleet: a row per client; rows of unseen clients are not used.
         presence: presence of devices over time.
-        ahead: trains jobs on real clients.
-        evaluating: evaluates on real clients.
+        look_ahead: trains jobs on real clients.
+        evaluation: evaluates on real clients.
         traced: devices whose jobs are listed.
         clock: laps of real time.
         hooks: callbacks.
@@ -66,16 +66,16 @@ class World:
         selection_arguments: its keyword arguments.
         duration: the user's function for training times; None to take those of the fleet.
         give_back: tells the system that models in files are unused for now.
-        probing: compares devices' updates of the run's first model; None without training.
+        probe: compares devices' updates of the run's first model; None without training.
     """
 
     config: Config
     seed: int
-    who: Population
+    population: Population
     fleet: Fleet
     presence: Presence
-    ahead: LookAhead
-    evaluating: ClockEvaluation
+    look_ahead: LookAhead
+    evaluation: ClockEvaluation
     traced: frozenset[int]
     clock: LapClock
     hooks: Listeners
@@ -83,4 +83,4 @@ class World:
     selection_arguments: Mapping[str, Any] = field(default_factory=dict)
     duration: Duration | None = None
     give_back: Callable[[], None] = lambda: None
-    probing: DeviceProbe | None = None
+    probe: DeviceProbe | None = None

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import look_in, looked_in
+from fedge.config.registers.register import add_search_folders, search_folders
 from fedge.engine.federation import Federation
 from fedge.process.python import python_words
 
@@ -55,7 +55,7 @@ def measure_client(run_config: Mapping[str, Any], federation: Federation) -> Cli
         ConfigError: the run cannot work, or the measuring process failed; the message has its error.
     """
     request = {"run_config": dict(run_config), "clients": federation.num_supernodes}
-    request |= {"is_default": federation.is_default, "look_in": looked_in()}
+    request |= {"is_default": federation.is_default, "look_in": search_folders()}
     result = subprocess.run(
         python_words("-m", __name__), input=json.dumps(request), capture_output=True, text=True,
         timeout=_LIMIT_S, check=False,
@@ -92,7 +92,7 @@ def _measure(request: Mapping[str, Any]) -> ClientMemory:
     from fedge.training.networks.models import build_model
     from fedge.training.schedule import local_training
 
-    look_in(*request["look_in"])
+    add_search_folders(*request["look_in"])
     federation = Federation(request["clients"], is_default=request["is_default"])
     prepared = check({**request["run_config"], "run-name": "", "resume": ""}, federation)
     assert prepared.deal is not None

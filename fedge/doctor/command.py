@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.client_memory import ClientMemory, measure_client
-from fedge.doctor.deployment import NAME, of_deployment
+from fedge.doctor.deployment import NAME, deployment_findings
 from fedge.doctor.findings import (
     BROKEN,
     TRAP,
     WELL,
     Finding,
-    of_environment,
-    of_folder,
-    of_installation,
-    of_machine,
+    environment_findings,
+    installation_findings,
+    machine_findings,
+    runs_folder_findings,
 )
 from fedge.doctor.gpus import gpus
 from fedge.doctor.shares import Shares, shares_of
@@ -81,7 +81,7 @@ def doctor(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor``; returns the exit code: 0, or 4 if a run will not work."""
     if options.app == NAME and not Path(NAME).is_dir():
         return _print_findings(
-            [Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json
+            [Finding("machine", WELL, platform.platform()), *deployment_findings(options)], options.json
         )
     if options.gpu:
         return _run_gpu_checks(options)
@@ -99,10 +99,10 @@ def doctor(options: argparse.Namespace) -> int:
     except ConfigError as error:
         findings.append(Finding("this run", BROKEN, str(error)))
     findings = [
-        *of_machine(this_machine(), gpus(), on_ray),
-        *of_installation(on_ray),
-        *of_environment(int(run_config.get("seed", 0))),
-        of_folder(str(run_config.get("runs-dir", "runs"))),
+        *machine_findings(this_machine(), gpus(), on_ray),
+        *installation_findings(on_ray),
+        *environment_findings(int(run_config.get("seed", 0))),
+        runs_folder_findings(str(run_config.get("runs-dir", "runs"))),
         *findings,
     ]
     table = federation_table(shares, memory.clients, _cpus_to_set(run_config)) if shares and memory else ""

@@ -19,7 +19,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
 from fedge.link.certificates import AUTHORITY, CLOUD, name_needed
-from fedge.link.reach import is_there, refuse_other_authority
+from fedge.link.reach import is_listening, refuse_other_authority
 from fedge.link.usable import read_certificate, refuse_unusable
 from fedge.process.versions import versions
 
@@ -31,22 +31,22 @@ _UNSYNCHRONISED = 5  # TIME_ERROR of <sys/timex.h>
 _TIMEX_BYTES = 512  # more than struct timex has anywhere
 
 
-def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
+def deployment_findings(options: argparse.Namespace) -> Iterator[Finding]:
     """Findings on versions, clock, certificates, servers and folders of this machine.
 
     Args:
         options: `superlink`, `cloud` and `control` are addresses or None, `certs` is a folder.
     """
-    yield of_versions()
-    yield of_clock()
-    yield from of_certificates(options.certs)
-    yield from of_servers(options)
-    yield from of_places((Path.cwd(),))
-    yield from of_own_place("memory", lambda: own_folder({}))
-    yield from of_own_place("temporary files", lambda: Path(tempfile.gettempdir()))
+    yield version_findings()
+    yield clock_findings()
+    yield from certificate_findings(options.certs)
+    yield from server_findings(options)
+    yield from folder_findings((Path.cwd(),))
+    yield from own_folder_findings("memory", lambda: own_folder({}))
+    yield from own_folder_findings("temporary files", lambda: Path(tempfile.gettempdir()))
 
 
-def of_versions() -> Finding:
+def version_findings() -> Finding:
     """Versions, which must agree on all machines; a newer Flower than the tested one is advised."""
     installed = versions()
     words = ", ".join(
@@ -58,7 +58,7 @@ def of_versions() -> Finding:
     return Finding("versions", WELL, f"{words}; they must be the same on all machines")
 
 
-def of_clock() -> Finding:
+def clock_findings() -> Finding:
     """Whether this machine's clock is synchronised, as certificates have a validity period."""
     now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     state = _clock_state()
@@ -78,7 +78,7 @@ def _clock_state() -> int | None:
     return None
 
 
-def of_certificates(folder: Path) -> Iterator[Finding]:
+def certificate_findings(folder: Path) -> Iterator[Finding]:
     """Certificates and keys of a folder: their validity, and whether this account can read them."""
     authority = folder / f"{AUTHORITY}.crt"
     if not authority.is_file():
@@ -127,7 +127,7 @@ def _validity(certificate: x509.Certificate) -> tuple[str, str]:
     return (TRAP if days < _SOON_DAYS else WELL), f"valid {until}, {days} days"
 
 
-def of_servers(options: argparse.Namespace) -> Iterator[Finding]:
+def server_findings(options: argparse.Namespace) -> Iterator[Finding]:
     """Servers that this machine should reach, with the names their certificates must have."""
     authority = options.certs / f"{AUTHORITY}.crt"
     for name, address, known_as in (
@@ -137,7 +137,7 @@ def of_servers(options: argparse.Namespace) -> Iterator[Finding]:
         if address is not None:
             yield _check_server(name, address, authority, known_as)
     if options.control is not None:
-        is_up = is_there("--control", options.control)
+        is_up = is_listening("--control", options.control)
         words = "answers" if is_up else "does not answer; start fedge superlink on this machine"
         yield Finding("--control", WELL if is_up else BROKEN, f"{options.control}: {words}")
 
@@ -154,15 +154,15 @@ def _check_server(name: str, address: str, authority: Path, known_as: str) -> Fi
     return Finding(name, WELL, f"{address} answers, certified by {authority}")
 
 
-def of_own_place(name: str, find: Callable[[], Path]) -> Iterator[Finding]:
+def own_folder_findings(name: str, find: Callable[[], Path]) -> Iterator[Finding]:
     """A folder of this account, which may have none; `name` says what for."""
     try:
-        yield from of_places((find(),))
+        yield from folder_findings((find(),))
     except (ConfigError, OSError) as error:
         yield Finding(name, BROKEN, str(error))
 
 
-def of_places(places: tuple[Path, ...]) -> Iterator[Finding]:
+def folder_findings(places: tuple[Path, ...]) -> Iterator[Finding]:
     """Folders in which a server or node writes: permission and free space."""
     for place in places:
         existing = next(path for path in (place, *place.parents) if path.exists())

@@ -45,7 +45,7 @@ class Finding:
     words: str
 
 
-def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Finding]:
+def machine_findings(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Finding]:
     """Cores, memory, disk, GPUs and their limits."""
     limit_note = f", limited by a cgroup to {machine.cgroup}" if machine.cgroup else ""
     cores = f"{machine.usable_cores:g} of {machine.cores} usable{limit_note}"
@@ -71,7 +71,7 @@ def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Find
         yield Finding("open files", TRAP if is_low else WELL, f"{machine.open_files:,} per process{hint}")
 
 
-def of_installation(on_ray: bool) -> Iterator[Finding]:
+def installation_findings(on_ray: bool) -> Iterator[Finding]:
     """Installed packages and versions, with their caveats."""
     yield Finding("Python", WELL, f"{sys.version.split()[0]}, {sys.executable}")
     installed = {name: _version(name) for name in _PACKAGES}
@@ -135,7 +135,7 @@ def _ray_finding(on_ray: bool) -> Finding:
     return Finding("Ray", WELL, f"{installed}, on loopback only")
 
 
-def of_environment(
+def environment_findings(
     configured_seed: int, on_flwr_run: bool = True, environment: Mapping[str, str] | None = None
 ) -> Iterator[Finding]:
     """Parts of the environment that affect a run: seed, ports, a background SuperLink."""
@@ -171,7 +171,7 @@ def _superlink_finding(configured_seed: int, seed: int, variables: Mapping[str, 
     return Finding("SuperLink", WELL, f"process {process.pid} in the background, with seed {seed}")
 
 
-def of_folder(runs_dir: str) -> Finding:
+def runs_folder_findings(runs_dir: str) -> Finding:
     """Whether run folders can be written."""
     folder = Path(runs_dir)
     existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))

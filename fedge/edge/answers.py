@@ -146,7 +146,9 @@ class Schema:
             counted_fact, moved_fact, book_fact: values reported by the leaf server.
         """
         form = None if leaf.algorithm is None else leaf.algorithm.form
-        book = self._check_book(book_fact, leaf.clients, schema.least_told(self.task.least_loss, form))
+        book = self._check_book(
+            book_fact, leaf.clients, schema.smallest_allowed_loss(self.task.least_loss, form)
+        )
         counted = whole_number(counted_fact, 0, len(leaf.clients), "counted")
         moved = truth(moved_fact, "moved")
         trained = {row[0] for row in book["train_seconds"]}
@@ -186,7 +188,7 @@ class Schema:
         task = schema.TrainTask(
             start, most_windows, train.local_epochs, train.batch_size, local_steps=self.local_steps
         )
-        steps, windows = task.steps(most_windows), task.seen(most_windows)
+        steps, windows = task.steps(most_windows), task.windows_trained(most_windows)
         if leaf.algorithm is not None:  # which may send any number
             steps, windows = schema.MOST_STEPS, schema.MOST_STEPS * train.batch_size
         schema.check_values(model, start, leaf.variances, rounds * steps, windows=rounds * windows)

@@ -94,7 +94,7 @@ class LeafExecutor:
         start, book = leaf.model, self._book
         receiver = self._make_receiver(packet, start)
         fold_leaves = frozenset({self._index} if facts["alone"] else ())
-        book.wanted = Requests([receiver] if receiver else [], fold_leaves, facts["dispersion"])
+        book.requests = Requests([receiver] if receiver else [], fold_leaves, facts["dispersion"])
         counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
         has_moved = leaf.model is not start
         version = int(facts["version"])

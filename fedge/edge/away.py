@@ -55,7 +55,7 @@ class RegionSpan:
         return self.region.leaves
 
     @property
-    def speaker(self) -> int:
+    def linked_leaf(self) -> int:
         """Leaf whose link reaches the process."""
         return self.leaves[0].index
 
@@ -82,13 +82,13 @@ class RegionSpan:
         leaves = []
         for leaf in self.leaves:
             leaf_states, facts = leaf.round_states()
-            states |= orders.named_for(leaf_states, leaf.index)
+            states |= orders.region_states(leaf_states, leaf.index)
             needed = sorted({checkpoint[leaf.index] for checkpoint in saved_versions})
             leaves.append([leaf.index, facts, versions[leaf.index], needed])
         path = list(self.region.path)
         return {"path": path, "first": self.first, "last": self.last, "leaves": leaves}, states
 
-    def take_in(self, leaf_round: int, transport: Transport) -> int:
+    def record_leaf_round(self, leaf_round: int, transport: Transport) -> int:
         """Add the report on a leaf round to the record; returns the number of accepted replies.
 
         Without an accepted answer, the leaves keep their models.
@@ -114,7 +114,7 @@ class RegionSpan:
         assert self.answer is not None
         states, versions = self.answer.states, {}
         for leaf, (index, version, leaf_facts) in zip(self.leaves, self.answer.facts["leaves"], strict=True):
-            leaf_states = orders.of_leaf(states, index)
+            leaf_states = orders.leaf_states(states, index)
             leaf.put_round_states(orders.with_own_control(leaf_states), leaf_facts)
             if orders.MODEL in leaf_states:
                 leaf.models.trained(LEAF, leaf_states[orders.MODEL])
@@ -176,7 +176,7 @@ class RegionsAway:
         )
         return (
             not has_requests
-            and not lines.any_beside(leaves)
+            and not lines.has_extra_lines(leaves)
             and all(_are_equal(leaf.model, region.model) for leaf in leaves)
             and self._is_one_process([leaf.index for leaf in leaves])
         )

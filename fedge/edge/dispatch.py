@@ -113,7 +113,7 @@ class Dispatch:
             },
         )
         running = {
-            link: self._pool.submit(self._send, link, batch, progress.noted(link))
+            link: self._pool.submit(self._send, link, batch, progress.receiver(link))
             for link, batch in sent.items()
         }
         self._wait_for_all(running, progress)
@@ -244,7 +244,7 @@ class Dispatch:
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
         """Facts of the run for one leaf server, with descriptions only of its own clients' windows."""
-        server, descriptions = self._leaves[leaf], self._facts.told
+        server, descriptions = self._leaves[leaf], self._facts.reports
         own_descriptions = {
             str(c): descriptions[c] for c in (*server.clients, *server.unseen_clients) if c in descriptions
         }

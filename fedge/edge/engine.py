@@ -26,7 +26,7 @@ from fedge.edge.packets.facts import mapping, text
 from fedge.edge.packets.hellos import differences, reported_kernels
 from fedge.edge.port import EdgeLeaves
 from fedge.exchange.engine import RemoteProcesses
-from fedge.exchange.failure import Failure, raised, reason_of, words_of
+from fedge.exchange.failure import Failure, exception_failure, reason_of, words_of
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.flower import identify_task
 from fedge.link.frames import Packet
@@ -50,7 +50,7 @@ class EdgeEngine:
 
     in_order = False
     nodes_come_back = False  # leaf servers do, behind the gate
-    if_none_starts = "start every leaf's fedge leaf"
+    startup_hint = "start every leaf's fedge leaf"
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class EdgeEngine:
         self._port = EdgeLeaves(self._gate, facts, context)
         return self._port
 
-    def do_without(self, clients: Collection[int]) -> None:
+    def mark_absent(self, clients: Collection[int]) -> None:
         """Stop waiting for the leaf servers of absent clients, which may still connect later."""
-        self._gate.do_without({self._leaf_of[client] for client in clients})
+        self._gate.mark_absent({self._leaf_of[client] for client in clients})
 
     def new_remarks(self) -> list[str]:
         """A line for each new reason why the last bits of a leaf server may differ from the cloud's.
@@ -189,7 +189,7 @@ class EdgeEngine:
     ) -> None:
         """Answer a hello message in a client's place."""
         client, clients = message.metadata.dst_node_id - 1, len(self._leaf_of)
-        hello = Hello(client, clients, told=windows, device="", kernels=kernels)
+        hello = Hello(client, clients, report=windows, device="", kernels=kernels)
         self._replies[message.metadata.message_id] = hello_reply(hello, message)
 
     def _request_descriptions(self, leaf: int) -> None:
@@ -251,12 +251,12 @@ class EdgeEngine:
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason why a client failed."""
-        return raised(reason_of(reply))
+        return exception_failure(reason_of(reply))
 
     def refuse_stopped(self) -> None:
         """Do nothing: an absent leaf server is noticed when it gets an order."""
 
-    def look_elsewhere(self) -> RemoteProcesses:
+    def remote_processes(self) -> RemoteProcesses:
         """Empty: leaf servers do not report on their processes."""
         return RemoteProcesses()
 

@@ -28,7 +28,7 @@ from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
 from fedge.rounds.port import PortContext, RunFacts
 from fedge.states.averaging import State
-from fedge.states.restored import known_facts, whole
+from fedge.states.restored import checked_facts, checked_int
 
 
 class EdgeLeaves:
@@ -57,7 +57,9 @@ class EdgeLeaves:
         """Let leaf servers train a line for a leaf round, or regions on their own for several."""
         book, is_own = self._transport.book, training.line == LEAF
         spans = (
-            {span.speaker: span for span in self._regions.begin(leaf_round, book.wanted)} if is_own else {}
+            {span.linked_leaf: span for span in self._regions.begin(leaf_round, book.requests)}
+            if is_own
+            else {}
         )
         leaves = [leaf for leaf in training.leaves if not is_own or self._regions.span_of(leaf) is None]
         leaf_orders = {
@@ -86,7 +88,7 @@ class EdgeLeaves:
         for index, span in spans.items():
             span.answer = answers.get(index)
         for span in self._regions.spans if is_own else ():
-            counted += span.take_in(leaf_round, self._transport)
+            counted += span.record_leaf_round(leaf_round, self._transport)
             if span.answer is not None and leaf_round == span.last:
                 self._versions |= span.move(self._transport.shared.keep)
         self._transport.lap("aggregate")
@@ -99,7 +101,7 @@ class EdgeLeaves:
     def _training_request(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
         """Training requested from one leaf server, for checking its answer."""
         book, is_own = self._transport.book, training.line == LEAF
-        requests = book.wanted if is_own else Requests()
+        requests = book.requests if is_own else Requests()
         updates, has_folds = requests.updates_of(leaf.index), leaf.index in requests.alone
         version, dispersion = self._versions[leaf.index], requests.dispersion
         return Trained(leaf, training.line, leaf_round, version, updates, has_folds, dispersion)
@@ -108,7 +110,7 @@ class EdgeLeaves:
         """Order of a leaf round to one leaf server."""
         states, facts = leaf.round_states()
         index = leaf.index
-        requests = self._transport.book.wanted if training.line == LEAF else Requests()
+        requests = self._transport.book.requests if training.line == LEAF else Requests()
         order = {
             "leaf_round": leaf_round,
             "line": training.line,
@@ -141,7 +143,7 @@ class EdgeLeaves:
             record = {**record, "train_loss": []}
         orders.add_to_book(book, index, record)
         if training.line == LEAF:
-            _pass_on_summaries(book.wanted.receivers_of(index), index, answer)
+            _pass_on_summaries(book.requests.receivers_of(index), index, answer)
         if facts.get("dispersion") is not None:
             book.dispersion[index] = float(facts["dispersion"])
         if facts["folds"]:
@@ -225,7 +227,7 @@ class EdgeLeaves:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`."""
-        if not known_facts(facts, {"versions"}).get("versions") and any(
+        if not checked_facts(facts, {"versions"}).get("versions") and any(
             leaf.control is not None for leaf in self._leaves
         ):
             raise RunError(
@@ -233,8 +235,8 @@ class EdgeLeaves:
                 "resume without --leaves"
             )
         for leaf, version in facts.get("versions", []):
-            leaf = whole(leaf, "a leaf server of a checkpoint", below=len(self._leaves))
-            self._versions[leaf] = whole(version, f"the version of leaf server {leaf}")
+            leaf = checked_int(leaf, "a leaf server of a checkpoint", below=len(self._leaves))
+            self._versions[leaf] = checked_int(version, f"the version of leaf server {leaf}")
         self._saved_versions = [dict(self._versions)]
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class Progress:
         self._replied: dict[int, frozenset[int]] = {}
         self._failed: dict[int, frozenset[int]] = {}
 
-    def noted(self, leaf: int) -> OnNote:
+    def receiver(self, leaf: int) -> OnNote:
         """Receiver of the notes of one leaf server; progress means that further clients have finished.
 
         A restarted leaf server may start over, a few times for each server asked over the link; a region
@@ -93,7 +93,7 @@ class MergedNotes:
         with self._lock:
             self._round_facts, self._notes = {"leaf_round": leaf_round}, {}
 
-    def of(self, leaf: int) -> Note:
+    def receiver(self, leaf: int) -> Note:
         """Receiver of the notes of a leaf server."""
 
         def note(facts: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ class RegionExecutor:
                     order = _make_order(
                         leaf_record, {orders.MODEL: leaf.model, **leaf_states}, (*position, leaf_round)
                     )
-                    answer = self._leaf_servers[leaf.index].carry_out(order, notes.of(leaf.index))
+                    answer = self._leaf_servers[leaf.index].carry_out(order, notes.receiver(leaf.index))
                     return answer, time.monotonic()
 
                 answers = list(pool.map(train, leaves))
@@ -90,7 +90,7 @@ class RegionExecutor:
         """
         index, leaf_facts, version, needed = row
         site, model = self._leaf_servers[index].site, states[orders.MODEL]
-        leaf_states = orders.with_own_control(orders.of_leaf(states, index))
+        leaf_states = orders.with_own_control(orders.leaf_states(states, index))
         order = _make_order((leaf_facts, version, needed), {orders.MODEL: model, **leaf_states}, position)
         check_order(order, site.make_leaf(site.model))
         leaf = site.make_leaf(site.facilities.shared.keep(model))
@@ -152,6 +152,6 @@ def _make_answer(
         leaf_states, facts = leaf.round_states()
         if region.brings_leaves and leaf.index in moved:
             leaf_states = {**leaf_states, orders.MODEL: leaf.model}
-        states |= orders.named_for(leaf_states, leaf.index)
+        states |= orders.region_states(leaf_states, leaf.index)
         leaf_rows.append([leaf.index, versions[leaf.index], facts])
     return Packet(orders.DONE, {"rounds": rounds, "leaves": leaf_rows}, states)

@@ -53,7 +53,7 @@ def check_region_answer(
             whole_number(row[1], new_versions[leaf.index], new_versions[leaf.index], "version")
             has_moved = leaf.index in moved
             schema.check_kept(row[2], leaf, counted, has_moved, global_round)
-            leaf.refuse_other_strategy(orders.of_leaf(answer.states, leaf.index), row[2])
+            leaf.refuse_other_strategy(orders.leaf_states(answer.states, leaf.index), row[2])
         _check_states(schema, answer.states, span, moved)
     return answer
 

@@ -84,7 +84,7 @@ class LeafServerGroup:
         def answer(leaf: int) -> tuple[Packet, float]:
             try:
                 executor = self._hosts[leaf].in_run({**facts, "leaf": leaf})
-                packet = executor.carry_out(parts[leaf], notes.of(leaf))
+                packet = executor.carry_out(parts[leaf], notes.receiver(leaf))
             except OWN_ERRORS as error:
                 packet = failed_order(parts[leaf].kind, error)
             return packet, time.monotonic()

@@ -29,7 +29,7 @@ def end_captures(grid: Grid) -> None:
     Ray chooses the worker for each message, so all clients are asked repeatedly until every worker has
     answered.
     """
-    if not capture.is_on():
+    if not capture.is_captured():
         return
     waiting = {process.pid for process in memory.measure() if process.role == "worker"}
     deadline = time.monotonic() + _PATIENCE_S

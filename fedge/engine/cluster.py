@@ -40,10 +40,10 @@ def refuse_missing_on_cluster(federation: Federation) -> None:
 
     Flower itself would wait forever.
     """
-    refuse_clients_that_fit_nowhere(federation, machines(address_of(federation.init_args)))
+    refuse_oversized_clients(federation, machines(address_of(federation.init_args)))
 
 
-def refuse_clients_that_fit_nowhere(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
+def refuse_oversized_clients(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
     """Raise ConfigError if no machine, in the form of `machines`, has the resources of a client."""
     needed = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
     if not any(all(node.get(kind, 0) >= amount for kind, amount in needed.items()) for node in nodes):

@@ -32,7 +32,7 @@ class _WakeableEvent:
         return self._stop.is_set()
 
 
-def look_when_pushed() -> bool:
+def wake_on_push() -> bool:
     """Wake Flower's engine at each push; returns whether this version permits it.
 
     Called when the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
@@ -50,6 +50,6 @@ def look_when_pushed() -> bool:
     return True
 
 
-def look_now() -> None:
+def signal_push() -> None:
     """Signal a push; no effect without Flower's engine."""
     _pushed.set()

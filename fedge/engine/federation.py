@@ -15,7 +15,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.process.resources.machine import CGROUPS, limits
 
 AUTO = "auto"  # value of client-resources: choose for this machine (`fedge doctor`)
-TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.as_told`, if Flower does not pass it on
+TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.to_json`, if Flower does not pass it on
 _SIMULATION = "flwr-simulation"  # Flower's program for a simulation behind a SuperLink
 
 
@@ -45,7 +45,7 @@ class Federation:
         """Fields recorded in the manifest."""
         return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
 
-    def as_told(self) -> str:
+    def to_json(self) -> str:
         """Fields for a process of its simulation (`TOLD`), as JSON."""
         resources = {"num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
         backend = {"client-resources": resources, "init-args": dict(self.init_args)}

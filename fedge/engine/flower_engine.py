@@ -17,9 +17,9 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 from grpc import RpcError, StatusCode  # type: ignore[import-untyped]
 
-from fedge.engine.dispatch import look_now
+from fedge.engine.dispatch import signal_push
 from fedge.engine.loopback import KEEP
-from fedge.engine.other_machines import look_elsewhere
+from fedge.engine.other_machines import query_remote_workers
 from fedge.engine.ray_objects import hand_out
 from fedge.engine.stalled_replies import give_up_stalled_replies
 from fedge.engine.urgency import Urgency
@@ -29,13 +29,13 @@ from fedge.exchange.engine import RemoteProcesses, RunError
 from fedge.exchange.failure import (
     LOST,
     Failure,
+    dead_worker_failure,
+    exception_failure,
     limit_in,
-    no_reply_within,
-    node_failed,
-    node_gone,
-    raised,
+    lost_node_failure,
     reason_of,
-    worker_died,
+    reported_node_failure,
+    timeout_failure,
 )
 from fedge.link.bound_nodes import BoundNodes
 from fedge.process.logs import first_engine_error
@@ -90,7 +90,7 @@ class FlowerEngine:
             nodes_come_back: whether the nodes are those of a deployment.
         """
         self.nodes_come_back = nodes_come_back
-        self.if_none_starts = _START_NODES if nodes_come_back else _START_RAY
+        self.startup_hint = _START_NODES if nodes_come_back else _START_RAY
         self._bound_nodes = BoundNodes()
         self._unsent_errors: dict[str, Message] = {}  # id → error in place of its reply
         self._unreadable_errors: dict[str, Message] = {}  # id → error in place of an unreadable reply
@@ -115,7 +115,7 @@ class FlowerEngine:
         """Empty: workers are processes, not threads."""
         return ()
 
-    def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
+    def store_replies_with(self, keep: Callable[[Message], Message]) -> None:
         """Do nothing: replies stay where Flower keeps them."""
 
     def num_workers(self) -> int:
@@ -130,9 +130,9 @@ class FlowerEngine:
         """Reply to one message; None if it does not arrive within `timeout_s` seconds."""
         return self._urgency.wait_for(message_id, timeout_s)
 
-    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+    def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
-        return self._urgency.there_of(message_ids, timeout_s)
+        return self._urgency.wait_for_any(message_ids, timeout_s)
 
     def get_node_ids(self) -> Iterable[int]:
         """Ids of the registered nodes."""
@@ -158,7 +158,7 @@ class FlowerEngine:
                     _UNREADABLE_REPLY, "it cannot be read", message, ids[-1]
                 )
         if time.monotonic() - self._failed_at >= _AFTER_FAILURE_S:
-            look_now()
+            signal_push()
         return ids
 
     def _push(self, messages: Sequence[Message]) -> list[str]:
@@ -239,20 +239,20 @@ class FlowerEngine:
         sent_at, allowed_s = self._time_limits.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
         reason = reason_of(reply)
         if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
-            return node_gone()
+            return lost_node_failure()
         if reply.error.code == _CLIENT_APP_GONE and self._failed_at - sent_at >= allowed_s:
             # the ClientApp ends itself, and its SuperNode notices later
-            timeout = no_reply_within(allowed_s)
-            return node_failed(f"{_NODE_FAULTS[_CLIENT_APP_GONE]}, or gave {timeout}")
+            timeout = timeout_failure(allowed_s)
+            return reported_node_failure(f"{_NODE_FAULTS[_CLIENT_APP_GONE]}, or gave {timeout}")
         if self.nodes_come_back and reply.error.code in _NODE_FAULTS:
-            return node_failed(_NODE_FAULTS[reply.error.code])
+            return reported_node_failure(_NODE_FAULTS[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):
-            return worker_died()
+            return dead_worker_failure()
         over_time = _OVER_TIME.match(reason)
         limit_s = limit_in(over_time[1]) if over_time else None
         if limit_s is not None:
-            return no_reply_within(limit_s)
-        failure = raised(_CLIENT_APP_ERROR.sub(r"\1: ", reason.replace(_WRAPPED, "")))
+            return timeout_failure(limit_s)
+        failure = exception_failure(_CLIENT_APP_ERROR.sub(r"\1: ", reason.replace(_WRAPPED, "")))
         return Failure(failure.kind, _GUARD.sub("", failure.detail))
 
     def refuse_stopped(self) -> None:
@@ -283,11 +283,11 @@ class FlowerEngine:
                     continue
             raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
 
-    def look_elsewhere(self) -> RemoteProcesses:
+    def remote_processes(self) -> RemoteProcesses:
         """Measurements of a cluster's workers; empty for the run's own Ray, below this process."""
         ray = sys.modules.get("ray")
         is_cluster = ray is not None and ray.is_initialized() and not self._core_processes
-        return look_elsewhere() if is_cluster else RemoteProcesses()
+        return query_remote_workers() if is_cluster else RemoteProcesses()
 
     def spans_machines(self) -> bool:
         """Whether Ray has workers on several machines, any of which may run any client."""

@@ -51,7 +51,7 @@ def catch_interrupts() -> None:
         signal.signal(signal.SIGINT, handle)
 
 
-def leave_nothing_behind() -> None:
+def end_descendants_at_exit() -> None:
     """Ensure that Flower's simulation process and all its descendants end with `flwr run`.
 
     No effect in other processes or when repeated. Called when ServerApp and ClientApp are loaded, whichever

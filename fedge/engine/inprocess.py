@@ -17,11 +17,11 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedge.client.guarded_app import ClientError, GuardedApp, answered
+from fedge.client.guarded_app import ClientError, GuardedApp, guarded_reply
 from fedge.engine.workers import Workers
-from fedge.exchange.content import handed_out, received
+from fedge.exchange.content import detached_message, detached_reply
 from fedge.exchange.engine import RemoteProcesses
-from fedge.exchange.failure import Failure, limit_in, no_reply_within, raised, reason_of, words_of
+from fedge.exchange.failure import Failure, exception_failure, limit_in, reason_of, timeout_failure, words_of
 from fedge.flower import RUN_ID, identify_task
 
 _RAISED, _GIVEN_UP = (
@@ -39,7 +39,7 @@ class InProcessGrid(Grid):
 
     in_order = True
     nodes_come_back = False
-    if_none_starts = "start fewer at once"
+    startup_hint = "start fewer at once"
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class InProcessGrid(Grid):
         """Grid with nodes for the partitions 0, 1, … of `num_supernodes`, or only for `partitions`."""
         identify_task()
         is_guarded = isinstance(client_app, GuardedApp)  # one guard is enough
-        self._answer = client_app if is_guarded else partial(answered, client_app)
+        self._answer = client_app if is_guarded else partial(guarded_reply, client_app)
         self._contexts = {
             partition + 1: Context(
                 run_id=RUN_ID,
@@ -68,7 +68,7 @@ class InProcessGrid(Grid):
         self._num_pending = 0  # number of messages without a reply
         self._failed = False  # whether a message has failed since the last wait
         self._awaited_id = ""  # id of the message that `wait_for` waits for
-        self._awaits_any = False  # whether `there_of` waits
+        self._awaits_any = False  # whether `wait_for_any` waits
         self._put_aside: Callable[[Message], Message] = lambda reply: reply
         self._arrived = threading.Condition()
         self._workers = Workers(workers, self._deliver, self._keep_reply)
@@ -99,7 +99,7 @@ class InProcessGrid(Grid):
         """None: nodes have no keys here."""
         return None
 
-    def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
+    def store_replies_with(self, keep: Callable[[Message], Message]) -> None:
         """Pass replies through `keep`, which may store their content elsewhere until they are pulled."""
         self._put_aside = keep
 
@@ -128,7 +128,7 @@ class InProcessGrid(Grid):
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
         try:
             context = self._contexts[message.metadata.dst_node_id]
-            reply = received(self._answer(handed_out(message), context), message)
+            reply = detached_reply(self._answer(detached_message(message), context), message)
             return self._put_aside(reply)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)
@@ -144,14 +144,14 @@ class InProcessGrid(Grid):
         """Reason for a client's failure."""
         reason = reason_of(reply)
         limit_s = limit_in(reason) if reply.error.code == _GIVEN_UP else None
-        return raised(reason) if limit_s is None else no_reply_within(limit_s)
+        return exception_failure(reason) if limit_s is None else timeout_failure(limit_s)
 
     @staticmethod
     def refuse_stopped() -> None:
         """Do nothing: this engine lasts as long as its process."""
 
     @staticmethod
-    def look_elsewhere() -> RemoteProcesses:
+    def remote_processes() -> RemoteProcesses:
         """Empty: there are no other machines."""
         return RemoteProcesses()
 
@@ -194,7 +194,7 @@ class InProcessGrid(Grid):
             self._awaited_id = ""
             return self._replies.pop(message_id, None)
 
-    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+    def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
         with self._arrived:
             self._awaits_any = True

@@ -140,7 +140,7 @@ def _make_private(parent: Path, name: str) -> Path:
     return folder
 
 
-def init_args_told() -> dict[str, Any]:
+def passed_init_args() -> dict[str, Any]:
     """Start arguments of Ray, if Flower passes on fewer than the federation has."""
     if TOLD not in os.environ:
         return {}
@@ -176,7 +176,7 @@ def keep_ray_on_loopback() -> bool:
 
     @wraps(start)
     def init(*args: Any, **kwargs: Any) -> Any:
-        kwargs = {**init_args_told(), **kwargs}
+        kwargs = {**passed_init_args(), **kwargs}
         with leaving_if_stuck(START_S):
             if args or attaches(kwargs):  # the first argument is an address
                 return start(*args, **kwargs)

@@ -22,7 +22,7 @@ _READINGS = 3
 _T = TypeVar("_T")
 
 
-def look_elsewhere() -> RemoteProcesses:
+def query_remote_workers() -> RemoteProcesses:
     """Query all idle workers; workers that do not answer within two seconds are left out."""
     workers = free_workers()
     answers = _query(workers, _measure)

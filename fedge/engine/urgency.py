@@ -57,10 +57,10 @@ class Urgency:
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """Reply to one message; None if it does not arrive within `timeout_s` seconds."""
-        self.there_of((message_id,), timeout_s)
+        self.wait_for_any((message_id,), timeout_s)
         return self._replies.pop(message_id, None)
 
-    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+    def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         while not (arrived := [key for key in message_ids if key in self._replies]):

@@ -267,7 +267,7 @@ def spare_dead_workers() -> bool:
 def limit_s(argument: Any) -> float:
     """Seconds that a client may take for a message; infinite for any other argument."""
     if isinstance(argument, Message) and argument.metadata.message_type in (TRAIN, EVALUATE):
-        return RoundContext.of(argument).timeout_s
+        return RoundContext.from_message(argument).timeout_s
     return math.inf
 
 

@@ -100,7 +100,7 @@ class MemoryPlace:
     memory: State | None = None
 
 
-def tell_algorithm(
+def add_algorithm(
     messages: Iterable[Message],
     folder: str,
     kept: Mapping[int, KeptVersion],
@@ -162,7 +162,7 @@ def memory_place(message: Message) -> MemoryPlace:
 _NO_PLACE = MemoryPlace()
 
 
-def beside_of(message: Message) -> State:
+def leaf_part_arrays(message: Message) -> State:
     """Arrays of the leaf part in a message, packed; empty without any."""
     return arrays_of(message, BESIDE) or {}
 

@@ -12,7 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.data.own import WindowsReport
-from fedge.exchange.content import put_aside, send_tickets
+from fedge.exchange.content import send_tickets, store_large_states
 from fedge.exchange.delivery import RESTART_S, Answer, MessageStamps, collect
 from fedge.exchange.engine import Engine
 from fedge.exchange.failure import (
@@ -20,15 +20,15 @@ from fedge.exchange.failure import (
     NODE_GONE,
     WORKER_DIED,
     Failure,
-    no_reply_within,
-    rejected,
-    worker_died,
+    dead_worker_failure,
+    rejection_failure,
+    timeout_failure,
 )
 from fedge.exchange.hello import PLAIN, expect_windows
 from fedge.exchange.joint import JOINT, is_joint
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import NodeMonitor
-from fedge.exchange.roll import NodeRegistry, said_of
+from fedge.exchange.roll import NodeRegistry, refusal_reasons
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock
@@ -82,7 +82,7 @@ class Clients:
 
     Attributes:
         away: partitions without a node at the start of the run.
-        devices, told: see `__init__`.
+        devices, reports: see `__init__`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Clients:
         engine: Engine,
         node_of: Mapping[int, int],
         sharing: Collection[int] = (),
-        told: Mapping[int, WindowsReport] | None = None,
+        reports: Mapping[int, WindowsReport] | None = None,
         roll: NodeRegistry | None = None,
         devices: Mapping[str, int] | None = None,
         kernels: Mapping[tuple[str, ...], int] | None = None,
@@ -101,14 +101,14 @@ class Clients:
             engine: delivers their messages.
             node_of: partition id → node id, where partition ids are 0..K-1.
             sharing: nodes with access to state files.
-            told: partition id → the client's description of its own windows; None if the server has them.
+            reports: partition id → the client's description of its own windows; None if the server has them.
             roll: handles returning nodes; by default nodes do not return.
             devices: "cpu" or the name of a GPU → clients that compute on it, if known.
             kernels: kernels of the native step, best first → clients whose processes can use these, if known.
         """
         self.kernels = dict(kernels or {})
         self.devices = dict(devices or {})
-        self.told = None if told is None else dict(sorted(told.items()))
+        self.reports = None if reports is None else dict(sorted(reports.items()))
         self._engine = engine
         self._roll = roll or NodeRegistry(engine, PLAIN)
         self._sharing = frozenset(sharing)
@@ -117,19 +117,23 @@ class Clients:
         self.away = self._roll.away()
         self._returning = NodeMonitor(engine, self._roll) if engine and engine.nodes_come_back else None
         if self._returning is not None:
-            self._returning.wait_for_none_of(self.away)
+            self._returning.stop_waiting_for(self.away)
         self._observer: Observer = lambda _: None
         self._keep: Callable[[State], State] | None = None
 
     @property
     def unknown(self) -> frozenset[int]:
         """Partitions whose owners have not described their windows."""
-        return frozenset() if self.told is None else frozenset(self._roll.node_of.keys() - self.told.keys())
+        return (
+            frozenset()
+            if self.reports is None
+            else frozenset(self._roll.node_of.keys() - self.reports.keys())
+        )
 
     @property
     def refused(self) -> str:
         """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
-        return said_of(self._roll.out)
+        return refusal_reasons(self._roll.out)
 
     def wait_for_gone(self, seconds: float) -> None:
         """Set for how many seconds an exchange waits for a lost node, if nodes can return."""
@@ -152,7 +156,7 @@ class Clients:
         return len(self._roll.node_of)
 
     @property
-    def ask_now_and_then(self) -> bool:
+    def has_slow_exchanges(self) -> bool:
         """Whether clients are nodes of a SuperLink, where even an empty exchange takes seconds."""
         return self._returning is not None
 
@@ -214,7 +218,7 @@ class Clients:
             RunError: the engine has stopped.
         """
         for message in messages:
-            report = (self.told or {}).get(self.partition(message.metadata.dst_node_id))
+            report = (self.reports or {}).get(self.partition(message.metadata.dst_node_id))
             if report is not None:
                 expect_windows(message, report.fingerprint)
         ongoing = _Ongoing(
@@ -229,7 +233,7 @@ class Clients:
             lambda answer: self._take(ongoing, answer),
             lambda: self._observer(ongoing.standing),
             None if returning is None
-            else lambda pending: returning.look(pending, ongoing.once_more, ongoing.gone),
+            else lambda pending: returning.check_returned(pending, ongoing.once_more, ongoing.gone),
         )  # fmt: skip
         replies, failures = ongoing.result()
         return Exchange(replies, failures, stamps.times_of(replies))
@@ -239,7 +243,7 @@ class Clients:
         if self._returning is not None:
             self._returning.answered(answer)
         if self._keep is not None and answer[1].has_content():
-            put_aside(answer[1], self._keep)
+            store_large_states(answer[1], self._keep)
         return ongoing.take(self.partition(answer[0].metadata.dst_node_id), answer)
 
 
@@ -278,10 +282,12 @@ class _Ongoing:
                 self._replies[partition] = reply
                 self._failures.pop(partition, None)
             else:
-                self._failures[partition] = rejected("other version", "of the model that it started from")
+                self._failures[partition] = rejection_failure(
+                    "other version", "of the model that it started from"
+                )
             return None
         failure = self._judge(partition, self._engine.failure_of(reply))
-        self._failures[partition] = failure or worker_died()
+        self._failures[partition] = failure or dead_worker_failure()
         if not self._may_try_again(partition, failure):
             return None
         return self._repeat(partition, question)
@@ -312,7 +318,7 @@ class _Ongoing:
         output = self._last_words(partition)
         if failure.kind == NO_REPLY:
             return failure
-        return None if output is None else no_reply_within(self._timeout_s) if output else failure
+        return None if output is None else timeout_failure(self._timeout_s) if output else failure
 
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
         """Whether a client's message is repeated; counts the attempts."""
@@ -334,5 +340,5 @@ class _Ongoing:
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:
         """Partition id → reply, and partition id → failure, in order; clients without a reply have failed."""
         for partition in self.sent.keys() - self._replies.keys() - self._failures.keys():
-            self._failures[partition] = no_reply_within(self._timeout_s)
+            self._failures[partition] = timeout_failure(self._timeout_s)
         return dict(sorted(self._replies.items())), dict(sorted(self._failures.items()))

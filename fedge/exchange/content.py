@@ -15,21 +15,21 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 from fedge.config.registers.option import shown
 from fedge.privacy.marks import MACHINES, marked_values
-from fedge.process.client_app import as_numbers, measure_node, of_numbers
+from fedge.process.client_app import as_numbers, measure_node, processes_from_numbers
 from fedge.process.resources.memory import ProcessMemory
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state
 from fedge.states.records import (
     LentArray,
     copied_array,
+    copy_with,
     entries,
     from_record,
     record_bytes,
     record_of,
-    set_aside,
-    twin,
+    store_record_arrays,
 )
-from fedge.timing.calls import PROCESS, is_work
+from fedge.timing.calls import PROCESS, has_call_form
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
@@ -77,7 +77,7 @@ def replied_state(reply: Message, folder: Path | None) -> State:
     return open_state(ticket)
 
 
-def put_aside(message: Message, keep: Callable[[State], State]) -> None:
+def store_large_states(message: Message, keep: Callable[[State], State]) -> None:
     """Store the large states of a message by `keep`; its content is unchanged.
 
     Args:
@@ -86,7 +86,9 @@ def put_aside(message: Message, keep: Callable[[State], State]) -> None:
     """
     records = entries(message.content)
     stored = {
-        name: set_aside(record, keep) for name, record in records.items() if isinstance(record, ArrayRecord)
+        name: store_record_arrays(record, keep)
+        for name, record in records.items()
+        if isinstance(record, ArrayRecord)
     }
     message.content = record_of(RecordDict, {**records, **stored})
 
@@ -96,7 +98,7 @@ def reply_path(folder: Path, message_id: str) -> Path:
     return folder / f"{REPLY}{message_id}"
 
 
-def handed_out(message: Message) -> Message:
+def detached_message(message: Message) -> Message:
     """A message for a client in this process: separate records, whose arrays are copied when read.
 
     A read-only view is not enough, because torch writes through it, and `message` shares content with the
@@ -111,10 +113,12 @@ def with_records(message: Message, records: Mapping[str, Any], **ids: str | int)
 
     The records are not checked: a reply can hold anything, and its reader refuses faults.
     """
-    return twin(message, _content=record_of(RecordDict, records), _metadata=twin(message.metadata, **ids))
+    return copy_with(
+        message, _content=record_of(RecordDict, records), _metadata=copy_with(message.metadata, **ids)
+    )
 
 
-def received(reply: Message, question: Message) -> Message:
+def detached_reply(reply: Message, question: Message) -> Message:
     """A client's reply for the server: separate records, whose arrays are copied at once.
 
     So later writes by the client have no effect, and no arrays are shared.
@@ -189,23 +193,23 @@ def work_of(reply: Message) -> list[float] | None:
     """Times in a client's reply; None if missing or malformed."""
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(WORK) if isinstance(metrics, MetricRecord) else None
-    return numbers if isinstance(numbers, list) and is_work(numbers) else None
+    return numbers if isinstance(numbers, list) and has_call_form(numbers) else None
 
 
-def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
+def client_report(work: Callable[[], list[float]]) -> dict[str, list[float]]:
     """A client's report on its times, from `work`, which is called last, and on its node's memory."""
     processes = as_numbers(measure_node())
     return marked_values({**({HELD: processes} if processes else {}), WORK: work()}, LEAVING)
 
 
-def held_of(reply: Message) -> list[ProcessMemory]:
+def node_processes(reply: Message) -> list[ProcessMemory]:
     """A reply's report on the processes of its node; empty if missing or malformed."""
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(HELD) if isinstance(metrics, MetricRecord) else None
     if not isinstance(numbers, list):
         return []
     work = work_of(reply)
-    return of_numbers(numbers, work[PROCESS]) if work else []
+    return processes_from_numbers(numbers, work[PROCESS]) if work else []
 
 
 def config_of(message: Message) -> ConfigRecord:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from flwr.app import Message
 
-from fedge.exchange.content import held_of, work_of
+from fedge.exchange.content import node_processes, work_of
 from fedge.exchange.engine import Engine
 from fedge.process.endings.awake import awake
 from fedge.process.endings.watchdog import note_progress, refuse_stalled
@@ -62,7 +62,7 @@ class MessageStamps:
             if work is not None:
                 message_id = reply.metadata.reply_to_message_id
                 times.add(partition, self._pushed[message_id], self._received[message_id], work)
-            if held := held_of(reply):
+            if held := node_processes(reply):
                 times.held[partition] = held
         return times
 

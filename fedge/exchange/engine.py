@@ -40,7 +40,7 @@ class RemoteProcesses:
 class LookAheadEngine(Protocol):
     """Further methods of an engine for a server that runs jobs ahead of the virtual clock."""
 
-    def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
+    def store_replies_with(self, keep: Callable[[Message], Message]) -> None:
         """Store replies by `keep` until they are requested, if they are in this process."""
 
     def num_workers(self) -> int:
@@ -52,7 +52,7 @@ class LookAheadEngine(Protocol):
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """The reply to one message, None after `timeout_s` seconds without it."""
 
-    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+    def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
@@ -82,7 +82,7 @@ class Engine(Protocol):
         """Whether nodes may leave and return, perhaps under other ids, as in a deployment."""
 
     @property
-    def if_none_starts(self) -> str:
+    def startup_hint(self) -> str:
         """Next step for the user if clients do not answer at the start of a run."""
 
     def get_node_ids(self) -> Iterable[int]:
@@ -109,7 +109,7 @@ class Engine(Protocol):
     def refuse_stopped(self) -> None:
         """Raise RunError if the engine has stopped, so that no more replies will arrive."""
 
-    def look_elsewhere(self) -> RemoteProcesses:
+    def remote_processes(self) -> RemoteProcesses:
         """Memory of workers outside this process, and clocks of other machines."""
 
     def spans_machines(self) -> bool:

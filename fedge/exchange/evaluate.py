@@ -12,8 +12,8 @@ from fedge.exchange.content import (
     CONFIG,
     METRICS,
     Metrics,
-    about_itself,
     arrays_of,
+    client_report,
     metric_list,
     metrics_of,
     single_metric,
@@ -117,7 +117,7 @@ class Pooled:
     merit: float
 
 
-def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
+def pool_evaluations(evaluations: Sequence[Evaluation]) -> Pooled | None:
     """Scores and loss over the windows of all evaluations; None without any.
 
     Clients' sums are added, so the result is weighted by windows.
@@ -192,7 +192,7 @@ def evaluate_reply(
             values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
     values = marked_values(values, LEAVING)
     if work is not None:
-        values.update(about_itself(work))
+        values.update(client_report(work))
     metrics = record_of(MetricRecord, values)
     return Message(record_of(RecordDict, {METRICS: metrics}), reply_to=message)
 

@@ -68,7 +68,7 @@ def reason_of(reply: Message) -> str:
     return f"{reason[:half]}\n{reason[-half:]}"
 
 
-def raised(reason: str | None) -> Failure:
+def exception_failure(reason: str | None) -> Failure:
     """Failure by an exception at the client: its message without traceback."""
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     informative = (
@@ -90,7 +90,7 @@ def words_of(error: BaseException) -> str:
     return f"{line if len(line) <= most else line[: most - 2] + ' …'}{place}"
 
 
-def no_reply_within(timeout_s: float) -> Failure:
+def timeout_failure(timeout_s: float) -> Failure:
     """Failure to reply within `timeout_s` seconds."""
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
 
@@ -108,26 +108,26 @@ def limit_in(text: str | None) -> float | None:
     return seconds if 0 < seconds < float("inf") else None
 
 
-def worker_died() -> Failure:
+def dead_worker_failure() -> Failure:
     """Failure by the end of the client's process."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
 
 
-def node_gone() -> Failure:
+def lost_node_failure() -> Failure:
     """Failure by a SuperNode that has gone silent."""
     return Failure(NODE_GONE, "its SuperNode was ended, crashed, or cannot be reached")
 
 
-def node_failed(detail: str) -> Failure:
+def reported_node_failure(detail: str) -> Failure:
     """Failure reported by the client's SuperNode, which is still connected."""
     return Failure(NODE_FAILED, detail)
 
 
-def rejected(kind: str, detail: str = "") -> Failure:
+def rejection_failure(kind: str, detail: str = "") -> Failure:
     """Failure by a reply that was refused."""
     return Failure(_REJECTED + kind, detail)
 
 
-def loss_not_finite(place: str) -> Failure:
+def nonfinite_loss_note(place: str) -> Failure:
     """Note on a client's evaluation of a diverged model."""
     return Failure(LOSS_NOT_FINITE, place)

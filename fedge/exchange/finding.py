@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from fedge.data.outliers import unlike_owners
+from fedge.data.outliers import incompatible_owners
 from fedge.data.own import WindowsReport
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
@@ -52,7 +52,7 @@ def find_clients(
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():
             roll.enter(node, reply)
-        if roll.has_heard_all and (roll.is_complete() or roll.is_settled()):
+        if roll.has_all_answers and (roll.is_complete() or roll.is_settled()):
             break
         engine.refuse_stopped()
         tick()
@@ -60,21 +60,21 @@ def find_clients(
     _exclude_outliers(roll, quorum)
     count = len(roll.hellos)
     if roll.is_complete() or (roll.is_agreed and quorum.is_met(count)):
-        roll.go_without()
+        roll.expect_absent()
         return _clients(engine, roll)
     hint = f", or begin without it by guard.start-clients={count}" if quorum.is_possible and count else ""
     wanted = len(roll.wanted)  # a leaf server's own, not all of the run
     answered = f"{count} of {quantity(wanted, 'client')}" if wanted else "no client"
     raise RunError(
         f"guard.start-timeout: {answered} answered within {round(timeout_s, 1):g} s{roll.missing()}; "
-        f"{engine.if_none_starts} or raise guard.start-timeout{hint}"
+        f"{engine.startup_hint} or raise guard.start-timeout{hint}"
     )
 
 
 def _exclude_outliers(roll: NodeRegistry, quorum: Quorum) -> None:
     """Refuse owners whose windows do not fit those of the others, if enough clients remain."""
-    reports = {partition: hello.told for partition, hello in roll.hellos.items()}
-    outliers = unlike_owners(reports, quorum.told) if quorum.spares else {}
+    reports = {partition: hello.report for partition, hello in roll.hellos.items()}
+    outliers = incompatible_owners(reports, quorum.reports) if quorum.spares else {}
     if outliers and quorum.is_met(len(roll.hellos) - len(outliers)):
         roll.leave_out(outliers)
 
@@ -97,12 +97,12 @@ def find_again(
     deadline = time.monotonic() + timeout_s
     roll = NodeRegistry(engine, question, among)
     roll.expect(reports)
-    roll.go_without()
+    roll.expect_absent()
     while reports.keys() & set(roll.away()) and time.monotonic() < deadline:
         connected = set(engine.get_node_ids())
         roll.ask(connected)
         for node, reply in roll.answers():
-            roll.come_back(node, reply)
+            roll.readmit(node, reply)
         roll.rebind(connected, logger.info)
         engine.refuse_stopped()
         engine.wait(_WAIT_FOR_NODES_S)
@@ -112,7 +112,7 @@ def find_again(
 def _clients(engine: Engine, roll: NodeRegistry) -> Clients:
     """All clients; RunError if some own their data and others do not."""
     hellos = dict(sorted(roll.hellos.items()))
-    reports = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
+    reports = {partition: hello.report for partition, hello in hellos.items() if hello.report is not None}
     if reports and len(reports) < len(hellos):
         raise RunError(
             f"either all SuperNodes name windows of their own or none does, but partition {min(reports)} "

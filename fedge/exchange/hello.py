@@ -36,7 +36,7 @@ class Hello:
         num_partitions: total number of partitions.
         seen: its reply to the server's challenge, which proves access to the server's folder of state files;
             empty without access.
-        told: description of its windows, if it owns them; None if the server has them.
+        report: description of its windows, if it owns them; None if the server has them.
         device: device on which it computes, "cpu" or the name of a GPU; empty if unknown.
         kernels: kernels of the native step that its process can use, best first; None if not asked.
     """
@@ -44,7 +44,7 @@ class Hello:
     partition_id: int
     num_partitions: int
     seen: str = ""
-    told: WindowsReport | None = None
+    report: WindowsReport | None = None
     device: str = CPU
     kernels: tuple[str, ...] | None = None
 
@@ -103,8 +103,8 @@ def _text_list(values: object) -> list[str]:
 def hello_reply(hello: Hello, message: Message) -> Message:
     """The reply to a hello message."""
     values = {name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")}
-    if hello.told is not None:
-        values["told"] = hello.told.to_text()
+    if hello.report is not None:
+        values["told"] = hello.report.to_text()
     if hello.device != CPU:
         values["device"] = hello.device
     if hello.kernels is not None:

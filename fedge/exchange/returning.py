@@ -45,7 +45,7 @@ class NodeMonitor:
         self._suspected: set[str] = set()
         self._durations_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
 
-    def wait_for_none_of(self, partitions: Iterable[int]) -> None:
+    def stop_waiting_for(self, partitions: Iterable[int]) -> None:
         """Do not wait in exchanges for these partitions, which may return at any time."""
         self._absent_since |= dict.fromkeys(partitions, -math.inf)
 
@@ -58,7 +58,7 @@ class NodeMonitor:
             self._durations_s[partition, question.metadata.message_type] = time.monotonic() - start
             self._absent_since.pop(partition, None)
 
-    def look(
+    def check_returned(
         self,
         pending: Mapping[str, Message],
         retry: Callable[[int], Message | None],
@@ -88,7 +88,7 @@ class NodeMonitor:
             if node in self._silent:
                 self._suspected.update({self._silent.pop(node)} & pending.keys())
             elif node not in self._roll.node_of.values():
-                self._roll.come_back(node, reply)
+                self._roll.readmit(node, reply)
         self._ask_silent_nodes(pending, connected, now)
         # under its id, which its key gives it
         returned = {p for p in gone() if self._roll.node_of[p] in connected}

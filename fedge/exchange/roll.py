@@ -48,13 +48,13 @@ class Quorum:
     Attributes:
         least: minimum number of clients; 0 for all.
         is_possible: whether the run may start without some, because they may connect later.
-        told: partition id → description of its windows, for a resumed run; None if unknown.
+        reports: partition id → description of its windows, for a resumed run; None if unknown.
         or_none: whether the run may start without any client.
     """
 
     least: int = 0
     is_possible: bool = False
-    told: Mapping[int, WindowsReport] | None = None
+    reports: Mapping[int, WindowsReport] | None = None
     or_none: bool = False
 
     @property
@@ -142,7 +142,7 @@ class NodeRegistry:
             quorum: says whether clients with a refused first reply may be missing, and which windows are
                 known.
         """
-        self._known_reports, self._spares = quorum.told, quorum.spares
+        self._known_reports, self._spares = quorum.reports, quorum.spares
         self._least = quorum.least if quorum.is_possible else 0  # the run has at least as many clients
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
@@ -172,7 +172,7 @@ class NodeRegistry:
         return self.expected > 0 and self._count.is_sure
 
     @property
-    def has_heard_all(self) -> bool:
+    def has_all_answers(self) -> bool:
         """Whether the number of partitions is given, or all nodes asked have reported one."""
         return self._count.is_given or not self._pending
 
@@ -319,38 +319,38 @@ class NodeRegistry:
         """Partitions without a node, as a part of a sentence."""
         absent = sorted(set(self.wanted) - self.node_of.keys())
         listing = ", ".join(map(str, absent[:_MOST_NAMED])) + (", …" if len(absent) > _MOST_NAMED else "")
-        return f"; missing: partition {listing}{said_of(self.out)}" if absent else ""
+        return f"; missing: partition {listing}{refusal_reasons(self.out)}" if absent else ""
 
     # --- while the run goes on ----------------------------------------------------------------------------
 
     def expect(self, reports: Mapping[int, WindowsReport]) -> None:
         """Treat partitions, with their clients' descriptions, as those of absent nodes."""
         for partition, report in reports.items():
-            self.hellos[partition] = Hello(partition, self.expected, told=report, device="")
+            self.hellos[partition] = Hello(partition, self.expected, report=report, device="")
             self.bind(partition, _AWAY + partition)
 
-    def go_without(self) -> None:
+    def expect_absent(self) -> None:
         """Treat partitions without a node as those of absent nodes.
 
         If clients own their windows, a client whose windows are unknown is excluded for good.
         """
         self._first_replies.clear()
         clients_own_data = self._known_reports is not None or any(
-            hello.told is not None for hello in self.hellos.values()
+            hello.report is not None for hello in self.hellos.values()
         )
         for partition in self._among.partitions if self._among else range(self.expected):
             if partition in self.node_of:
                 continue
             report = (self._known_reports or {}).get(partition)
             if report is not None or not clients_own_data:
-                self.hellos[partition] = Hello(partition, self.expected, told=report, device="")
+                self.hellos[partition] = Hello(partition, self.expected, report=report, device="")
             self.bind(partition, _AWAY + partition)
 
     def away(self) -> list[int]:
         """The partitions of nodes still missing."""
         return [partition for partition, node in self.node_of.items() if node == _AWAY + partition]
 
-    def come_back(self, node: int, reply: Message) -> None:
+    def readmit(self, node: int, reply: Message) -> None:
         """Process the first reply of a node that connects during the run, or report its refusal."""
         if reply.has_error():
             failure = self._engine.failure_of(reply)
@@ -380,10 +380,10 @@ class NodeRegistry:
             return _WITHOUT
         if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
-        report = self.hellos[hello.partition_id].told
-        if (report is None) != (hello.told is None):
+        report = self.hellos[hello.partition_id].report
+        if (report is None) != (hello.report is None):
             return "of it and the first node, only one has windows of its own"
-        if report is not None and hello.told is not None and report.fingerprint != hello.told.fingerprint:
+        if report is not None and hello.report is not None and report.fingerprint != hello.report.fingerprint:
             return "its windows are not those of the start"
         return ""
 
@@ -409,7 +409,7 @@ class NodeRegistry:
         return previous
 
 
-def said_of(out: Mapping[int, str]) -> str:
+def refusal_reasons(out: Mapping[int, str]) -> str:
     """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
     reasons = list(dict.fromkeys(out.values()))[:_MOST_REASONS]
     return f"; a node stays out: {'; another: '.join(reasons)}" if reasons else ""

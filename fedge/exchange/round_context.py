@@ -88,7 +88,7 @@ class RoundContext:
         return self.leaf_round
 
     @staticmethod
-    def of(message: Message) -> "RoundContext":
+    def from_message(message: Message) -> "RoundContext":
         """Read the round context of a train or evaluate message; other entries of its record are ignored."""
         record = entries(config_of(message))
         values = {name: record[name] for name in _ALWAYS}

@@ -23,7 +23,7 @@ from flwr.app import Message
 from fedge.config.registers.option import shown
 from fedge.exchange.algorithm import ReplyForm, other_extra
 from fedge.exchange.evaluate import DESCRIBED, OWN, EvaluateReply, Evaluation, read_evaluate
-from fedge.exchange.failure import rejected, words_of
+from fedge.exchange.failure import rejection_failure, words_of
 from fedge.exchange.train import TrainReply, read_train
 from fedge.metrics.scores import counts_of
 from fedge.states.averaging import State, batches
@@ -43,7 +43,7 @@ class ReplyRejected(ValueError):
     """A refused reply, and the reason."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
-        self.failure = rejected(kind, detail)
+        self.failure = rejection_failure(kind, detail)
         super().__init__(str(self.failure))
 
 
@@ -84,7 +84,7 @@ class TrainTask:
         """Number of optimiser steps for a number of windows: `local_steps`, or epochs × ⌈n / batch⌉."""
         return self.local_steps or self.epochs * -(-samples // self.batch_size)
 
-    def seen(self, samples: int) -> int:
+    def windows_trained(self, samples: int) -> int:
         """Number of windows passed through the model, counting repetitions."""
         return windows_seen(samples, self.batch_size, self.epochs, self.local_steps)
 
@@ -166,7 +166,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected(
             "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
         )
-    steps, least_loss = task.steps(reply.samples), least_told(task.least_loss, task.form)
+    steps, least_loss = task.steps(reply.samples), smallest_allowed_loss(task.least_loss, task.form)
     if task.form is not None and not task.form.plain:
         steps = _steps_of_algorithm(reply)
     if type(reply.steps) is not int or reply.steps != steps:
@@ -180,7 +180,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
     if task.says_clipped and reply.clipped is None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
     _check_extra_arrays(reply, task)
-    model, most, windows = task.model, steps, task.seen(reply.samples)
+    model, most, windows = task.model, steps, task.windows_trained(reply.samples)
     if task.form is not None and not task.form.plain:
         most = MOST_STEPS if task.form.many_passes else steps
         model, windows = {name: model[name] for name in task.form.entries}, most * task.batch_size
@@ -188,7 +188,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
     check_values(reply.state, model, task.variances, most, windows=windows)
 
 
-def least_told(least: float, form: ReplyForm | None) -> float:
+def smallest_allowed_loss(least: float, form: ReplyForm | None) -> float:
     """Smallest mean training loss allowed; a user's algorithm may report any number.
 
     Args:

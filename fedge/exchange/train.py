@@ -24,7 +24,7 @@ from fedge.exchange.content import (
     METRICS,
     NUM_EXAMPLES,
     Metrics,
-    about_itself,
+    client_report,
     config_of,
     metrics_of,
     replied_state,
@@ -160,7 +160,7 @@ def train_reply(
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
             logger.warning("%s; the model goes in the message", error)
-    metrics = record_of(MetricRecord, {**marked_values(values, LEAVING), **about_itself(work)})
+    metrics = record_of(MetricRecord, {**marked_values(values, LEAVING), **client_report(work)})
     content: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {ARRAYS: arrays}
     if extra:
         content[EXTRA] = to_record(extra)

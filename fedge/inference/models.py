@@ -22,7 +22,7 @@ from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.networks.models import build_model, state_entries
 from fedge.training.networks.module_state import load_state
-from fedge.training.networks.own_models import OwnFit, refuse_no_network, refuse_other_types
+from fedge.training.networks.own_models import OwnFit, refuse_other_types, refuse_undeclared_network
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Choice:
 
     Attributes:
         name: name in the file, "leaf-0" or "unseen-0".
-        why: the model's clients and the reason for the choice, in words.
+        reason: the model's clients and the reason for the choice, in words.
     """
 
     name: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Models:
             return None
         code, has_run = load_trusted(MODELS, name, never_in=self._folder, trust=self._trust_code)
         if not has_run:
-            refuse_no_network(name, code)
+            refuse_undeclared_network(name, code)
         refuse_other_types(name, code, self.card.arguments)
         return code
 
@@ -221,7 +221,7 @@ class Models:
         with _on(windows, self.card):
             outputs = probabilities(classifier, windows)
         outputs = outputs.reshape(len(x), *(self.card.answer or (len(self.card.classes),)))
-        return Prediction(outputs.argmax(axis=1), outputs, self.card.classes, choice.why, self.card.says)
+        return Prediction(outputs.argmax(axis=1), outputs, self.card.classes, choice.reason, self.card.says)
 
 
 @contextmanager

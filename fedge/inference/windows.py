@@ -108,7 +108,7 @@ def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
 _FAR = 5.0  # standard deviations of training: people differ by one or two, units by tens
 
 
-def unlike(x: np.ndarray, card: Card) -> str:
+def scale_warning(x: np.ndarray, card: Card) -> str:
     """A warning if windows have another scale than those of training, for example another unit; else empty.
 
     Args:

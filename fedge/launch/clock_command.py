@@ -61,7 +61,7 @@ def _run_clock(options: argparse.Namespace) -> int:
         if value < 1:
             raise ConfigError(f"{name} must be above 0, but is {value}; omit it for the default")
     start, cpu_start = time.perf_counter(), time.process_time()
-    rows, summary = clocked(run_config, fleet)
+    rows, summary = run_study_clock(run_config, fleet)
     unit = _MEBI if sys.platform == "darwin" else 1024
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     lines = [
@@ -82,7 +82,7 @@ def _num_devices(requested: int | None, run_config: Mapping[str, Any]) -> int:
     return count
 
 
-def clocked(run_config: Mapping[str, Any], fleet: "TimedFleet") -> "tuple[list[VersionRow], str]":
+def run_study_clock(run_config: Mapping[str, Any], fleet: "TimedFleet") -> "tuple[list[VersionRow], str]":
     """Run a study's clock without training, printing a line per evaluation; returns rows and a summary.
 
     Args:
@@ -94,8 +94,8 @@ def clocked(run_config: Mapping[str, Any], fleet: "TimedFleet") -> "tuple[list[V
     """
     from fedge.config.effects import options_without_effect
     from fedge.config.flat import from_run_config
-    from fedge.devices.outlook import nothing_made
-    from fedge.devices.timing import timed
+    from fedge.devices.outlook import unchanged_model_advice
+    from fedge.devices.timing import build_timed_run
     from fedge.run.preparation.parts import refuse_clock_parts_that_do_not_fit
     from fedge.seeding import resolve_seed
 
@@ -114,10 +114,10 @@ def clocked(run_config: Mapping[str, Any], fleet: "TimedFleet") -> "tuple[list[V
         rows.append(row)
         print(row.words(), flush=True)
 
-    procedure = timed(config, seed, fleet, on_row)
+    procedure = build_timed_run(config, seed, fleet, on_row)
     procedure.begin()
-    procedure.go_on(config.num_server_rounds)
-    if (remark := nothing_made(procedure)) is not None:
+    procedure.run_until(config.num_server_rounds)
+    if (remark := unchanged_model_advice(procedure)) is not None:
         print(f"note: {remark}")
     return rows, (
         f"{rule}: {quantity(fleet.devices, 'device')}, {config.asynchrony.concurrency} at work under "

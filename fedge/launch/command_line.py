@@ -186,7 +186,7 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], arguments: Sequence
     command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{hint}")
 
 
-def refuse_misplaced(word: str | None, argument: str) -> None:
+def refuse_option_as_place(word: str | None, argument: str) -> None:
     """Raise ConfigError for an option or configuration in place of a folder or a federation."""
     if word and not os.path.isdir(word) and ("=" in word or word.endswith(".toml") or is_packaged(word)):
         raise ConfigError(f"{argument} cannot be {shown(word)}, which belongs after -c: use -c {shown(word)}")

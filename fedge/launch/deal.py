@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
-from fedge.launch.command_line import Parser, refuse_misplaced
+from fedge.launch.command_line import Parser, refuse_option_as_place
 from fedge.launch.projects.project import Project
 from fedge.process.durable import removed_on_failure
 from hhar.quantity import quantity
@@ -32,7 +32,7 @@ def add_deal(commands: Any) -> None:
 
 def _deal(options: argparse.Namespace) -> int:
     """Carry out ``fedge deal``."""
-    refuse_misplaced(str(options.folder), "the folder")
+    refuse_option_as_place(str(options.folder), "the folder")
     run_config = Project(Path(options.app)).run_config(options.run_config)
     if options.clients is not None:
         run_config = {**run_config, "clients": options.clients}

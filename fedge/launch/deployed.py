@@ -24,7 +24,7 @@ from fedge.launch.preflight import check
 from fedge.launch.projects.moved import connections, flower_config, keeping_federations
 from fedge.launch.projects.project import Project, read_toml
 from fedge.launch.projects.writable import writable_project
-from fedge.link.reach import is_there, refuse_other_authority
+from fedge.link.reach import is_listening, refuse_other_authority
 from fedge.process.endings import exits
 from fedge.process.python import python_words
 from fedge.records.folder import dated_name
@@ -41,7 +41,7 @@ _MAX_WORDS_BEFORE_PROGRAM = 6  # largest number of words before the program in a
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def is_here(address: str) -> bool:
+def is_local_superlink(address: str) -> bool:
     """Whether the SuperLink at an address, host:port, uses this machine's files.
 
     A port of the loopback interface may be a tunnel, e.g. of ssh, kubectl port-forward or a container; then
@@ -102,7 +102,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     Raises:
         ConfigError: the run cannot work.
     """
-    checked_config, is_local = dict(run_config), is_here(address)
+    checked_config, is_local = dict(run_config), is_local_superlink(address)
     if not is_local:
         checked_config["resume"] = ""  # the run's folder is on the SuperLink's machine
     prepared = check(checked_config, Federation())
@@ -182,7 +182,7 @@ def _no_end_message(
         return "the SuperLink did not accept the run; see the lines above"
     fault = (
         "the run's server was killed or has crashed"
-        if is_there("address", address)
+        if is_listening("address", address)
         else f"the SuperLink at {address} no longer answers; start fedge superlink there again"
     )
     log = f"flwr log {output.run_id} {' '.join(_superlink_arguments(app))}"
@@ -206,7 +206,7 @@ def _refuse_unreachable(project: Project, federation: str, address: str) -> None
     """Raise ConfigError unless the SuperLink answers and its certificate fits the authority."""
     name = f"address of federation {federation}"
     has_tls, authority = project.authority(federation)
-    if not (refuse_other_authority(name, address, authority) if has_tls else is_there(name, address)):
+    if not (refuse_other_authority(name, address, authority) if has_tls else is_listening(name, address)):
         raise ConfigError(
             f"{name} must be a SuperLink's Control API, but {address} does not answer; start "
             f"fedge superlink there (docs/machines.md)"
@@ -221,7 +221,7 @@ def _follow(command: list[str], superlink_arguments: list[str], variables: Mappi
         superlink_arguments: arguments that name the SuperLink.
         variables: environment variables added to this process's.
     """
-    federation = Federation().as_told()  # `flwr run` would look here for a folder to resume
+    federation = Federation().to_json()  # `flwr run` would look here for a folder to resume
     environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: federation}
     environment.pop("SEED", None)  # the run's options have the seed
     try:

@@ -17,7 +17,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def claimed(folder: Path, server: str) -> Iterator[None]:
+def exclusive_folder(folder: Path, server: str) -> Iterator[None]:
     """Context in which no other server uses a folder.
 
     The lock ends with the process, however it ends.

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fedge.config.registers.failing import standing
+from fedge.config.registers.failing import current_user_line
 from fedge.process.escape import printable
 
 _AFTER_S = 60.0  # trials of user code take seconds, or tens of seconds on a busy machine
@@ -27,7 +27,7 @@ def _report_line(finished: threading.Event, after_s: float) -> None:
     waited_s = 0.0
     while not finished.wait(after_s):
         waited_s += after_s
-        location = standing()
+        location = current_user_line()
         if location:
             line = (
                 f"checks before the run have taken {waited_s:g} s: your own code is at {location}; "

@@ -23,8 +23,8 @@ from fedge.launch.patience import reporting_slow_code
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
-from fedge.process.logs import without_flowers_news
-from fedge.process.resources.room import refuse_little_room
+from fedge.process.logs import quiet_flower_log
+from fedge.process.resources.room import refuse_low_limits
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
 from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
@@ -37,7 +37,7 @@ _SUPERNODES = "options.num-supernodes"
 
 
 @reporting_slow_code()
-@without_flowers_news()
+@quiet_flower_log()
 def check(
     run_config: Mapping[str, Any],
     federation: Federation,
@@ -58,7 +58,7 @@ def check(
         ConfigError: the run cannot work.
     """
     refuse_run_in_import()
-    refuse_little_room()
+    refuse_low_limits()
     refuse_untested_flower()
     prepared = prepare_config(run_config)
     config, seed = prepared.config, prepared.seed

@@ -21,7 +21,7 @@ from fedge.training.device_speeds import (
     GPU,
     TrainingPlaces,
     chosen_device,
-    recall,
+    recorded_speeds,
     setting,
     step_gflop,
     would_record,
@@ -65,7 +65,7 @@ def _choose_device(prepared: Prepared, federation: Federation, workers: int | No
     model = drawn_network(
         train, prepared.seed, shape.input_shape, shape.classes, shape.y_shape, tokens=shape.tokens
     )
-    measured = recall(setting(model, shape.input_shape, train))
+    measured = recorded_speeds(setting(model, shape.input_shape, train))
     gflop = step_gflop(model, shape.input_shape, train.batch_size, tokens=shape.tokens)
     clients = prepared.num_clients or federation.num_supernodes
     concurrency = max(1, min(workers or available_cores(), available_cores(), clients))
@@ -78,7 +78,7 @@ def _would_record_steps(model: nn.Module, prepared: Prepared) -> bool:
     """Whether a GPU would record the steps of a client of mean size."""
     if prepared.deal is None:
         return False
-    partition = prepared.deal.look().partition
+    partition = prepared.deal.peek().partition
     sizes = [
         len(parts[0])
         for number, parts in enumerate(partition.clients)

@@ -200,7 +200,7 @@ def _data_setting(data: Any) -> Any:
     """A name or a function unchanged, a path as its text; windows as a function that returns them."""
     data = _plain_value(data)
     if isinstance(data, Windows):
-        dataset = partial(given_windows, data)
+        dataset = partial(return_windows, data)
         dataset.said = "windows given from Python"  # type: ignore[attr-defined]
         return dataset
     if data is None or isinstance(data, str) or callable(data):
@@ -315,7 +315,7 @@ def client_app_named(name: str) -> ClientApp:
     return loaded
 
 
-def given_windows(windows: Windows) -> Windows:
+def return_windows(windows: Windows) -> Windows:
     """The windows themselves; with `partial`, a data set function."""
     return windows
 

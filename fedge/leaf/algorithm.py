@@ -12,7 +12,7 @@ from flwr.app import Message
 
 from fedge.algorithm.leaf_part import LeafContributions, LeafPart, LeafTurn, ReplyToLeaf
 from fedge.config.registers.parts import ALGORITHMS
-from fedge.exchange.algorithm import ReplyForm, tell_algorithm
+from fedge.exchange.algorithm import ReplyForm, add_algorithm
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.memory import (
@@ -20,16 +20,16 @@ from fedge.states.memory import (
     LeafServerMemories,
     RemoteMemories,
     forget_memories,
-    kept_of,
     read_memory,
+    version_from_facts,
     write_memory,
 )
 from fedge.states.named import (
     arrays_by_name,
+    copy_if_view,
+    first_difference,
     form_difference,
     form_of,
-    of_its_own,
-    other_form,
     packed,
     read_only,
     unpacked,
@@ -80,7 +80,7 @@ class LeafAlgorithm:
         self._parameters = tuple(parameters)
         self.memory: State = packed(part.start(read_only(model)), "memory of the leaf")
 
-    def go_on_with(self, part: LeafPart) -> None:
+    def continue_with(self, part: LeafPart) -> None:
         """Continue with a new object of the same leaf part, as after a restart."""
         self._part = part
 
@@ -90,7 +90,7 @@ class LeafAlgorithm:
         other.kept = dict(self.kept)
         return other
 
-    def tell(
+    def add_to_messages(
         self,
         messages: Iterable[Message],
         nodes: Mapping[int, int],
@@ -119,7 +119,7 @@ class LeafAlgorithm:
         keep = keep and self.form.keeps
         folder = "" if self.carries else self.folder
         carried = self._carried_memories(nodes, counted)
-        tell_algorithm(messages, folder, kept, leaf_arrays, keep, unseen, elsewhere, carried)
+        add_algorithm(messages, folder, kept, leaf_arrays, keep, unseen, elsewhere, carried)
 
     @property
     def beside(self) -> State:
@@ -128,7 +128,7 @@ class LeafAlgorithm:
         Raises:
             ConfigError: a user's leaf part fails, or changes the form of the arrays.
         """
-        with ALGORITHMS.carried_out(self._name):
+        with ALGORITHMS.explaining_errors(self._name):
             sent = packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
             expected = self.form.leaf_sends
             changed = "" if expected is None else form_difference(expected, form_of(sent))
@@ -183,15 +183,15 @@ class LeafAlgorithm:
         ]
         leaf = LeafContributions(start, new_model, means, views, memory, self._parameters, clients, lr, turn)
         arrays = arrays_by_name(self._part.combine(leaf), "what combine returns")
-        changed = other_form(strategy_model, arrays)
+        changed = first_difference(strategy_model, arrays)
         if changed:
             raise ValueError(f"combine must keep the model's names, shapes and dtypes, but {changed}")
         new_memory = packed(leaf.memory, "memory of the leaf")
-        changed = other_form(self.memory, new_memory)
+        changed = first_difference(self.memory, new_memory)
         if changed:
             raise ValueError(f"the leaf's memory must keep its names, shapes and dtypes, but {changed}")
         self.memory = new_memory
-        return {name: of_its_own(arrays[name]) for name in strategy_model}
+        return {name: copy_if_view(arrays[name]) for name in strategy_model}
 
     def _carried_memories(
         self, nodes: Mapping[int, int], counted: Mapping[int, KeptVersion]
@@ -247,13 +247,13 @@ class LeafAlgorithm:
         Raises:
             ValueError: they do not belong to this leaf.
         """
-        changed = other_form(self.memory, memory)
+        changed = first_difference(self.memory, memory)
         if changed:
             raise ValueError(f"the leaf's memory must keep its names, shapes and dtypes, but {changed}")
         self.memory = finite(memory, "the memory of a leaf")
-        self.kept = {int(client): kept_of(values) for client, values in facts.items()}
+        self.kept = {int(client): version_from_facts(values) for client, values in facts.items()}
 
 
-def brought_by(replies: Mapping[int, TrainReply]) -> list[ReplyToLeaf]:
+def replies_to_leaf(replies: Mapping[int, TrainReply]) -> list[ReplyToLeaf]:
     """Messages to the leaf part from accepted replies (client → reply), in the given order."""
     return [ReplyToLeaf(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]

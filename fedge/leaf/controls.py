@@ -30,7 +30,7 @@ Controls = dict[int, State]
 """Partition id → c_i, float64, trainable entries only; of who has none c_i is zero."""
 
 
-def tell_controls(
+def set_client_controls(
     messages: Iterable[Message],
     control: State,
     client_controls: Mapping[int, State],

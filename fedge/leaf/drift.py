@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.states.averaging import State
-from fedge.states.restored import listed, number, state, whole
+from fedge.states.restored import checked_int, checked_list, checked_number, state
 
 EVERYBODY, ALONE = 0, -1  # the initial group of all leaves, and the group of a single leaf
 
@@ -50,14 +50,14 @@ class Drift:
         Raises:
             ValueError: they do not fit such a server.
         """
-        length, group = listed(facts, "a server's drift", 2)
+        length, group = checked_list(facts, "a server's drift", 2)
         correction = states.get("correction")
         if correction is not None:
             state(correction, control or {}, "the correction of a server's drift")
         return cls(
             state(states.get("start", model), model, "the start of a server's drift"),
-            number(length, "the length of a server's drift", 0),
-            whole(group, "the group of a server's drift", ALONE), correction,
+            checked_number(length, "the length of a server's drift", 0),
+            checked_int(group, "the group of a server's drift", ALONE), correction,
         )  # fmt: skip
 
 

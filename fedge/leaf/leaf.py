@@ -26,7 +26,7 @@ from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
-from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm, brought_by
+from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm, replies_to_leaf
 from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
 from fedge.leaf.drift import Drift, corrected_control
 from fedge.leaf.models import LeafModels
@@ -34,14 +34,19 @@ from fedge.leaf.server import Server
 from fedge.leaf.strategies.aggregation import Contribution
 from fedge.leaf.strategies.checks import NormHistory, refuse_impossible
 from fedge.leaf.strategies.grid import messages_of
-from fedge.leaf.strategies.rules import combine, keeps_nothing
-from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
+from fedge.leaf.strategies.rules import combine, is_stateless
+from fedge.leaf.strategies.strategy_state import (
+    numbers_of,
+    refuse_incompatible_state,
+    restore_strategy,
+    states_of,
+)
 from fedge.leaf.turns import Turns
-from fedge.states.averaging import State, in_parts, part_of
+from fedge.states.averaging import State, for_each_part, part_of
 from fedge.states.due import computed_state
-from fedge.states.named import under
+from fedge.states.named import states_under
 from fedge.states.records import to_record
-from fedge.states.restored import number, state
+from fedge.states.restored import checked_number, state
 from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
 from fedge.training.settings import LocalTraining
 
@@ -179,12 +184,12 @@ class Leaf:
         """Empty: only clients are below a leaf."""
         return ()
 
-    def be_corrected(self, above: State | None) -> None:
+    def set_correction(self, above: State | None) -> None:
         """Set the sum of the corrections of the servers above; `keep_states` adds it to the control."""
         self._parent_correction = above
 
     @property
-    def told_control(self) -> State | None:
+    def sent_control(self) -> State | None:
         """The control variate sent to clients: c_j + u_j + the corrections of the servers above."""
         return self._sent_control
 
@@ -296,7 +301,7 @@ class Leaf:
         control = self.control
         if control is not None and not self._is_fork:
             control = self._updated_control(control, replies, settings)
-        strategy = self._strategy if keeps_nothing(self._strategy) else copy.deepcopy(self._strategy)
+        strategy = self._strategy if is_stateless(self._strategy) else copy.deepcopy(self._strategy)
         model = combine(
             strategy, self.model, mean, list(replies.values()), self.parameter_names, settings,
             round_context.seed, round_context.stream_of(self.index),
@@ -309,7 +314,7 @@ class Leaf:
                 round_context.stream_of(self.index),
             )  # fmt: skip
             model = algorithm.combined(
-                self.model, model, brought_by(replies), len(self.clients), settings.lr, turn
+                self.model, model, replies_to_leaf(replies), len(self.clients), settings.lr, turn
             )
         refuse_impossible(model, self.variances)
         refuse_impossible(control or {})
@@ -388,12 +393,12 @@ class Leaf:
             self._refuse_strangers(self.algorithm.kept, "a memory")
         if self.sending is not None:
             self.sending.restore(states, facts["sending"])
-        self.norms.norms.extend(number(norm, "the norm of an update", 0) for norm in facts["norms"])
+        self.norms.norms.extend(checked_number(norm, "the norm of an update", 0) for norm in facts["norms"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
             self._refuse_strangers([client for client, *_ in self.turns.facts()], "turns")
         self.refuse_other_strategy(states, facts)
-        restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
+        restore_strategy(self._strategy, states_under(_STRATEGY, states), facts["strategy"])
 
     def _refuse_strangers(self, clients: Iterable[int], kind: str) -> None:
         """Raise ValueError for a client that does not train at this leaf."""
@@ -423,7 +428,7 @@ class Leaf:
         self.control, self._sent_control = states.get("control"), states.get("told")
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])
-        restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
+        restore_strategy(self._strategy, states_under(_STRATEGY, states), facts["strategy"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
         if self.algorithm is not None:
@@ -433,7 +438,9 @@ class Leaf:
 
     def refuse_other_strategy(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Raise ValueError unless the strategy can hold the state for `put_round_states`."""
-        refuse_other(self._strategy, under(_STRATEGY, states), facts["strategy"], self.model)
+        refuse_incompatible_state(
+            self._strategy, states_under(_STRATEGY, states), facts["strategy"], self.model
+        )
 
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining
@@ -457,5 +464,5 @@ class Leaf:
             for name, span in batch.items():
                 updated[name].reshape(-1)[span] = part[name]
 
-        in_parts(work, control, CONTROL_PART)
+        for_each_part(work, control, CONTROL_PART)
         return updated

@@ -2,15 +2,15 @@
 
 In the order of a global round:
 
-    begin             start with a model, at the beginning of the run or when the leaf chooses another one
-    trained           a leaf round has trained the model, or one trained beside it
-    meet_cloud        a cloud step provides the cluster's model, and the start of a trial of new groups
-    go_on_with        the gate has chosen a model; serve it and train it further
-    stay              the gate has kept the leaf's own model
-    take_tentatively  train an offer, and keep the served model as the leaf's own line, until a round of
-                      training has shown which is better (`fedge.serving.decision`)
-    serve_unseen      set the model for unseen clients
-    serve_personal    serve known clients a fine-tuned model; the next round ignores it
+    begin              start with a model, at the beginning of the run or when the leaf chooses another one
+    trained            a leaf round has trained the model, or one trained beside it
+    apply_cloud_step   a cloud step provides the cluster's model, and the start of a trial of new groups
+    continue_with      the gate has chosen a model; serve it and train it further
+    continue_with_own  the gate has kept the leaf's own model
+    take_tentatively   train an offer, and keep the served model as the leaf's own line, until a round of
+                       training has shown which is better (`fedge.serving.decision`)
+    serve_unseen       set the model for unseen clients
+    serve_personal     serve known clients a fine-tuned model; the next round ignores it
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +107,9 @@ class LeafModels:
         assert _FOLDS[fold] in self._models
         self._models[_FOLDS[fold]] = model
 
-    def meet_cloud(self, cluster: State | None, trial: State | None, folds: Sequence[State] = ()) -> None:
+    def apply_cloud_step(
+        self, cluster: State | None, trial: State | None, folds: Sequence[State] = ()
+    ) -> None:
         """Set the results of a cloud step.
 
         Args:
@@ -120,14 +122,14 @@ class LeafModels:
         for number, slot in enumerate(_FOLDS):
             self._put(slot, folds[number] if number < len(folds) else None)
 
-    def go_on_with(self, model: State) -> None:
+    def continue_with(self, model: State) -> None:
         """Serve a model and train it further; ends the leaf's own line."""
         self._models |= {"model": model, "served": model}
         self._put("own_line", None)
 
-    def stay(self) -> None:
+    def continue_with_own(self) -> None:
         """Serve its own model and train it further."""
-        self.go_on_with(self.model)
+        self.continue_with(self.model)
 
     def take_tentatively(self, offer: State) -> None:
         """Train an offer, and keep the served model as the leaf's own line."""

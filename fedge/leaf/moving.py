@@ -21,7 +21,7 @@ import numpy as np
 
 from fedge.leaf.controls import CONTROL_PART
 from fedge.leaf.leaf import Leaf
-from fedge.states.averaging import State, in_parts, part_of
+from fedge.states.averaging import State, for_each_part, part_of
 
 
 def leaf_of_each(leaves: Sequence[Leaf]) -> dict[int, Leaf]:
@@ -82,7 +82,7 @@ def mean_control(leaf: Leaf, like: State) -> State:
             for name, part in part_of(control, batch).items():
                 mean[name].reshape(-1)[batch[name]] += windows / leaf.weight * part
 
-    in_parts(work, mean, CONTROL_PART)
+    for_each_part(work, mean, CONTROL_PART)
     return mean
 
 

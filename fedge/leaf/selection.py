@@ -16,7 +16,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_SELECTIONS
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.leaf.turns import Candidates
 from fedge.seeding import Purpose, numpy_stream
@@ -135,7 +135,7 @@ def selected(
     if count >= len(clients.ids) and not CLIENT_SELECTIONS.is_own(name):
         return [int(client) for client in clients.ids]
     turn = Turn(count, leaf, global_round, stream_key[0], numpy_stream(seed, Purpose.SAMPLING, *stream_key))
-    with CLIENT_SELECTIONS.carried_out(name):
+    with CLIENT_SELECTIONS.explaining_errors(name):
         chosen = CLIENT_SELECTIONS.load(name)(clients, turn, **config.arguments("selection"))
         result = list(chosen) if isinstance(chosen, Sequence | np.ndarray | set | frozenset) else chosen
     _refuse_invalid_choice(name, result, clients, turn)
@@ -174,4 +174,4 @@ def try_client_selection(config: HierarchyConfig) -> None:
 
     for past_turns in (0, 3):
         select(4, past_turns)
-    asked_twice(CLIENT_SELECTIONS, config.selection, lambda: [select(n, 0) for n in (4, 16)], FROM_RNG)
+    call_checked(CLIENT_SELECTIONS, config.selection, lambda: [select(n, 0) for n in (4, 16)], FROM_RNG)

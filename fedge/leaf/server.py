@@ -69,7 +69,7 @@ class Server(Protocol):
     def begin(self, model: State, group: int = 0) -> None:
         """Start the run with a model."""
 
-    def be_corrected(self, above: State | None) -> None:
+    def set_correction(self, above: State | None) -> None:
         """Set the sum of the corrections of all servers above; None for zero."""
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
@@ -81,12 +81,12 @@ def bytes_up(server: Server) -> int:
     return state_bytes(server.model) if server.sending is None else server.sending.sent_bytes
 
 
-def take_in_given(servers: Sequence[Server]) -> None:
+def set_update_bases(servers: Sequence[Server]) -> None:
     """After a round of the parent: let compressed updates refer to the models that the servers below got.
 
     A leaf whose clients have all moved away got none.
     """
     for server in servers:
         if server.sending is not None and server.clients:
-            server.sending.took(server.model)
-        take_in_given(server.below)
+            server.sending.set_base(server.model)
+        set_update_bases(server.below)

@@ -17,20 +17,20 @@ from torch import nn
 from fedge.algorithm.client import Client, Place
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.algorithm.making import algorithm_of, leaf_part_of
-from fedge.algorithm.taking_part import ClientTurnResult, further_models, plain_training, take_part
+from fedge.algorithm.taking_part import ClientTurnResult, further_models, plain_training, run_algorithm
 from fedge.config.config import Config
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, MODELS
-from fedge.config.registers.twice import alike, asked_twice
+from fedge.config.registers.twice import are_identical, call_checked
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.schema import ReplyRejected, TrainTask, check_train
 from fedge.exchange.train import TrainReply
-from fedge.leaf.algorithm import LeafAlgorithm, brought_by
+from fedge.leaf.algorithm import LeafAlgorithm, replies_to_leaf
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import Memory, form_of, other_form, packed, unpacked
-from fedge.training.networks.frozen import frozen_names, full_state, parted
+from fedge.states.named import Memory, first_difference, form_of, packed, unpacked
+from fedge.training.networks.frozen import frozen_names, full_state, split_frozen
 from fedge.training.networks.models import variance_names
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
 from fedge.training.networks.unsaved import Unsaved
@@ -71,7 +71,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
             return run_trial()[0]
         has_part = type(algorithm_of(config.train)).leaf is not None
         hint = (_OF_LEAF if has_part else _DRAW_HINT) + _BY_ANSWERS
-        result = asked_twice(ALGORITHMS, name, run_trial, hint, in_threads=True)
+        result = call_checked(ALGORITHMS, name, run_trial, hint, in_threads=True)
         if ALGORITHMS.is_own(name) and has_part:
             _refuse_state_in_part(config, network, x, y, result[1])
         return result[0]
@@ -108,7 +108,7 @@ def _refuse_state_in_part(
     """
     trial = _Trial(config, copy.deepcopy(network), x, y, recreate=True)
     trial.form()
-    if not alike(model, trial.model):
+    if not are_identical(model, trial.model):
         raise ConfigError(
             f"leaf of train.algorithm {config.train.algorithm} must keep its state in leaf.memory, but keeps "
             f"some in its object, which is lost when a run resumes after a stop, so that it then "
@@ -168,7 +168,7 @@ class _Trial:
             local_training(config.train, 1), batch_size=2, epochs=min(config.train.local_epochs, 2)
         )
         self.model: State
-        self.model, self._frozen = parted(get_state(network), frozen_names(network, config.train))
+        self.model, self._frozen = split_frozen(get_state(network), frozen_names(network, config.train))
         shape, tokens = x.shape[1:], x.dtype == np.int64
         self._variances = [n for n in variance_names(network, shape, tokens) if n in self.model]
         self._names = [name for name, p in network.named_parameters() if p.requires_grad]
@@ -189,7 +189,7 @@ class _Trial:
             parts = []
             for client, memory in enumerate(self.memories):
                 participant = self._client(client, leaf_round, self.beside)
-                parts.append(self._without_frozen(take_part(self._algorithm, participant, memory)))
+                parts.append(self._without_frozen(run_algorithm(self._algorithm, participant, memory)))
                 self._refuse_changed(client, participant)
                 self._own_entries |= {*parts[-1].own}
                 self.memories[client] = unpacked(parts[-1].memory)
@@ -202,9 +202,9 @@ class _Trial:
             self.model = self._combine(self.leaf, parts, leaf_round)
             if self._recreate:
                 self._part = leaf_part_of(self._config.train)
-                self.leaf.go_on_with(self._part)
+                self.leaf.continue_with(self._part)
             self.beside = packed(self._part.send(unpacked(self.leaf.memory)), "what the leaf sends")
-            changed = other_form(sends, self.beside)
+            changed = first_difference(sends, self.beside)
             if changed:
                 raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
         assert form is not None
@@ -231,7 +231,7 @@ class _Trial:
         x, y = (tensor_of(a.copy()) for a in self._windows[client])
         draws = torch.Generator() if MODELS.is_own(self._config.train.model) else None  # as clients have
         if self._unsaved is not None:  # likewise: hooks of the client before are gone
-            self._unsaved.put_back()
+            self._unsaved.restore()
         if ALGORITHMS.is_own(self._config.train.algorithm):  # likewise
             load_state(self._network, self._full_model())
             self._network.train()
@@ -289,7 +289,9 @@ class _Trial:
             )
         mean = weighted_mean([r.state for r in replies.values()], [r.mean_weight for r in replies.values()])
         turn = LeafTurn(0, leaf_round, leaf_round, where=(leaf_round, 0))
-        model = leaf.combined(self.model, mean, brought_by(replies), len(replies), self._settings.lr, turn)
+        model = leaf.combined(
+            self.model, mean, replies_to_leaf(replies), len(replies), self._settings.lr, turn
+        )
         if (entry := first_not_finite(model)) is not None:
             raise FloatingPointError(f"entry {entry!r} of the leaf's model is not finite")
         return model

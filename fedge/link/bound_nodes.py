@@ -45,7 +45,7 @@ def forget(folder: Path) -> None:
         (folder / _NAME).unlink()
 
 
-def tell(environment: MutableMapping[str, str], folder: Path) -> None:
+def export_bindings(environment: MutableMapping[str, str], folder: Path) -> None:
     """Set the environment variable by which runs find the bindings of a SuperLink's folder."""
     environment[_VARIABLE] = str(folder / _NAME)
 

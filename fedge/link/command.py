@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.tree import refuse_no_path
+from fedge.config.tree import require_server_path
 
 _MOST_FILES = 10_000  # leaves or nodes; files are created one by one
 
@@ -60,7 +60,7 @@ def _run_certs(options: argparse.Namespace) -> int:
     if len(paths) > _MOST_FILES:
         raise ConfigError(f"--at must name at most {_MOST_FILES} servers, but names {len(paths)}")
     for path in paths:
-        refuse_no_path(path, "--at")
+        require_server_path(path, "--at")
     request = CertificateRequest(hosts, options.leaves, options.nodes, options.days, paths)
     written = make_certificates(options.folder, request)
     for file in written:

@@ -39,7 +39,7 @@ class FleetGuard:
         self._lock = Lock()
         self._questions: dict[int, OrderedDict[str, _Question]] = {}
 
-    def handed(self, node: int, response: Any) -> None:
+    def record_questions(self, node: int, response: Any) -> None:
         """Record the questions sent to a node (a PullMessagesResponse)."""
         with self._lock:
             questions = self._questions.setdefault(node, OrderedDict())
@@ -77,7 +77,7 @@ class FleetGuard:
         with self._lock:
             self._questions[request.node.node_id][metadata.reply_to_message_id].reply = ""
 
-    def around(self, method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def wrap(self, method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """A method of the Fleet API wrapped in this guard; other methods unchanged."""
         wrappers = {PULL: self._guard_pull, PUSH: self._guard_push, PULL_OBJECT: _guard_pull_object}
         return wrappers.get(method, lambda unguarded: unguarded)(behaviour)
@@ -85,7 +85,7 @@ class FleetGuard:
     def _guard_pull(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def pull(request: Any, context: Any) -> Any:
             response = behaviour(request, context)  # raises for another node's key
-            self.handed(request.node.node_id, response)
+            self.record_questions(request.node.node_id, response)
             return response
 
         return pull

@@ -288,7 +288,7 @@ class LeafGate:
                 leaves_by_process.setdefault(key, []).append(leaf)
         return list(leaves_by_process.values())
 
-    def do_without(self, leaves: Iterable[int]) -> None:
+    def mark_absent(self, leaves: Iterable[int]) -> None:
         """Mark leaf servers as absent: the gate does not wait for them until they attach."""
         with self._changed:
             for leaf in leaves:

@@ -36,7 +36,7 @@ _FLEET = ("/flwr.proto.Fleet/", "/flwr.proto.GrpcAdapter/")
 _REFUSAL = "this port is for the account that opened it"
 
 
-def can_tell() -> bool:
+def can_see_accounts() -> bool:
     """Whether this system reports the account of a connection."""
     return _TABLES[0].is_file()
 
@@ -109,7 +109,7 @@ def keep_grpc_own(reports_accounts: bool = True) -> None:
             if details.method.startswith(_FLEET):
                 if handler.unary_unary is None or handler.request_deserializer is None:
                     return handler  # Flower's own refusal, which needs no check
-                guarded = self._fleet.around(details.method, handler.unary_unary)
+                guarded = self._fleet.wrap(details.method, handler.unary_unary)
                 return grpc.unary_unary_rpc_method_handler(
                     guarded, handler.request_deserializer, handler.response_serializer
                 )
@@ -179,7 +179,7 @@ def _guard_app(app: Any) -> Any:
 # --- the program --------------------------------------------------------------------------------------------
 
 
-def guarded_words(program: str) -> list[str]:
+def guarded_command(program: str) -> list[str]:
     """Command that starts a program of Flower with ports for its own account only."""
     return python_words("-m", __name__, program)
 
@@ -188,8 +188,8 @@ def main(words: list[str]) -> int:
     """Run a program of Flower; returns its exit code."""
     program = words[0]
     exit_despite_channels()
-    keep_grpc_own(can_tell())
-    if can_tell():
+    keep_grpc_own(can_see_accounts())
+    if can_see_accounts():
         with suppress(ImportError):  # not a dependency of older Flower versions
             keep_uvicorn_own()
     else:
@@ -205,7 +205,7 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from fedge.process.endings.parent import follow_at_once
+    from fedge.process.endings.parent import die_with_parent
 
-    follow_at_once()
+    die_with_parent()
     sys.exit(main(sys.argv[1:]))

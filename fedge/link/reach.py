@@ -16,7 +16,7 @@ _CONNECT_S = 5.0
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Za-z:.%]+\]|[^][:/@\s]+):(?P<port>[0-9]{1,5})")
 
 
-def is_there(name: str, address: str) -> bool:
+def is_listening(name: str, address: str) -> bool:
     """Whether a server listens at HOST:PORT; `name` as in `refuse_other_authority`."""
     return not fault_of_reaching(name, address)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from fedge.algorithm.algorithm import Algorithm, picked
+from fedge.algorithm.algorithm import Algorithm, select_entries
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit
 from fedge.states.averaging import State
@@ -43,7 +43,7 @@ class FedAla(Algorithm):
 
     def start(self, client: Client) -> Memory:
         """The client's own model starts as a copy of the leaf's, ω at 1."""
-        upper = picked(client.received, client.parameters[-self._layers :])
+        upper = select_entries(client.received, client.parameters[-self._layers :])
         return {
             "local": client.received,
             "omega": {n: np.ones_like(a) for n, a in upper.items()},

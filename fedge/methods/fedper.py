@@ -11,7 +11,7 @@ Algorithms 1 and 2. The paper also tries several personal layers; here one.
 
 from collections.abc import Mapping
 
-from fedge.algorithm.algorithm import Algorithm, Sent, picked
+from fedge.algorithm.algorithm import Algorithm, Sent, select_entries
 from fedge.algorithm.client import Client
 from fedge.states.averaging import State
 from fedge.states.named import Memory
@@ -22,12 +22,12 @@ class FedPer(Algorithm):
 
     def start(self, client: Client) -> Memory:
         """The head starts as a copy of the leaf's."""
-        return {"head": picked(client.received, client.head)}
+        return {"head": select_entries(client.received, client.head)}
 
     def train(self, client: Client) -> Sent:
         """Train the shared base and the client's head together; send the base."""
         fit = client.fit({**client.received, **client.memory["head"]})
-        client.memory["head"] = picked(fit.state, client.head)
+        client.memory["head"] = select_entries(fit.state, client.head)
         return Sent(fit, only=client.base)
 
     def models(self, client: Client) -> Mapping[str, State]:

@@ -12,7 +12,7 @@ Federated Learning", arXiv:2102.07078, Algorithm 1. E_h = 10 and E_b = 1 as ther
 
 from collections.abc import Mapping
 
-from fedge.algorithm.algorithm import Algorithm, Sent, picked
+from fedge.algorithm.algorithm import Algorithm, Sent, select_entries
 from fedge.algorithm.client import Client
 from fedge.states.averaging import State
 from fedge.states.named import Memory
@@ -31,7 +31,7 @@ class FedRep(Algorithm):
 
     def start(self, client: Client) -> Memory:
         """The head starts as a copy of the leaf's."""
-        return {"head": picked(client.received, client.head)}
+        return {"head": select_entries(client.received, client.head)}
 
     def train(self, client: Client) -> Sent:
         """Train the head, then the base; send the base."""
@@ -40,7 +40,7 @@ class FedRep(Algorithm):
         fitted = client.fit(initial, only=head, epochs=self._head_epochs, stream="head")
         base = [name for name in client.parameters if name in below]
         fit = client.fit(fitted.state, only=base, epochs=self._base_epochs)
-        client.memory["head"] = picked(fit.state, head)
+        client.memory["head"] = select_entries(fit.state, head)
         return Sent(fit, only=client.base)
 
     def models(self, client: Client) -> Mapping[str, State]:

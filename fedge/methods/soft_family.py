@@ -72,7 +72,9 @@ class SoftFamily(CloudPart):
         """Clusters after splits and merges."""
         most = min(self._most, len(vectors))
         if self._rule == "heuristic":
-            split = moves.split(vectors, members, most, moves.louder(dispersion, self._dial.split))
+            split = moves.split(
+                vectors, members, most, moves.exceeds_dispersion(dispersion, self._dial.split)
+            )
             return moves.merge(vectors, split, self._dial.merge)
         rng = np.random.default_rng(cloud.seed)
         if "draws" in cloud.memory:

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedge.native.sequences import SEQUENCES, bound, moved_shape, require, time_axis
+from fedge.native.sequences import SEQUENCES, bind_arguments, record_reshape, require, time_axis
 from fedge.native.taps import Taps, pair_of, taps_of
 from fedge.native.trace import Handler, Node, OperationRecorder, UnknownError
 
@@ -56,7 +56,7 @@ def _series_value(recorder: OperationRecorder, tensor: Any) -> int:
 
 
 def _conv(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    a = bound(_CONV, args, kwargs)
+    a = bind_arguments(_CONV, args, kwargs)
     value = _series_value(recorder, a["input"])
     if a["input"].dim() == 4 and a["weight"].dim() == 4:
         taps = taps_of(a, tuple(a["weight"].shape[2:]))
@@ -90,7 +90,7 @@ def _image_conv(recorder: OperationRecorder, a: dict[str, Any], value: int, taps
 
 def _linear(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record a linear layer on features, or on the channels of each step as a convolution of one tap."""
-    a = bound(_LINEAR, args, kwargs)
+    a = bind_arguments(_LINEAR, args, kwargs)
     value = recorder.number_of_any(a["input"])
     axes = recorder.axes(a["input"])
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
@@ -106,7 +106,7 @@ def _linear(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _norm(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    a = bound(_NORM, args, kwargs)
+    a = bind_arguments(_NORM, args, kwargs)
     value = recorder.number(a["input"])
     require(not recorder.is_flat(a["input"]), "BatchNorm of features that were series")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
@@ -149,7 +149,7 @@ def _drop(whole_channels: bool) -> Handler:
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
     ) -> None:
-        a = bound(_DROP, args, kwargs)
+        a = bind_arguments(_DROP, args, kwargs)
         if not a["training"] or a["p"] == 0:
             return recorder.alias(out, a["input"])
         require(a["p"] < 1, "dropout of everything")
@@ -180,7 +180,7 @@ def _relu_max_pool2(
 
 
 def _max_pool(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    a = bound(_MAX_POOL, args, kwargs)
+    a = bind_arguments(_MAX_POOL, args, kwargs)
     require(not a["return_indices"] and not a["ceil_mode"], "pooling with indices or a ceiling")
     require(pair_of(a["dilation"], "dilation") == (1, 1), "dilation")
     _pool(recorder, "max_pool", a, out)
@@ -189,7 +189,7 @@ def _max_pool(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[s
 def _mean_pool(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    a = bound(_MEAN_POOL, args, kwargs)
+    a = bind_arguments(_MEAN_POOL, args, kwargs)
     require(not a["ceil_mode"], "pooling with a ceiling")
     require(
         pair_of(a["padding"], "padding") == (0, 0) or a["count_include_pad"],
@@ -279,7 +279,7 @@ def _reduce(mean: bool) -> Handler:
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
     ) -> None:
-        a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
+        a = bind_arguments({"input": None, "dim": None, "keepdim": False}, args, kwargs)
         if isinstance(a["input"], Tensor) and a["input"].dim() == 3:
             time_dim = time_axis(recorder, a["input"], a["dim"])
             if time_dim is not None:
@@ -343,7 +343,7 @@ def _add(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, A
 def _reshape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record a reshape without reordering: series, with an axis of one, or features."""
     tensor = args[0] if args else kwargs["input"]
-    if moved_shape(recorder, tensor, out):
+    if record_reshape(recorder, tensor, out):
         return None
     if id(tensor) in recorder.names:  # a convolution's weights, with an axis of one
         require(

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedge.native.library import Library, Session, UnavailableError, best_kernel, open_library
 from fedge.native.operations import HANDLERS
-from fedge.native.program import DropoutLayer, Entries, drops_of, encoded, entries_of
+from fedge.native.program import DropoutLayer, Entries, dropouts_of, encoded, entries_of
 from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, answer_with, trace_operations
 
 _CHECK_WINDOWS = 5
@@ -120,7 +120,7 @@ def make_plan(
     plan = Plan(
         kernel, weights, buffers, learning.counters,
         encoded(learning, weights, buffers, True), encoded(serving, weights, buffers, False),
-        tuple(drops_of(learning)), input_shape,
+        tuple(dropouts_of(learning)), input_shape,
         serving.values[serving.logits][0], _smallest_batch(learning),
         _unrounded(learning), _embedding_rows(learning, shapes) if tokens else 0,
     )  # fmt: skip

@@ -107,7 +107,7 @@ def fuse_relus(network: Network) -> list[Node]:
     return [node for node in nodes if node.kind != "joined"]
 
 
-def drops_of(network: Network) -> list[DropoutLayer]:
+def dropouts_of(network: Network) -> list[DropoutLayer]:
     """Dropouts of a network."""
     return [
         DropoutLayer(
@@ -133,7 +133,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
     nodes = fuse_relus(network)
     names = _parameter_kinds(nodes, network)
     numbers = {name: i for i, name in enumerate(names)}
-    masks = sum(drop.mask_bytes for drop in drops_of(network))
+    masks = sum(drop.mask_bytes for drop in dropouts_of(network))
     words = [int(training), 0, network.logits, weights.trainable, weights.floats, buffers.floats, masks]
     words += [len(network.values), *(size for value in network.values for size in value)]
     words.append(len(names))

@@ -27,7 +27,7 @@ _EMBEDDING = {
 }  # fmt: skip
 
 
-def bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bind_arguments(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by name, with defaults.
 
     Raises:
@@ -123,7 +123,7 @@ def _zeros(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str,
 def _layer_norm(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    a = bound(_LAYER_NORM, args, kwargs)
+    a = bind_arguments(_LAYER_NORM, args, kwargs)
     value, axes = recorder.number_of_any(a["input"]), recorder.axes(a["input"])
     channels, steps = recorder.values[value]
     length = math.prod(a["normalized_shape"])
@@ -138,7 +138,7 @@ def _layer_norm(
 def _group_norm(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    a = bound(_GROUP_NORM, args, kwargs)
+    a = bind_arguments(_GROUP_NORM, args, kwargs)
     _record_group_norm(recorder, a, int(a["num_groups"]), out)
 
 
@@ -146,7 +146,7 @@ def _instance_norm(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
     """Record an instance norm as a GroupNorm with one channel per group."""
-    a = bound(_INSTANCE_NORM, args, kwargs)
+    a = bind_arguments(_INSTANCE_NORM, args, kwargs)
     require(a["running_mean"] is None and bool(a["use_input_stats"]), "running statistics of a window")
     _record_group_norm(recorder, a, a["input"].shape[1], out)
 
@@ -164,7 +164,7 @@ def _record_group_norm(recorder: OperationRecorder, a: dict[str, Any], groups: i
 def _embedding(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    a = bound(_EMBEDDING, args, kwargs)
+    a = bind_arguments(_EMBEDDING, args, kwargs)
     value = recorder.number_of_any(a["input"])
     require(recorder.axes(a["input"]) == ("N", "T"), "an embedding of other values than tokens")
     require(a["max_norm"] is None and not a["scale_grad_by_freq"], "rows that are scaled")
@@ -235,7 +235,7 @@ def _record_state(recorder: OperationRecorder, state: tuple[int, int] | None, ou
 
 def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record values concatenated by channels."""
-    a = bound({"tensors": None, "dim": 0}, args, kwargs)
+    a = bind_arguments({"tensors": None, "dim": 0}, args, kwargs)
     tensors = a["tensors"]
     axes = {recorder.axes(tensor) for tensor in tensors if recorder.number_of_any(tensor) >= 0}
     require(len(axes) == 1 and len(tensors) > 1, "values of different axes side by side")
@@ -272,7 +272,7 @@ def _permutation(is_swap: bool) -> Handler:
     return handler
 
 
-def moved_shape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
+def record_reshape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
     """Record a reshape of a state, or of steps by channels; returns whether `out` was one."""
     states = recorder.states(tensor)
     if states is not None:
@@ -308,7 +308,7 @@ def time_axis(recorder: OperationRecorder, tensor: Tensor, dim: Any) -> int | No
 
 def _maximum(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Record the maximum over all steps."""
-    a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
+    a = bind_arguments({"input": None, "dim": None, "keepdim": False}, args, kwargs)
     tensor = a["input"]
     value = recorder.number_of_any(tensor)
     axis = time_axis(recorder, tensor, a["dim"])

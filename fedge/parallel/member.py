@@ -22,12 +22,12 @@ import torch.distributed as dist
 from fedge.config.registers.failing import OWN_ERRORS, place_by_name
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
-from fedge.config.registers.register import look_in
+from fedge.config.registers.register import add_search_folders
 from fedge.parallel.arrays import Block
 from fedge.parallel.channel import ClosedError, receive, send_message
 from fedge.parallel.sgd import SharedNetwork, share_network, train_share
 from fedge.parallel.shares import ProcessSeat
-from fedge.process.endings.parent import follow_at_once
+from fedge.process.endings.parent import die_with_parent
 from fedge.training.gpu import settle_gpus
 from fedge.training.networks.models import build_model
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
@@ -49,7 +49,7 @@ class Inherited:
     meeting: str  # path of the file through which processes find each other
 
     @classmethod
-    def of(cls, words: list[str]) -> "Inherited":
+    def from_words(cls, words: list[str]) -> "Inherited":
         """The inheritance given on the command line."""
         rank, size, connection, states, windows = map(int, words[:-1])
         return cls(rank, size, connection, states, windows, words[-1])
@@ -70,7 +70,7 @@ class Member:
         """Carry out one training; the first process writes the new state over the old one."""
         network = self._network_of(job["kind"])
         if self._unsaved is not None:
-            self._unsaved.put_back()
+            self._unsaved.restore()
         load_state(network.model, self._states.views(job["state"]))
         correction = self._states.views(job["correction"]) if job["correction"] is not None else None
         windows = self._windows.views(job["windows"])
@@ -104,7 +104,7 @@ class Member:
             settle_gpus(kind["precision"])
         if not dist.is_initialized():
             self._connect(device)
-        look_in(*kind["look_in"])
+        add_search_folders(*kind["look_in"])
         model = build_model(
             kind["model"], tuple(kind["input_shape"]), kind["classes"], torch.Generator(), kind["arguments"]
         )
@@ -139,8 +139,8 @@ def main(words: list[str]) -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal's Ctrl-C is for the run, which ends its processes
-    follow_at_once()
-    inherited = Inherited.of(words)
+    die_with_parent()
+    inherited = Inherited.from_words(words)
     connection = socket.socket(fileno=inherited.connection)
     member = Member(inherited)
     try:

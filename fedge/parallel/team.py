@@ -29,7 +29,7 @@ import torch
 from fedge.config.registers.option import ConfigError
 from fedge.parallel.arrays import Block, Layout, nameless_file
 from fedge.parallel.channel import ClosedError, receive, send_message
-from fedge.process.endings.parent import be_followed
+from fedge.process.endings.parent import tie_children_to_parent
 from fedge.process.python import python_words
 from fedge.process.resources.memory import TRAINER
 from fedge.training.gpu import FLOAT32
@@ -322,7 +322,7 @@ def _start_process(
         "NCCL_IB_DISABLE": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of parameters although all are used
     }
-    be_followed(environment)
+    tie_children_to_parent(environment)
     with process_end:
         process = subprocess.Popen(
             python_words("-m", TRAINER, *arguments),

@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "account": ["Account"],
-        "coverage": ["not_covered"],
+        "coverage": ["unprotected_quantities"],
         "marks": ["Mark", "Quantity"],
         "mechanism": ["clip_scale", "gaussian_multiplier", "next_clip_norm", "released_mean"],
     },

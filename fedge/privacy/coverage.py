@@ -39,14 +39,14 @@ class Decision:
     """A decision that affects models, and the quantity on which it is based.
 
     Attributes:
-        by: the quantity that clients send.
-        what: the decision.
+        quantity: the quantity that clients send.
+        description: the decision.
         option: option that controls it.
         applies: whether a configuration includes the decision.
     """
 
-    by: Quantity
-    what: str
+    quantity: Quantity
+    description: str
     option: str
     applies: Callable[[Config], bool]
 
@@ -134,7 +134,7 @@ DECISIONS = (
 """All decisions but the grouping of leaves, whose method declares what clients send."""
 
 
-def promise(kind: str) -> str:
+def protection_of(kind: str) -> str:
     """Protection by a kind of privacy, and from whom, in a few words."""
     if kind == "local":
         return "local: a client's windows may be any others, and its leaf could not tell"
@@ -154,7 +154,7 @@ class Leaves:
     grouping: Mapping[str, Quantity] = field(default_factory=dict)
 
 
-def not_covered(config: Config, leaves: Leaves) -> list[str]:
+def unprotected_quantities(config: Config, leaves: Leaves) -> list[str]:
     """Quantities without noise: those with an effect on models first, those only recorded last.
 
     Args:
@@ -165,10 +165,10 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
     effective = [
         decision
         for decision in DECISIONS
-        if decision.by.mark(kind) is Mark.PLAIN and decision.applies(config)
+        if decision.quantity.mark(kind) is Mark.PLAIN and decision.applies(config)
     ]
     uncovered = [
-        f"{' '.join(filter(None, (decision.by.words, decision.what)))} ({decision.option})"
+        f"{' '.join(filter(None, (decision.quantity.words, decision.description)))} ({decision.option})"
         for decision in effective
     ]
     if _has_cloud(config):
@@ -177,7 +177,7 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
             for purpose, quantity in leaves.grouping.items()
             if quantity.mark(kind) is Mark.PLAIN
         ]
-    mentioned = {decision.by.words for decision in effective}
+    mentioned = {decision.quantity.words for decision in effective}
     plain = [
         q.words
         for q in leaves.quantities
@@ -215,7 +215,7 @@ def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
     Args:
         config: configuration of the run.
         library: library that adds up the cost; None without one.
-        leaves: as for `not_covered`.
+        leaves: as for `unprotected_quantities`.
     """
     words = _coverage_text(config, leaves)
     if library is None and noise_multiplier(config.privacy):
@@ -233,11 +233,11 @@ def _source_note(config: Config) -> str:
 def _coverage_text(config: Config, leaves: Leaves) -> str:
     if not noise_multiplier(config.privacy):
         return "privacy: privacy.noise-multiplier is 0: updates are clipped, nothing is promised"
-    uncovered = "; ".join(not_covered(config, leaves))
-    return f"privacy is {promise(config.privacy.kind)}; {_source_note(config)}not covered: {uncovered}"
+    uncovered = "; ".join(unprotected_quantities(config, leaves))
+    return f"privacy is {protection_of(config.privacy.kind)}; {_source_note(config)}not covered: {uncovered}"
 
 
-def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves) -> str:
+def spent_privacy_line(config: Config, epsilon: float | None, releases: int, leaves: Leaves) -> str:
     """Privacy spent by a run, in one line.
 
     Args:
@@ -245,7 +245,7 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
         epsilon: ε spent; None if not counted.
         releases: leaf rounds, fine-tuning rounds included; on the virtual clock those of the device with the
             most (`fedge.devices.servers.private`).
-        leaves: as for `not_covered`.
+        leaves: as for `unprotected_quantities`.
     """
     if not noise_multiplier(config.privacy):
         return _coverage_text(config, leaves)

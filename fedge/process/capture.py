@@ -22,9 +22,9 @@ def role_of_this_process(argv: Sequence[str]) -> str:
     program = Path(argv[0]).name if argv else ""
     if program == "default_worker.py":  # Ray's
         return "worker"
-    from fedge.config.registers.engines import named_in  # a small module without library imports
+    from fedge.config.registers.engines import engine_argument  # a small module without library imports
 
-    engine = named_in(argv)
+    engine = engine_argument(argv)
     only_waits = program == "flwr" or (engine is not None and engine.on_ray)
     return "" if only_waits else "server"
 
@@ -49,7 +49,7 @@ def begin_capture() -> None:
     atexit.register(end)
 
 
-def is_on() -> bool:
+def is_captured() -> bool:
     """Whether this process is captured."""
     return _tracker is not None
 

@@ -121,7 +121,7 @@ def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
     return numbers
 
 
-def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
+def processes_from_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
     """Processes of a node from a reply's numbers; empty if malformed.
 
     Args:

@@ -9,7 +9,7 @@ _PER_CLIENT = 25  # per client: a round creates some hundred objects for each
 
 
 @contextmanager
-def spared_imports() -> Iterator[None]:
+def uncollected_imports() -> Iterator[None]:
     """Exclude modules imported in the body from garbage collection, during the import and afterwards.
 
     PyTorch and Flower create some hundred thousand permanent objects; scanning them again and again takes a
@@ -28,7 +28,7 @@ def spared_imports() -> Iterator[None]:
 
 
 @contextmanager
-def searched_seldom(clients: int) -> Iterator[None]:
+def rare_garbage_collection(clients: int) -> Iterator[None]:
     """Context with less frequent garbage collection; the more clients a run has, the less frequent.
 
     Messages and replies of thousands of clients live until the end of an exchange. Scanning all of them every

@@ -79,7 +79,7 @@ def toml_value(value: str | bool | int | float) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def harmless(row: Iterable[object]) -> list[object]:
+def escape_cells(row: Iterable[object]) -> list[object]:
     """Cells of a table row, with texts passed through `cell`."""
     return [cell(value) if isinstance(value, str) else value for value in row]
 

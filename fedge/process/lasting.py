@@ -11,7 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from fedge.config.registers.register import looked_in
+from fedge.config.registers.register import search_folders
 
 _OURS = ("fedge", "hhar")
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -29,12 +29,12 @@ class _Life:
 _life = _Life()
 
 
-def allow_to_stay() -> None:
+def allow_further_messages() -> None:
     """Record that the starter of this new process may send further messages to it."""
     _life.may_stay, _life.failed, _life.before = True, False, frozenset(sys.modules)
 
 
-def stays() -> bool:
+def handles_further_messages() -> bool:
     """Whether this process handles further messages."""
     return _life.may_stay and not _life.failed and holds_gpu()
 
@@ -60,7 +60,7 @@ def begin_message_of(run: int) -> None:
 
 def imported_since(before: Collection[str]) -> list[str]:
     """Modules imported since `before` from the folders that are searched for the user's code."""
-    folders = [Path(folder) for folder in looked_in()]
+    folders = [Path(folder) for folder in search_folders()]
     with suppress(OSError):  # the working directory was removed
         folders.append(Path.cwd())
     return [

@@ -178,7 +178,7 @@ def keep_early_engine_errors() -> None:
 
 
 @contextmanager
-def without_flowers_news() -> Iterator[None]:
+def quiet_flower_log() -> Iterator[None]:
     """Context, or decorator, in which Flower's logger passes on only warnings and errors, each once.
 
     For checks before a run's log is open: a strategy being tested would print its sampling on the terminal,
@@ -206,7 +206,7 @@ _said_by_flower: set[str] = set()
 
 
 @contextmanager
-def flowers_words_once() -> Iterator[None]:
+def deduplicate_flower_log() -> Iterator[None]:
     """Context in which Flower's logger repeats no record of an earlier such context with the same log.
 
     A strategy is constructed for every leaf, and warns about its arguments each time.

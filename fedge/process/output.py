@@ -1,9 +1,9 @@
 """Limits on clients' output, so that their prints, logs and warnings cannot fill a log or a terminal.
 
-While a thread works for a client (`spoken_by`), its writes to standard output and error are counted, and so
-are its log lines (`fedge.process.logs` calls `writable_bytes`). A client may write 64 KiB per call and 1 MiB
-per hour; the rest is dropped at once, without being stored. The log names the client and the amount after the
-first call with dropped output, and again each time the amount has doubled.
+While a thread works for a client (`limit_client_output`), its writes to standard output and error are
+counted, and so are its log lines (`fedge.process.logs` calls `writable_bytes`). A client may write
+64 KiB per call and 1 MiB per hour; the rest is dropped at once, without being stored. The log names the
+client and the amount after the first call with dropped output, and again each time the amount has doubled.
 
 In a process that serves clients only (a Ray worker, a ClientApp of a SuperNode), threads started by a client
 count as well, and terminal control sequences are escaped, as the output ends in a log. Native code's writes
@@ -96,7 +96,7 @@ def _serves_one_client() -> bool:
 
 
 @contextmanager
-def spoken_by(client: int) -> Iterator[None]:
+def limit_client_output(client: int) -> Iterator[None]:
     """Context that limits this thread's output and log on behalf of a client (partition id)."""
     if getattr(_thread_state, "share", None) is not None:  # nested guards of two engines
         yield

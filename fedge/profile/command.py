@@ -26,7 +26,14 @@ from fedge.process.endings import exits
 from fedge.process.python import python_words
 from fedge.process.versions import versions
 from fedge.profile.allocators import Capture, read_capture
-from fedge.profile.result import Profile, flame_file, largest, read_profile, resident_changes, write_profile
+from fedge.profile.result import (
+    Profile,
+    flame_file,
+    largest_captures,
+    read_profile,
+    resident_changes,
+    write_profile,
+)
 from fedge.profile.watch import Sample, run_watched
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
@@ -186,7 +193,7 @@ def _read_capture(path: Path) -> Capture | None:
 
 def _draw_flames(folder: Path, captures: Sequence[Capture]) -> None:
     """Write memray's flame graph of the server and of the largest worker."""
-    for capture in largest(captures):
+    for capture in largest_captures(captures):
         source = folder / _CAPTURED / f"{capture.role}-{capture.pid}.bin"
         flags = ["flamegraph", "--no-web", "--split-threads", "-f", "-o", str(folder / flame_file(capture))]
         subprocess.run(

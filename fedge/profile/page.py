@@ -10,7 +10,7 @@ from fedge.profile.result import (
     Profile,
     allocator_changes,
     flame_file,
-    largest,
+    largest_captures,
     resident_changes,
 )
 from fedge.profile.watch import ROLES
@@ -57,7 +57,7 @@ def profile_page(profile: Profile) -> Page:
         tiles=_tiles(profile),
         sections=[
             _resident_section(profile),
-            *map(_capture_section, largest(profile.captures)),
+            *map(_capture_section, largest_captures(profile.captures)),
             _versions_section(profile),
         ],
         footer=f"Made at {facts['when']} by `fedge profile`.",
@@ -148,7 +148,7 @@ def profile_lines(profile: Profile) -> Iterator[str]:
         for role, p in profile.peaks.items()
     ]
     yield from aligned([header, *rows])
-    for capture in largest(profile.captures):
+    for capture in largest_captures(profile.captures):
         yield ""
         yield f"{capture.role}: {capture.heap_mib:.0f} MiB heap, {capture.mapped_mib:.0f} MiB mapped"
         yield from aligned(

@@ -62,7 +62,7 @@ class Growth:
         return 100 * (self.after - self.before) / self.before
 
 
-def largest(captures: Sequence[Capture]) -> list[Capture]:
+def largest_captures(captures: Sequence[Capture]) -> list[Capture]:
     """First capture of each role, which is its largest."""
     return [c for i, c in enumerate(captures) if c.role not in {other.role for other in captures[:i]}]
 
@@ -137,7 +137,7 @@ def allocator_changes(before: Profile, after: Profile) -> list[Growth]:
 def _mib_by_place(profile: Profile) -> dict[str, float]:
     """Memory in MiB by "role: what"."""
     mib: dict[str, float] = {}
-    for capture in largest(profile.captures):
+    for capture in largest_captures(profile.captures):
         for top in capture.top:
             name = f"{capture.role}: {top.what}" + (f", from {top.via}" if top.via else "")
             mib[name] = mib.get(name, 0.0) + top.mib

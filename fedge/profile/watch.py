@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from fedge.config.registers.engines import named_in
+from fedge.config.registers.engines import engine_argument
 from fedge.process.resources.memory import TRAINER
 
 _SAMPLE_S = 0.2
@@ -110,7 +110,7 @@ def process_role(name: str, command: Sequence[str], is_root: bool) -> str:
         return "server"
     if name in ("raylet", "gcs_server") or "ray::" in line or "/ray/" in line:
         return "ray"
-    engine = named_in(command)
+    engine = engine_argument(command)
     return "launcher" if not is_root or (engine is not None and engine.on_ray) else "server"
 
 

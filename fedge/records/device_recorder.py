@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 from fedge.process.durable import write_bytes
 from fedge.records.recorder import Recorder
 from fedge.records.tables.columns import Table
-from fedge.records.tables.device_tables import ARRIVALS, DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
+from fedge.records.tables.device_tables import (
+    ARRIVALS,
+    DEVICE_TOTALS,
+    JOBS,
+    STALENESS,
+    VERSIONS,
+    growing_tables,
+)
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 
@@ -30,7 +37,7 @@ class DeviceRecorder(Recorder):
         extra_tables: Sequence[Table] = (),
     ) -> None:
         """Open the tables of `folder`, including arrivals on a real clock; arguments as in `Recorder`."""
-        tables = (*growing(task.scores[0], is_real), *extra_tables)
+        tables = (*growing_tables(task.scores[0], is_real), *extra_tables)
         super().__init__(folder, offsets, manifest, tables, task)
 
     def write_version(self, row: "VersionRow") -> None:

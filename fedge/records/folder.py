@@ -43,7 +43,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
         else:
             folder = _create_unique_folder(parent, dated_name(seed))
         sync(parent)
-    point_latest(folder)
+    update_latest_link(folder)
     return folder.absolute()
 
 
@@ -122,7 +122,7 @@ def _create_unique_folder(parent: Path, stem: str) -> Path:
     raise FileExistsError(errno.EEXIST, "it and 998 more exist", str(parent / stem))
 
 
-def point_latest(folder: Path) -> None:
+def update_latest_link(folder: Path) -> None:
     """Point ``latest`` beside `folder` at it; skipped on file systems without links."""
     parent = folder.parent
     link = parent / f".latest-{os.getpid()}-{folder.name}"

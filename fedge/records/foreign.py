@@ -26,7 +26,7 @@ def refuse_links(folder: Path) -> None:
             )
 
 
-def refuse_odd_files(folder: Path) -> None:
+def refuse_foreign_files(folder: Path) -> None:
     """Raise UnusableFileError for entries that a run folder cannot have, before any of it is read.
 
     These are pipes, sockets and devices, whose opening may block forever, and JSON of more than 256 MiB,
@@ -49,7 +49,7 @@ def refuse_odd_files(folder: Path) -> None:
             )
 
 
-def refuse_no_rights(folder: Path) -> None:
+def refuse_inaccessible(folder: Path) -> None:
     """Raise UnusableFileError for a file or folder of a run that this user cannot read or change.
 
     Such a file is not damaged, but without it a run would repeat rounds or lose the file's contents.

@@ -17,7 +17,7 @@ from fedge.process.escape import read_json
 from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST
 from fedge.records.folder import write_whole
-from fedge.records.foreign import UnusableFileError, refuse_odd_files
+from fedge.records.foreign import UnusableFileError, refuse_foreign_files
 from fedge.records.lock import is_locked
 from fedge.records.private import process_of
 
@@ -65,7 +65,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Content of the file, with a valid status; RunFolderError otherwise."""
     try:
-        refuse_odd_files(path.parent)
+        refuse_foreign_files(path.parent)
         manifest = read_json(path.read_text(encoding="utf-8"))
     except UnusableFileError as error:
         raise RunFolderError(str(error)) from None
@@ -193,7 +193,7 @@ _ENTRY_CHECKS: dict[str, Callable[[Any], bool]] = {
 }  # fmt: skip
 
 
-def odd_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]:
+def invalid_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]:
     """Entries of a manifest with invalid values, or needed and missing."""
     return [key for key, value in manifest.items() if not _is_valid_entry(key, value)] + [
         key for key in needed if key not in manifest

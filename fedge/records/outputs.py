@@ -42,10 +42,10 @@ def kept_models(folder: Path) -> list[str]:
     return sorted(names, key=lambda name: (len(name) if name.isdecimal() else 99, name))
 
 
-def is_kept(file: str) -> bool:
+def is_kept_model(file: str) -> bool:
     """Whether a file, by its path in the run folder, holds models kept beside the final ones.
 
-    >>> is_kept("checkpoints/models-10.safetensors"), is_kept(MODELS)
+    >>> is_kept_model("checkpoints/models-10.safetensors"), is_kept_model(MODELS)
     (True, False)
     """
     return _KEPT_FILE.fullmatch(file) is not None
@@ -80,7 +80,8 @@ def _damage_lines(folder: Path, manifest: Mapping[str, Any], names: Collection[s
     return [
         f"{name} is {'not as the run wrote it' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
-        if (name in names or (MODELS in names and is_kept(name))) and not has_checksum(folder / name, sha256)
+        if (name in names or (MODELS in names and is_kept_model(name)))
+        and not has_checksum(folder / name, sha256)
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedge.config.registers.register import looked_in
+from fedge.config.registers.register import search_folders
 from fedge.process.identity import this_process
 from fedge.records.folder import write_whole
 
@@ -26,7 +26,7 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
         OSError: the disk is full or gone.
     """
     places = {key: config[key] for key in _PLACES if key in config}
-    content = {"about": _ABOUT, "process": this_process(), "places": places, "code": looked_in()}
+    content = {"about": _ABOUT, "process": this_process(), "places": places, "code": search_folders()}
     write_whole(folder / PRIVATE, content, indent=2)
 
 

@@ -27,7 +27,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_m
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
 from fedge.records.tables.columns import Table
-from fedge.records.tables.growing import GrowingFile, changed_by_others, running_digest
+from fedge.records.tables.growing import GrowingFile, foreign_change_error, running_digest
 from fedge.records.tables.model_tables import (
     CLIENT_MODELS,
     COMMON_TEST,
@@ -195,7 +195,7 @@ class Recorder:
             on_disk, written = checksums(self.folder), self.checksums()
             for name in on_disk.keys() & written.keys():
                 if on_disk[name] != written[name]:
-                    raise changed_by_others(name)
+                    raise foreign_change_error(name)
             return on_disk
 
     @contextmanager

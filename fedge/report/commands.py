@@ -124,7 +124,7 @@ def compare_runs(options: argparse.Namespace) -> int:
     from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
     from fedge.report.comparison.groups import group_runs, refuse_other_scores
-    from fedge.report.comparison.page import problems_of, unlike_lines, write_comparison
+    from fedge.report.comparison.page import group_differences, problems_of, write_comparison
 
     try:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
@@ -135,7 +135,7 @@ def compare_runs(options: argparse.Namespace) -> int:
                 print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
         rows = write_comparison(runs, options.output, options.target)
         groups, left_out = group_runs(runs)
-        for words in [*(f"left out: {text}" for text in left_out), *unlike_lines(groups)]:
+        for words in [*(f"left out: {text}" for text in left_out), *group_differences(groups)]:
             print(printable(f"fedge: {words}"), file=sys.stderr)
     except OSError as error:
         raise file_error(error, options.output) from error
@@ -164,7 +164,7 @@ def refuse_target(target: float | None, score: "Score") -> None:
     worst, best = sorted((score.lowest, score.highest), key=score.merit)
     if not (math.isfinite(target) and score.merit(worst) < score.merit(target) <= score.merit(best)):
         raise ConfigError(
-            f"--target must be {score.said} better than {worst:g} and at best {best:g}, but is {target:g}; "
+            f"--target must be {score.label} better than {worst:g} and at best {best:g}, but is {target:g}; "
             f"omit it for the default"
         )
 

@@ -14,7 +14,7 @@ from fedge.records.reading.reader import RunData, load_run
 from fedge.records.reading.shown import html_table
 from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, finals
 from fedge.report.comparison.groups import group_runs
-from fedge.report.comparison.page import problems_of, unlike_lines, write_comparison
+from fedge.report.comparison.page import group_differences, problems_of, write_comparison
 from fedge.report.intact import intact_tables
 
 _TEXTS = ("metric", "group", "seeds", "reference")
@@ -96,7 +96,7 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
     else:
         rows = write_comparison(loaded, Path(page))
     groups, left_out = group_runs(loaded)
-    for line in (*(f"left out: {text}" for text in left_out), *unlike_lines(groups)):
+    for line in (*(f"left out: {text}" for text in left_out), *group_differences(groups)):
         warnings.warn(printable(line), stacklevel=2)
     types = {
         column: pl.String if column in _TEXTS else pl.Int64 if column in _COUNTS else pl.Float64

@@ -22,7 +22,7 @@ class ListedRun:
 
     Attributes:
         rounds: done and planned, e.g. "30/30".
-        said: name of the score by which models are compared.
+        score_name: name of the score by which models are compared.
         score: mean test score of the served models over clients in the newest round.
         worst: test score of the worst client.
         unseen: mean over unseen clients.
@@ -30,7 +30,7 @@ class ListedRun:
 
     name: str
     status: str
-    said: str
+    score_name: str
     score: str
     worst: str
     unseen: str
@@ -83,7 +83,7 @@ def _line_of_sweep(folder: Path) -> ListedRun:
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)
-    blanks = dict.fromkeys(("said", "score", "worst", "unseen", "rounds", "seed"), _NOTHING)
+    blanks = dict.fromkeys(("score_name", "score", "worst", "unseen", "rounds", "seed"), _NOTHING)
     return ListedRun(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **blanks)
 
 
@@ -100,7 +100,7 @@ def line_of_run(folder: Path) -> ListedRun:
     return ListedRun(
         name=folder.name,
         status=manifest["status"],
-        said=first.said,
+        score_name=first.label,
         score=_score_text(final.get(f"test_{score}_mean")),
         worst=_score_text(final.get(f"test_{score}_worst")),
         unseen=_score_text(final.get(f"unseen_{score}_mean")),
@@ -128,11 +128,11 @@ def _score_text(cell: str | None) -> str:
 
 def lines(runs: Sequence[ListedRun]) -> Iterator[str]:
     """The list as aligned text, with a header; scores are named if they differ."""
-    names = {run.said for run in runs if run.said != _NOTHING}
+    names = {run.score_name for run in runs if run.score_name != _NOTHING}
     score_header = "score" if len(names) > 1 else next(iter(names), "score")
     rows = [("run", "status", score_header, "worst", "unseen", "rounds", "seed", "started (UTC)")]
     for run in runs:
-        score = f"{run.said} {run.score}" if len(names) > 1 and run.score != _NOTHING else run.score
+        score = f"{run.score_name} {run.score}" if len(names) > 1 and run.score != _NOTHING else run.score
         rows.append((run.name, run.status, score, run.worst, run.unseen, run.rounds, run.seed, run.started))
     yield from aligned(rows)
 

@@ -178,7 +178,7 @@ def _run_notices(run: RunData) -> list[Notice]:
 def tiles(run: RunData) -> list[Tile]:
     """The main results in a few numbers."""
     final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
-    label, test, further = run.score.said, f"test_{run.score.name}", run.scores[1:2]
+    label, test, further = run.score.label, f"test_{run.score.name}", run.scores[1:2]
     results = [
         Tile(
             f"Test {label}",
@@ -187,7 +187,7 @@ def tiles(run: RunData) -> list[Tile]:
         ),
         _worst_tile(run),
         *_unseen_tiles(run, final),
-        *(Tile(_capitalise(s.said), text_of(final[f"{s.name}_mean"]), "mean over clients") for s in further),
+        *(Tile(_capitalise(s.label), text_of(final[f"{s.name}_mean"]), "mean over clients") for s in further),
         *device_tiles(run),
         *_virtual_tiles(run, final),
         *_grouping_tiles(run, final),

@@ -12,7 +12,7 @@ from flwr.app import Message
 from fedge.cloud.region import Region, leaves_below
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.evaluate import EvaluateReply, SplitName, evaluate_messages, evaluated_record
-from fedge.exchange.failure import loss_not_finite
+from fedge.exchange.failure import nonfinite_loss_note
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import leaf_of_each
@@ -39,7 +39,7 @@ class EvaluationRequest:
     splits: Sequence[SplitName]
     unseen_clients: Mapping[int, Mapping[str, State]] = field(default_factory=dict)
 
-    def of(self, client: int, leaf: Leaf) -> Mapping[str, State]:
+    def models_of(self, client: int, leaf: Leaf) -> Mapping[str, State]:
         """The models that a client or unseen client of a leaf evaluates, by role."""
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
@@ -66,7 +66,7 @@ def _models_for_leaf(
     """Role → model that a leaf's clients evaluate, for a request to the leaf or to a region above."""
     if not isinstance(server, Region):
         return models
-    return {role: server.as_seen_from(leaf, role, model, unseen) for role, model in models.items()}
+    return {role: server.evaluated_model(leaf, role, model, unseen) for role, model in models.items()}
 
 
 class Evaluating:
@@ -113,7 +113,7 @@ class Evaluating:
                 leaf_messages = evaluate_messages(nodes, records, request.splits, context)
                 if OWN_MODELS in models and leaf.algorithm is not None:
                     node_of = {client: clients.node(client) for client in members}
-                    leaf.algorithm.tell(
+                    leaf.algorithm.add_to_messages(
                         leaf_messages, node_of, evaluate=True, unseen=members is leaf.unseen_clients
                     )
                 clients.send_tickets(leaf_messages, {evaluated_record(role): m for role, m in models.items()})
@@ -135,7 +135,7 @@ class Evaluating:
         for message in replies:
             client = self._transport.clients.partition(message.metadata.src_node_id)
             windows: dict[str, int] = {split: task.held_out[client][split] for split in request.splits}
-            roles = roles_of(request.of(client, leaf_of[client]), leaf_of[client])
+            roles = roles_of(request.models_of(client, leaf_of[client]), leaf_of[client])
             try:
                 evaluated[client] = admit_evaluations(message, roles, windows, task.classes, learned)
             except ReplyRejected as rejected:
@@ -145,7 +145,7 @@ class Evaluating:
                 key: evaluation.loss for key, evaluation in evaluated[client].items()
             }
             for evaluation_key in not_finite_losses(losses):
-                self._transport.note_failure(client, loss_not_finite(evaluation_key))
+                self._transport.note_failure(client, nonfinite_loss_note(evaluation_key))
         return evaluated
 
 

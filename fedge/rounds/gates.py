@@ -34,7 +34,7 @@ class Gates:
     gate: GateConfig
     personal: PersonalConfig
 
-    def asked(self, minutes: ServerRoundRecord) -> EvaluationRequest:
+    def evaluation_request(self, minutes: ServerRoundRecord) -> EvaluationRequest:
         """The gates' candidate models and the models of unseen clients, by child."""
         models: dict[int, dict[str, State]] = {}
         unseen_clients: dict[int, dict[str, State]] = {}
@@ -45,10 +45,10 @@ class Gates:
             )
         return EvaluationRequest(models, ("val", "test"), unseen_clients)
 
-    def is_foreseen(self, minutes: ServerRoundRecord) -> bool:
+    def is_predetermined(self, minutes: ServerRoundRecord) -> bool:
         """Whether no evaluation can change the model with which any child continues."""
         return all(
-            choosing.is_foreseen(self.gate, minutes.offers_to(child), child.models.own_line is not None)
+            choosing.is_predetermined(self.gate, minutes.offers_to(child), child.models.own_line is not None)
             for child in self.children
         )
 

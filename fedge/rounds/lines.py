@@ -46,10 +46,10 @@ def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
     return TrainingLine(LEAF, leaves)
 
 
-def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
+def extra_lines(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
     """Yield the lines beside the leaves' own models, each created when it is due.
 
-    The caller must call `hand_back` after a line has trained.
+    The caller must call `assign_fork_models` after a line has trained.
     """
     for line in _SIDE_LINES:
         models = [(leaf, leaf.models.training(line)) for leaf in leaves]
@@ -62,7 +62,7 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
             yield TrainingLine(TRIAL, forks, fold)
 
 
-def any_beside(leaves: Sequence[Leaf]) -> bool:
+def has_extra_lines(leaves: Sequence[Leaf]) -> bool:
     """Whether there are lines beside the leaves' own models, without creating them."""
     return any(
         leaf.models.folds or any(leaf.models.training(line) is not None for line in _SIDE_LINES)
@@ -76,11 +76,11 @@ def _fork_for_fold(leaf: Leaf, fold: int) -> Leaf:
     return leaf.fork(folds[fold], scaffold=True, without=held_out_clients(leaf.clients, fold, len(folds)))
 
 
-def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
+def assign_fork_models(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
     """Give the models of trained forks to their leaves.
 
     Args:
-        training: a line from `beside`.
+        training: a line from `extra_lines`.
         leaves: all leaves, in order.
     """
     for fork in training.leaves:
@@ -91,7 +91,7 @@ def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
             models.fold_trained(training.fold, fork.model)
 
 
-def personal(leaves: Sequence[Leaf]) -> TrainingLine:
+def personal_line(leaves: Sequence[Leaf]) -> TrainingLine:
     """The line for fine-tuning every leaf's served model, without control variates."""
     forks = [leaf.fork(leaf.models.served, scaffold=False) for leaf in leaves]
     return TrainingLine(PERSONAL, forks)

@@ -125,7 +125,7 @@ class ServerRounds:
             book.root = self.minutes
         else:
             book.inner.append(self.minutes)
-        requests, cloud_round = book.wanted, self._cloud_round
+        requests, cloud_round = book.requests, self._cloud_round
         if cloud_round.updates is not None:
             requests.receivers.append(Receiver(cloud_round.updates, self._child_of))
         requests.alone |= self._leaf_indices(cloud_round.alone)
@@ -150,12 +150,12 @@ class ServerRounds:
         region.gather(book.global_round, keep)
         self.hold_if_due(leaf_round)
         self._transport.lap("cluster")
-        request = self.gates.asked(self.minutes)
-        is_foreseen = self.gates.is_foreseen(self.minutes)
-        evaluated = {} if is_foreseen else self._port.evaluate(request.of_leaves(self._children))
+        request = self.gates.evaluation_request(self.minutes)
+        is_predetermined = self.gates.is_predetermined(self.minutes)
+        evaluated = {} if is_predetermined else self._port.evaluate(request.of_leaves(self._children))
         self.gates.decide(self.minutes, request, evaluated)
         if self._cloud.has_rule and (shared := self._shared_offer()) is not None:
-            region.stand_at(shared)
+            region.set_own_model(shared)
         self.begin_new_drifts()
         for child in self._children:
             if isinstance(child, Region):
@@ -186,12 +186,12 @@ class ServerRounds:
             )
             for label, child in zip(self.labels, self._children, strict=True)
         ]
-        cloud_control.depart(self._children, groups, self._seat.task.own_layers, step.memberships)
+        cloud_control.start_drifts(self._children, groups, self._seat.task.own_layers, step.memberships)
         if region is not None:
             region.correct_below()
         for child in self._children:
             if region is None:
-                child.be_corrected(None)  # the cloud has no parent; a region passes corrections on itself
+                child.set_correction(None)  # the cloud has no parent; a region passes corrections on itself
             child.keep_states(self._transport.shared.keep)
             book.note_correction(child)
 
@@ -205,7 +205,7 @@ class ServerRounds:
         contributions = [child.contribution(version=book.global_round) for child in children]
         child_of = self._child_of_client()
         losses = {c: (child_of[c], loss) for c, loss in book.train_loss.items() if c in child_of}
-        meeting = cloud_round.meet(contributions, minutes.number, losses, self._dispersion())
+        meeting = cloud_round.receive(contributions, minutes.number, losses, self._dispersion())
         start = meeting.probe_start()
         probe = None if start is None else self._probe(cloud_round, start, leaf_round)
         open_step = meeting.open(probe, [child.models.trial for child in children], self._all_folds())
@@ -214,7 +214,7 @@ class ServerRounds:
         step = self._store_models(step)
         book.note_cloud_step(minutes, step, self._make_offers(step.offers), children)
         for child, cluster, trial in zip(children, step.offers, step.trials, strict=True):
-            child.models.meet_cloud(
+            child.models.apply_cloud_step(
                 cluster if child.unseen_clients and child.clients else None,
                 trial,
                 step.folds.get(child.number, ()),
@@ -239,7 +239,7 @@ class ServerRounds:
     def _dispersion(self) -> np.ndarray | None:
         """(S,) dispersion of clients' models at each child; for a region the mean over its leaves."""
         by_leaf = self._transport.book.dispersion
-        if not self._transport.book.wanted.dispersion:
+        if not self._transport.book.requests.dispersion:
             return None
         by_child = [
             [by_leaf[leaf.index] for leaf in leaves_below(s) if leaf.index in by_leaf] for s in self._children
@@ -330,4 +330,4 @@ class ServerRounds:
         """
         self.labels = group_labels(facts["labels"], "labels of clusters", len(self._children))
         self._cloud.memory.restore(states, facts["cloud"])
-        self._cloud.memory.refuse_others(self._children[0].model, len(self._children))
+        self._cloud.memory.refuse_foreign_state(self._children[0].model, len(self._children))

@@ -21,7 +21,7 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MOBILITIES
-from fedge.config.registers.twice import FROM_RNG, asked_twice
+from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.topology import leaf_of_clients, unseen_ids
 from fedge.data.table_files import table_of
 from fedge.leaf.leaf import Leaf
@@ -229,7 +229,7 @@ class Mover:
         self.home = dict(sorted(home.items()))
         self._unseen = dict(unseen)
 
-    def let_go(
+    def move_clients(
         self,
         global_round: int,
         leaves: Sequence[Leaf],
@@ -284,7 +284,7 @@ class Mover:
         places = Places(np.array(ids, np.int64), current, home, window_counts, leaves, self._unseen)
         turn = MoveTurn(global_round, numpy_stream(self._seed, Purpose.MOBILITY, global_round))
         name = self._hierarchy.mobility
-        with MOBILITIES.carried_out(name):
+        with MOBILITIES.explaining_errors(name):
             result = MOBILITIES.load(name)(places, turn, **self._hierarchy.arguments("mobility"))
         self._refuse_invalid_moves(result, global_round)
         return {int(c): int(leaf) for c, leaf in sorted(result.items()) if leaf_of[int(c)] != int(leaf)}
@@ -315,7 +315,7 @@ def mover_of(config: Config, seed: int, leaves: Sequence[Leaf]) -> Mover | None:
     return Mover(config, seed, home, unseen)
 
 
-def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int) -> None:
+def refuse_impossible_moves(config: Config, sizes: Sequence[int], seed: int) -> None:
     """Raise ConfigError for a mobility that fails, gives invalid moves or ignores the seed, by a trial.
 
     Args:
@@ -337,4 +337,4 @@ def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int)
             leaf_of |= rounds[-1]
         return rounds
 
-    asked_twice(MOBILITIES, config.hierarchy.mobility, moves, FROM_RNG)
+    call_checked(MOBILITIES, config.hierarchy.mobility, moves, FROM_RNG)

@@ -114,13 +114,13 @@ class RunFacts:
         run: identifier of the run, unchanged by a resume.
         begin: facts sent to them before the first order.
         checkpoints: number of newest checkpoints from which a run may resume.
-        told: partition id → the client's own description of its windows, as text, if clients own them.
+        reports: partition id → the client's own description of its windows, as text, if clients own them.
     """
 
     run: str
     begin: Mapping[str, Any]
     checkpoints: int
-    told: Mapping[int, str] = field(default_factory=dict)
+    reports: Mapping[int, str] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -136,7 +136,7 @@ class LeafEngine(Protocol):
     def make_port(self, facts: RunFacts, around: PortContext) -> LeafPort:
         """Make the port for sending orders to leaf servers."""
 
-    def do_without(self, clients: Collection[int]) -> None:
+    def mark_absent(self, clients: Collection[int]) -> None:
         """Stop waiting for the leaf servers of absent clients, which may still arrive later."""
 
     def new_remarks(self) -> Sequence[str]:

@@ -23,7 +23,7 @@ from fedge.rounds.measurements.wanted import ProbeRequest
 from fedge.rounds.port import PortContext
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
-from fedge.states.restored import known_facts
+from fedge.states.restored import checked_facts
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class EnginePort:
             return None
         assert ahead.leaf_round == leaf_round
         self._transport.book.downlink_bytes += total_payload_bytes(ahead.questions.values())
-        self._transport.book.told += len(ahead.questions)
+        self._transport.book.asked_clients += len(ahead.questions)
         missing = self._repeat_messages(ahead.questions, ahead.replies)
         replies = dict(ahead.replies)
         self._transport.make_room(training.leaves[0].model)
@@ -141,7 +141,7 @@ class EnginePort:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Refuse to resume a run whose control variates are held by separate leaf servers."""
-        if known_facts(facts, {"versions"}).get("versions") and self._has_controls:
+        if checked_facts(facts, {"versions"}).get("versions") and self._has_controls:
             raise RunError(
                 "the clients' control variates of this run are at its leaf servers; resume with --leaves"
             )

@@ -84,7 +84,7 @@ class LastSteps:
     def _personalise(self, global_round: int) -> None:
         """Fine-tune every leaf's served model for its known clients, and serve the result if it is better."""
         rounds = self._config.personal.leaf_rounds
-        training = lines.personal(self._leaves)
+        training = lines.personal_line(self._leaves)
         for leaf_round in range((global_round - 1) * rounds + 1, global_round * rounds + 1):
             self._train(training, leaf_round)
         models = {fork.index: {PERSONAL: fork.model} for fork in training.leaves}

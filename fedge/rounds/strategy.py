@@ -19,14 +19,14 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from fedge.cloud.aggregator import CloudAggregator, take_in_given_models
+from fedge.cloud.aggregator import CloudAggregator, step_from_parent_models
 from fedge.cloud.region import Region, all_regions, leaves_below
 from fedge.config.registers.parts import RULES
 from fedge.config.tree import Path, dotted
 from fedge.exchange.engine import RunError
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import restore_places
-from fedge.leaf.server import Server, take_in_given
+from fedge.leaf.server import Server, set_update_bases
 from fedge.rounds import lines
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.measurements.results import RoundResult
@@ -42,8 +42,8 @@ from fedge.rounds.transport import RoundServices, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
 from fedge.states.memory import KeptVersion
-from fedge.states.named import under
-from fedge.states.restored import refuse_other_states, refuse_unlike, state, whole
+from fedge.states.named import states_under
+from fedge.states.restored import checked_int, refuse_other_states, refuse_unequal_facts, state
 from fedge.tasks.chosen import task_of
 
 logger = logging.getLogger(__name__)
@@ -130,11 +130,11 @@ class HierarchicalStrategy:
         keep = self._transport.shared.keep
         initial = keep(dict(initial))  # the cloud's own path differs, as after a resume
         for cloud in self._clouds.values():
-            cloud.know_first(initial)
+            cloud.set_initial_model(initial)
         for branch in self.branches:
             if self._restored is None:
                 branch.begin(initial)
-            branch.be_corrected(None)
+            branch.set_correction(None)
             branch.keep_states(keep)
         for global_round in range((self._restored or 0) + 1, num_rounds + 1):
             result = self.global_round(global_round, num_rounds)
@@ -153,7 +153,7 @@ class HierarchicalStrategy:
         self._transport.hooks.begin_round(global_round)
         if self._mover is not None:
             arguments = global_round, self.leaves, self._clouds[()], self._transport.shared.keep
-            self._transport.book.came_from = self._mover.let_go(*arguments)
+            self._transport.book.came_from = self._mover.move_clients(*arguments)
         if global_round == 1:
             for meetings in self._meetings.values():
                 meetings.choose_first()
@@ -166,13 +166,13 @@ class HierarchicalStrategy:
         evaluates = (  # evaluate served models when due, or if a decision needs it
             self._config.evaluate.is_due(global_round, last)
             or personal.is_due(self._config.personal, global_round, last)
-            or not self._root.gates.is_foreseen(self._root.minutes)
+            or not self._root.gates.is_predetermined(self._root.minutes)
         )
         request = self._let_gates_decide(
             evaluates, evaluates and self._trains_ahead(global_round, num_rounds)
         )
         if self._time is not None:
-            self._time.meet(
+            self._time.aggregate(
                 self.branches, bytes_between_servers(self._transport.book.traffic, traffic_before)
             )
         self._last_steps.carry_out(global_round, last, None if evaluates else request)
@@ -218,16 +218,16 @@ class HierarchicalStrategy:
                 meetings.begin_if_due(leaf_round)
             hooks.begin_leaf_round(global_round, leaf_round)
             # first, so that all lines train with the same control variates
-            for training in lines.beside(self.leaves):
+            for training in lines.extra_lines(self.leaves):
                 self._leaf_round(training, leaf_round)
-                lines.hand_back(training, self.leaves)
+                lines.assign_fork_models(training, self.leaves)
             counted = self._leaf_round(lines.own_models(self.leaves), leaf_round)
             if counted == 0:
                 client, failure = min(book.failures.items())
                 raise RunError(
                     f"no client could train in global round {global_round}; client {client}: {failure}"
                 )
-            book.wanted.receivers.clear()  # later leaf rounds start from different models
+            book.requests.receivers.clear()  # later leaf rounds start from different models
             hooks.end_leaf_round(global_round, leaf_round, counted, book.train_loss, book.failures)
             self._combine(leaf_round)
 
@@ -249,19 +249,19 @@ class HierarchicalStrategy:
                 if not self._port.has_combined(region):
                     region.combine(book.global_round, self._transport.shared.keep)
                 book.note_region(region)
-            take_in_given_models(self._regions, self._clouds)
+            step_from_parent_models(self._regions, self._clouds)
             if self._time is not None:
-                self._time.meet(region.below, bytes_between_servers(book.traffic, traffic_before))
+                self._time.aggregate(region.below, bytes_between_servers(book.traffic, traffic_before))
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or their forks, train for a leaf round; return the number of accepted replies."""
         book = self._transport.book
-        book.trained, book.told, book.answered = set(), 0, 0
+        book.trained, book.asked_clients, book.answered = set(), 0, 0
         uplink_before, downlink_before = book.uplink_bytes, book.downlink_bytes
         counted = self._port.train(training, leaf_round)
         if self._time is not None and book.trained:
             up_bytes, down_bytes = book.uplink_bytes - uplink_before, book.downlink_bytes - downlink_before
-            self._time.train(book.trained, up_bytes / book.answered, down_bytes / book.told)
+            self._time.train(book.trained, up_bytes / book.answered, down_bytes / book.asked_clients)
         self._releases += 1
         return counted
 
@@ -284,8 +284,8 @@ class HierarchicalStrategy:
             and self._mover is None  # places of clients are known only when the next round begins
             and not personal.is_due(config.personal, global_round, num_rounds)
             and not book.failures
-            and self._root.gates.is_foreseen(self._root.minutes)
-            and not lines.any_beside(self.leaves)
+            and self._root.gates.is_predetermined(self._root.minutes)
+            and not lines.has_extra_lines(self.leaves)
         )
 
     def _let_gates_decide(self, evaluates: bool, trains_ahead: bool) -> EvaluationRequest:
@@ -299,17 +299,17 @@ class HierarchicalStrategy:
             The gates' candidate models.
         """
         book, root = self._transport.book, self._root
-        request = root.gates.asked(root.minutes)
+        request = root.gates.evaluation_request(root.minutes)
         leaf_request = request.of_leaves(self.branches)
         if evaluates and not trains_ahead:
             book.evaluated = self._port.evaluate(leaf_request)
         root.gates.decide(root.minutes, request, book.evaluated)
-        take_in_given_models(self._regions, self._clouds)
+        step_from_parent_models(self._regions, self._clouds)
         root.begin_new_drifts()
         for region in self._regions:
             region.depart()
         if root.minutes.step:
-            take_in_given(self.branches)
+            set_update_bases(self.branches)
         if trains_ahead:
             assert isinstance(self._port, TrainsAhead)
             first = book.global_round * self._config.hierarchy.leaf_rounds_per_global + 1
@@ -382,16 +382,16 @@ class HierarchicalStrategy:
         if self._mover is not None:
             restore_places(self.leaves, facts["places"])
         for leaf, server_facts in zip(self.leaves, facts["leaves"], strict=True):
-            leaf.restore(under(f"{dotted(leaf.path)}/", states), server_facts)
+            leaf.restore(states_under(f"{dotted(leaf.path)}/", states), server_facts)
         for region, server_facts in zip(self._regions, facts.get("regions", ()), strict=True):
-            region.restore(under(f"{dotted(region.path)}/", states), server_facts)
+            region.restore(states_under(f"{dotted(region.path)}/", states), server_facts)
         for path, meetings in self._meetings.items():
             server_facts = facts["inner"][dotted(path)] if path else facts
-            meetings.restore(under(meetings.prefix, states), server_facts)
-        self._releases = whole(facts["releases"], "the number of releases")
+            meetings.restore(states_under(meetings.prefix, states), server_facts)
+        self._releases = checked_int(facts["releases"], "the number of releases")
         self._port.restore(facts["port"])
         if self._time is not None:
             self._time.restore(facts["virtual_time"])
-        refuse_unlike({name: fact for name, fact in facts.items() if name != "port"}, self._facts())
+        refuse_unequal_facts({name: fact for name, fact in facts.items() if name != "port"}, self._facts())
         refuse_other_states(states, self.states())
         self._restored = global_round

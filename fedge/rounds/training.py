@@ -18,7 +18,7 @@ from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, train_messages
-from fedge.leaf.controls import tell_controls
+from fedge.leaf.controls import set_client_controls
 from fedge.leaf.counting import Checked, CountedReplies, checked_reply, contributions, count_replies
 from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
@@ -75,15 +75,15 @@ class LeafRounds:
             chosen = self._asked[training.line, leaf.index] = self._choose_clients(leaf, context)
             nodes = [clients.node(client) for client in chosen]
             leaf_messages = leaf.configure_train(grid, nodes, context)
-            clients.send_tickets(leaf_messages, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
+            clients.send_tickets(leaf_messages, {ARRAYS: leaf.model, CONTROL: leaf.sent_control})
             if leaf.algorithm is not None:
                 node_of = {client: clients.node(client) for client in leaf.clients}
-                leaf.algorithm.tell(leaf_messages, node_of, keep=training.line == LEAF)
-            if leaf.told_control is not None:
+                leaf.algorithm.add_to_messages(leaf_messages, node_of, keep=training.line == LEAF)
+            if leaf.sent_control is not None:
                 control_of = {
                     clients.node(client): control for client, control in leaf.client_controls.items()
                 }
-                tell_controls(leaf_messages, leaf.told_control, control_of, clients.shares)
+                set_client_controls(leaf_messages, leaf.sent_control, control_of, clients.shares)
             messages.extend(leaf_messages)
         return messages
 
@@ -122,7 +122,7 @@ class LeafRounds:
                 counted = counted.without(refused)
             if training.line == LEAF:
                 self._note_turns(leaf, counted.replies, leaf_round)
-                requests = self._transport.book.wanted
+                requests = self._transport.book.requests
                 _note_updates(requests.receivers_of(leaf.index), leaf, counted.replies)
                 if requests.dispersion and counted.replies:
                     states = [reply.state for reply in counted.replies.values()]
@@ -218,7 +218,7 @@ class LeafRounds:
         for leaf in leaves:
             if leaf.algorithm is not None:
                 node_of = {client: transport.clients.node(client) for client in leaf.clients}
-                leaf.algorithm.tell([by_node[node] for node in node_of.values()], node_of)
+                leaf.algorithm.add_to_messages([by_node[node] for node in node_of.values()], node_of)
         exchange = transport.train(messages, phase="cluster")
         lines = own_models(leaves)
         per_leaf = self._check_replies(lines, exchange.replies.values(), start, asked.most_windows)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Message
 
-from fedge.client.guarded_app import last_words
+from fedge.client.guarded_app import last_position
 from fedge.exchange.clients import Clients, Exchange
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.failure import Failure
@@ -41,8 +41,8 @@ class RoundServices:
         clock: measures the time of phases.
         shared: stores large states in files.
         hooks: receive events.
-        behind: work that may run in the background while the server waits for replies.
-        once_bytes: bytes of the model's frozen entries, sent to every client once, in the first round.
+        background: work that may run in the background while the server waits for replies.
+        frozen_bytes: bytes of the model's frozen entries, sent to every client once, in the first round.
         pace: speeds of clients as devices; None if rounds are not timed by devices.
     """
 
@@ -51,8 +51,8 @@ class RoundServices:
     clock: LapClock
     shared: SharedStates
     hooks: Hooks = field(default_factory=Hooks)
-    behind: BackgroundJob = field(default_factory=BackgroundJob)
-    once_bytes: int = 0
+    background: BackgroundJob = field(default_factory=BackgroundJob)
+    frozen_bytes: int = 0
     pace: Speeds | None = None
 
 
@@ -92,7 +92,7 @@ class Transport:
         """Start the record of a global round."""
         self.book = RoundBook(global_round, began=self._clock.began)
         if global_round == 1:
-            self.book.downlink_bytes += self._facilities.once_bytes * len(self.clients)
+            self.book.downlink_bytes += self._facilities.frozen_bytes * len(self.clients)
 
     def context(self, leaf_round: int, line: Line = LEAF, global_round: int | None = None) -> RoundContext:
         """Context of an exchange for clients.
@@ -109,7 +109,7 @@ class Transport:
         """Let clients train, the longest first; the arguments as for `evaluate`."""
         start = self._clock.now()
         exchange = self._exchange(messages, phase, self.seconds_per_window, counted)
-        self.book.told += len(messages) * counted
+        self.book.asked_clients += len(messages) * counted
         self.train_s = self._clock.now() - start
         return exchange
 
@@ -169,7 +169,7 @@ class Transport:
             self._last_output, costs_s,
         )  # fmt: skip
         self.lap(phase or "check")
-        self._facilities.behind.finish()  # the job's tables and files are about to change
+        self._facilities.background.finish()  # the job's tables and files are about to change
         self.lap("checkpoint")
         if not phase:  # the timelines are those of the phase "wait"
             self.book.exchanges.append(exchange.times)
@@ -188,12 +188,12 @@ class Transport:
 
         Large models would cost memory and delay background work more than the exchange saves.
         """
-        return not _is_large(model) or self.clients.ask_now_and_then
+        return not _is_large(model) or self.clients.has_slow_exchanges
 
     def make_room(self, model: State) -> None:
         """Wait until a checkpoint is written whose large states are about to be replaced."""
         if _is_large(model):
-            self._facilities.behind.finish()
+            self._facilities.background.finish()
             self.lap("checkpoint")
 
     def lap(self, phase: str) -> float:
@@ -216,7 +216,7 @@ class Transport:
 
     def _last_output(self, client: int) -> str | None:
         """Last output of a client whose worker died; the output's file is logged."""
-        words = last_words(self.context(0).data_folder, client)
+        words = last_position(self.context(0).data_folder, client)
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)
         return words

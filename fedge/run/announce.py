@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from fedge.callbacks.calls import Stop
-from fedge.clustering.deal_test.reach import out_of_reach
-from fedge.clustering.registry import sent_for
+from fedge.clustering.deal_test.reach import small_leaf_warning
+from fedge.clustering.registry import sent_quantities
 from fedge.config.effects import effects_twice, options_without_effect
 from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.registers.traits import AFRESH
@@ -27,7 +27,7 @@ from fedge.process.endings import exits
 from fedge.process.identity import process_number
 from fedge.process.logs import refuse_failed_log
 from fedge.process.resources.growth import GrowthWatch
-from fedge.process.resources.memory import MemoryWatch, in_order, with_cuda
+from fedge.process.resources.memory import MemoryWatch, sort_processes, with_cuda
 from fedge.records.folder import short
 from fedge.records.recorder import Recorder
 from fedge.rounds.measurements.results import RoundResult
@@ -199,15 +199,18 @@ class Announcer:
             self._console.say(
                 f"note: the last bits may differ from here on: the kernel was {before}, is {kernel.name}"
             )
-        self._recorder.update_manifest(kernel={"name": kernel.name, "why": kernel.why})
-        if kernel.unlike:
-            line = f"train.kernel: all train with {kernel.name}, though there are others ({kernel.unlike})"
+        self._recorder.update_manifest(kernel={"name": kernel.name, "why": kernel.reason})
+        if kernel.differing_kernels:
+            line = (
+                f"train.kernel: all train with {kernel.name}, though there are others "
+                f"({kernel.differing_kernels})"
+            )
             self._note([f"{line}, so that bits agree"])
-        if kernel.why and self._plan.config.train.kernel == AUTO:
-            logger.warning("train.kernel: PyTorch trains, since %s", kernel.why)
-            self._console.say(f"note: train.kernel: PyTorch trains, since {kernel.why}")
-        elif kernel.why:
-            self._note([f"train.kernel: PyTorch trains, since {kernel.why}"])
+        if kernel.reason and self._plan.config.train.kernel == AUTO:
+            logger.warning("train.kernel: PyTorch trains, since %s", kernel.reason)
+            self._console.say(f"note: train.kernel: PyTorch trains, since {kernel.reason}")
+        elif kernel.reason:
+            self._note([f"train.kernel: PyTorch trains, since {kernel.reason}"])
         devices = self._recorder.manifest.get("devices") or {CPU: 0}
         if kernel.name == TORCH and CPU in devices and self._plan.config.train.precision == ROUNDED:
             cpus_only = len(devices) == 1
@@ -224,7 +227,7 @@ class Announcer:
         """Print and record the privacy guarantee, and open the privacy account."""
         config = self._plan.config
         known_clients = known_per_leaf(sizes, config.partition.unseen_clients)
-        self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
+        self._leaves = coverage.Leaves(quantities(), sent_quantities(config.cluster))
         afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # others count all clients
         drawn = [
             (num_training(config, count, leaf=leaf) if afresh else count, count)
@@ -233,8 +236,8 @@ class Announcer:
         account = Account(config.privacy, drawn)
         self._recorder.update_manifest(
             privacy={
-                "promise": coverage.promise(config.privacy.kind),
-                "not_covered": coverage.not_covered(config, self._leaves),
+                "promise": coverage.protection_of(config.privacy.kind),
+                "not_covered": coverage.unprotected_quantities(config, self._leaves),
                 "accountant": account.library,
                 "noise_source": config.privacy.noise_source,
             }
@@ -247,10 +250,13 @@ class Announcer:
     def _print_undetectable_groups(self, sizes: Sequence[int]) -> None:
         """Print the groups too small to detect with leaves of these sizes, if clustering tests deals."""
         config, cluster = self._plan.config, self._plan.config.cluster
-        of_children = config.hierarchy.leaves_said
+        of_children = config.hierarchy.leaves_option
         if config.asynchrony.is_on:  # on the virtual clock, the cloud compares its children of any tier
-            sizes, of_children = sizes_of_branches(config.hierarchy, sizes), config.hierarchy.children_said(0)
-        line = out_of_reach(cluster.level, sizes, of_children) if cluster.deals else None
+            sizes, of_children = (
+                sizes_of_branches(config.hierarchy, sizes),
+                config.hierarchy.children_option(0),
+            )
+        line = small_leaf_warning(cluster.level, sizes, of_children) if cluster.deals else None
         if line is not None:
             self._note([line])
 
@@ -272,7 +278,7 @@ class Announcer:
         if self._account is None:
             return result
         result = replace(result, epsilon_spent=self._account.spent(result.releases))
-        self.remarks.on_privacy = coverage.at_end(
+        self.remarks.on_privacy = coverage.spent_privacy_line(
             self._plan.config, result.epsilon_spent, result.releases, self._leaves
         )
         return result
@@ -284,9 +290,9 @@ class Announcer:
             result: result from `accounted`.
             laps: phase → its seconds.
         """
-        remote, node_processes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
+        remote, node_processes = self._grid.remote_processes(), self._nodes.round(result.exchanges)
         clocks = {machine: MachineClock(name=name) for machine, name in self._nodes.names.items()}
-        processes = in_order([*self._memory.measure(), *remote.processes, *node_processes])
+        processes = sort_processes([*self._memory.measure(), *remote.processes, *node_processes])
         worker_ids = [process.known_as for process in processes if process.role == "worker"]
         timelines = self._timelines.round(
             result.began, result.exchanges, self._grid.worker_ids or worker_ids,

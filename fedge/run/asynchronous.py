@@ -27,10 +27,10 @@ from fedge.devices.clients.results import Population
 from fedge.devices.limits import Limits
 from fedge.devices.outlook import (
     jobs_expected,
-    nothing_made,
-    refuse_nobody_there,
+    refuse_absent_devices,
+    refuse_impossible_times,
     refuse_unknown_power,
-    refuse_vain_times,
+    unchanged_model_advice,
 )
 from fedge.devices.periods import moment
 from fedge.devices.population.availability import presence_of
@@ -66,7 +66,7 @@ from fedge.run.carry_out import Steps, keeper_of_memories
 from fedge.run.preparation.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune, write_checkpoint
+from fedge.states.checkpoint import FOLDER, IN_USE, prune, refusing_impossible_values, write_checkpoint
 from fedge.states.memory import MemoryKeeper, RemoteMemories
 from fedge.training.networks.models import parameter_names, variance_names
 from fedge.training.schedule import local_training
@@ -147,10 +147,10 @@ class AsynchronousSteps(Steps):
         self._plan.clock.finish()
         if completed < last_round:
             callbacks.begin_round(completed + 1)
-        procedure.go_on(last_round)
+        procedure.run_until(last_round)
         sweep_memories(self._memories, procedure, is_over=True)
         self._print_limits(procedure)
-        if (remark := nothing_made(procedure)) is not None:
+        if (remark := unchanged_model_advice(procedure)) is not None:
             self._announcer.note(remark)
         assert isinstance(self._recorder, DeviceRecorder)
         self._write_models()
@@ -186,11 +186,11 @@ class AsynchronousSteps(Steps):
         access = ClientAccess(waiting, clients, config, round_contexts(plan), variances, algorithms)
         val, test = ({c: len(splits[split]) for c, splits in enumerate(dealt.clients)} for split in (1, 2))
         fleet = fleet_of(config.devices, self._owners, plan.seed)
-        refuse_vain_times(fleet, devices, config, initial.nbytes)
+        refuse_impossible_times(fleet, devices, config, initial.nbytes)
         refuse_unknown_power(fleet, config)
         new_presence = partial(presence_of, config.devices, len(devices.leaf_of), plan.seed)
         presence = new_presence()
-        refuse_nobody_there(devices, config, presence)
+        refuse_absent_devices(devices, config, presence)
         world = World(
             config, plan.seed, devices, fleet, presence,
             LookAhead(access, devices.windows),
@@ -215,11 +215,11 @@ class AsynchronousSteps(Steps):
         for note in remarks_on_kept(plan, initial.state, trainable, members):
             self._announcer.note(note)
         for server in servers:
-            server.put_aside = model_store.vector
+            server.store_vector = model_store.vector
         above = self._servers_above_leaves(devices, servers, facts, groups)
         procedure = Procedure(world, servers, above, groups, algorithms)
         for server in above.servers if above is not None else ():
-            server.put_aside = model_store.vector
+            server.store_vector = model_store.vector
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
@@ -247,7 +247,7 @@ class AsynchronousSteps(Steps):
             at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and rules' state
             above = config.transfer.spill_above_bytes
             plan.shared.prepare(above, initial.nbytes, at_once * initial.nbytes)
-            engine.put_aside_by(model_store.reply)
+            engine.store_replies_with(model_store.reply)
         return model_store
 
     def _model_facts(self, initial: Version, shape: DataShape) -> ModelFacts:
@@ -283,7 +283,7 @@ class AsynchronousSteps(Steps):
             server_facts = replace(facts, shares=shares, server=stream)
             description = f"{CLOUD_RULES.option} {place.options.cloud_rule}"
             return DeviceServer(
-                facts.version, rule, arguments, len(child_windows), server_facts, told=description
+                facts.version, rule, arguments, len(child_windows), server_facts, rule_label=description
             )
 
         labels = None if groups is None else groups.labels.tolist()
@@ -332,7 +332,7 @@ class AsynchronousSteps(Steps):
             self._write_checkpoint_if_due(procedure, ())
             return 0
         assert self._callbacks is not None
-        with odd_content(resumption.checkpoint.folder, IN_USE):
+        with refusing_impossible_values(resumption.checkpoint.folder, IN_USE):
             self._callbacks.restore(resumption.checkpoint.facts.get("callbacks", {}))
             restore(procedure, resumption.checkpoint.groups, resumption.checkpoint.facts["procedure"])
             if procedure.evaluated != resumption.checkpoint.global_round:
@@ -399,7 +399,7 @@ class AsynchronousSteps(Steps):
 
     def _traced(self, devices: Population) -> frozenset[int]:
         """Devices whose jobs are written to a table."""
-        return traced(sorted(devices.windows), self._plan.config.devices.traced)
+        return traced_devices(sorted(devices.windows), self._plan.config.devices.traced)
 
     def _write_job(self, devices: Population, row: JobRow) -> None:
         """Write a traced device's job; on the real clock, also log every job's arrival."""
@@ -414,7 +414,7 @@ class AsynchronousSteps(Steps):
 
 def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]:
     """Device and job number of each reply that has arrived; waits up to `timeout_s` seconds for the first."""
-    arrived = procedure.world.ahead.arrived(timeout_s)
+    arrived = procedure.world.look_ahead.arrived(timeout_s)
     return [(procedure.jobs[number].device, number) for number in sorted(arrived)]
 
 
@@ -441,7 +441,7 @@ def pin_memories(keeper: MemoryKeeper | RemoteMemories | None, procedure: Proced
     """Keep the versions of memories that a checkpoint needs; returns their files."""
     if keeper is None or procedure.algorithms is None:
         return []
-    versions_read, _ = versions_in_use(procedure.under_way)
+    versions_read, _ = versions_in_use(procedure.pending_jobs)
     return keeper.pin(procedure.algorithms.kept_memories(), versions_read)
 
 
@@ -453,7 +453,7 @@ def sweep_memories(
     When the run is over, results of running jobs are not used.
     """
     if keeper is not None and procedure.algorithms is not None:
-        versions_read, versions_made = versions_in_use(procedure.under_way)
+        versions_read, versions_made = versions_in_use(procedure.pending_jobs)
         keeper.sweep(
             procedure.algorithms.kept_memories(), versions_read if is_over else versions_read | versions_made
         )
@@ -505,10 +505,10 @@ def _class_shares(deal: Deal) -> np.ndarray:
     return shares
 
 
-def traced(devices: Sequence[int], count: int) -> frozenset[int]:
+def traced_devices(devices: Sequence[int], count: int) -> frozenset[int]:
     """`count` devices, evenly spaced among all.
 
-    >>> sorted(traced(range(10, 20), 3))
+    >>> sorted(traced_devices(range(10, 20), 3))
     [10, 13, 16]
     """
     count = min(count, len(devices))

@@ -55,14 +55,14 @@ from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices
 from fedge.run.preparation.common_test import parts_of_clients, parts_of_file
 from fedge.run.preparation.groupings import unaffected_signal_note
-from fedge.serving.roles import models_beside
+from fedge.serving.roles import extra_model_count
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import LeafServerMemories, RemoteMemories
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
-from fedge.training.networks.frozen import frozen_names, parted
+from fedge.training.networks.frozen import frozen_names, split_frozen
 from fedge.training.networks.models import layer_names, parameter_names, variance_names
 from fedge.training.networks.start import drawn_network, first_state
 
@@ -88,7 +88,7 @@ class RunPlan:
             `data_folder`.
         owners_scale: scale of windows that clients own; None if the server has the windows.
         options: the run's options as JSON, for clients started with others; empty otherwise.
-        behind: writes checkpoints while clients are training.
+        background: writes checkpoints while clients are training.
         form: form of the algorithm's messages; None if the options determine it.
         memories: memories of clients on other machines; None if they are in the run folder.
         local_steps: steps of every client in a leaf round, instead of epochs; 0 for epochs.
@@ -105,7 +105,7 @@ class RunPlan:
     handed_out: str = ""
     owners_scale: Scale | None = None
     options: str = ""
-    behind: BackgroundJob = field(default_factory=BackgroundJob)
+    background: BackgroundJob = field(default_factory=BackgroundJob)
     form: ReplyForm | None = None
     memories: RemoteMemories | LeafServerMemories | None = None
     local_steps: int = 0
@@ -160,7 +160,7 @@ def build_strategy(
     common = common_test(plan, shape, dealt, frozen)
     task = RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes, truth, own_layers, common)
     facilities = RoundServices(
-        clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
+        clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.background, state_bytes(frozen),
         _device_speeds(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
     strategy = HierarchicalStrategy(
@@ -185,11 +185,11 @@ def _build_aggregator(
         ConfigError: its method would use a client's noise twice.
     """
     config = plan.config
-    cluster, (asks_all, num_windows) = config.cluster_at(len(path)), evidence_asked(config, below)
+    cluster, (asks_all, num_windows) = config.cluster_at(len(path)), required_evidence(config, below)
     if asks_all:
         _refuse_noise_used_twice(config.privacy.kind, cluster, num_windows)
     setting = CloudSetting(
-        tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
+        tuple(trainable), plan.seed, truth_lookup(config, truth, path, below), plan.shared.keep,
         asks_all, num_windows, cloud_rule(config, trainable, variances, len(path)), plan.taught,
         tuple(variances),
     )  # fmt: skip
@@ -236,7 +236,7 @@ def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State
     return CommonTest(config.train, network_of(plan, shape), parts, frozen, plan.kernel)
 
 
-def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Sequence[Leaf]) -> Truth | None:
+def truth_lookup(config: Config, truth: Truth | None, path: TreePath, leaves: Sequence[Leaf]) -> Truth | None:
     """Function: round of a server → true group of each of its leaves; None if groups are unknown.
 
     Args:
@@ -289,7 +289,7 @@ def network_of(plan: RunPlan, shape: DataShape, number: int = 0) -> nn.Module:
 def start_of(plan: RunPlan, network: nn.Module) -> tuple[State, State]:
     """A run's initial model as exchanged, and its frozen entries, from a network of `network_of`."""
     train = plan.config.train
-    return parted(first_state(network, train), frozen_names(network, train))
+    return split_frozen(first_state(network, train), frozen_names(network, train))
 
 
 def frozen_of(plan: RunPlan, shape: DataShape) -> State:
@@ -374,7 +374,7 @@ def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: 
     return [note for note in notes if note]
 
 
-def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
+def required_evidence(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
     """Whether all clients must send updates for comparing leaves, and on how many windows each.
 
     They need not if all train in the first leaf round, on about equally many windows.
@@ -394,7 +394,7 @@ def _refuse_noise_used_twice(kind: str, cluster: ClusterConfig, num_windows: int
     Args:
         kind: kind of privacy.
         cluster: options of the cloud, or of a region.
-        num_windows: number of windows, from `evidence_asked`.
+        num_windows: number of windows, from `required_evidence`.
     """
     is_noised = any(message.mark(kind) is Mark.NOISED for message in NEEDS["updates"].sent.values())
     if is_noised and cluster.enabled and "updates" in method_named(cluster).needs(cluster):
@@ -462,7 +462,7 @@ def prepare_sharing(
         at_clients: clients whose models are stored here; all by default.
     """
     if not clients.any_shares:
-        plan.shared.be_alone()
+        plan.shared.disable_sharing()
     config = plan.config
     model_bytes = state_bytes(leaves[0].model)
     control_bytes = sum(state_bytes(leaf.control) for leaf in leaves if leaf.control is not None)
@@ -490,7 +490,7 @@ def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     its drift. The cloud's own models count twice while they follow the leaves.
     """
     cluster = config.cluster
-    per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
+    per_leaf = 2 + len(blends_of(cluster.blend)) + extra_model_count(config)
     per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
     per_leaf += 2 * (not config.cloud.is_mean)  # the rule's model and its moments
     return clients + per_leaf * leaves + 2 * cloud_model_count(cluster)

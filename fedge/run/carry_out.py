@@ -15,8 +15,8 @@ from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.compression.chosen import upload_sizes
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
-from fedge.config.registers.register import looked_in
-from fedge.config.topology import clients_said
+from fedge.config.registers.register import search_folders
+from fedge.config.topology import configured_clients
 from fedge.console.lines import Console
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
@@ -29,7 +29,7 @@ from fedge.exchange.hello import Question
 from fedge.exchange.roll import Quorum
 from fedge.inference.card import Card
 from fedge.leaf.strategies.rules import note_of_uncalled
-from fedge.process.collection import searched_seldom
+from fedge.process.collection import rare_garbage_collection
 from fedge.process.endings.reaper import remove_at_end
 from fedge.process.endings.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
@@ -50,11 +50,11 @@ from fedge.run.preparation.opening import OpenedRun
 from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Deal, Prepared, deal_data
 from fedge.run.preparation.resume import Resumption
-from fedge.run.preparation.starts import refuse_start_that_owners_do_not_have
+from fedge.run.preparation.starts import refuse_start_missing_at_owners
 from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, restore_run
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune
+from fedge.states.checkpoint import FOLDER, IN_USE, prune, refusing_impossible_values
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoryKeeper, RemoteMemories
 from fedge.tasks.chosen import task_of
@@ -127,7 +127,7 @@ class Steps:
         self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
         self._announcer.devices(clients.devices, self._prepared.device)
         offers = offers_of(clients.kernels, "client")
-        offers += offers_of(self._grid.look_elsewhere().kernels, "worker")
+        offers += offers_of(self._grid.remote_processes().kernels, "worker")
         previous = self._recorder.manifest.get("kernel", {}).get("name", "")
         kernel = kernel_of_run(self._plan, shape, clients.devices, offers, previous)
         sends_kernel = self._plan.config.train.kernel != TORCH
@@ -163,7 +163,7 @@ class Steps:
         last_round = self._begin_callbacks(callbacks, sizes)
         _note_leaf_servers(self._grid, self._announcer)
         plan.clock.finish()
-        with plan.behind, searched_seldom(len(dealt.clients)):
+        with plan.background, rare_garbage_collection(len(dealt.clients)):
             # drop this reference: the model is in memory, while all others may be in files
             strategy.start(initial.pop(), last_round, config.guard.client_timeout)
         self._write_models()
@@ -202,7 +202,7 @@ class Steps:
         if not isinstance(self._grid, LeafEngine):
             return EnginePort
         manifest, config, scale = self._recorder.manifest, self._plan.config, self._plan.owners_scale
-        reports = clients.told or {}
+        reports = clients.reports or {}
         facts = RunFacts(
             f"{self._plan.folder.name} {manifest['started']}",
             {
@@ -262,7 +262,7 @@ class Steps:
         """Wait for the clients, as many as `guard.start-clients` requires."""
         self._console.phase("waiting for clients")
         limit_s = self._plan.config.guard.start_timeout
-        code = () if self._grid.nodes_come_back else tuple(looked_in())
+        code = () if self._grid.nodes_come_back else tuple(search_folders())
         question = Question(
             self._plan.shared.challenge, self._plan.seed, code=code, parts=code_of_parts(self._plan.config)
         )
@@ -285,7 +285,7 @@ class Steps:
         if not clients.away:
             return
         if isinstance(self._grid, LeafEngine):
-            self._grid.do_without(clients.away)
+            self._grid.mark_absent(clients.away)
         ids = ", ".join(map(str, clients.away[:_MOST_NAMED])) + ", …" * (len(clients.away) > _MOST_NAMED)
         later, unknown = "may join later", sorted(clients.unknown)
         if unknown == sorted(clients.away):
@@ -307,9 +307,9 @@ class Steps:
             Windows of each client, number of clients of each leaf, sizes of a window.
         """
         plan, num_clients = self._plan, len(clients)
-        if clients.told is not None:
-            self._owner_reports = clients.told
-            return self._use_descriptions(clients.told, len(clients))
+        if clients.reports is not None:
+            self._owner_reports = clients.reports
+            return self._use_descriptions(clients.reports, len(clients))
         self._console.phase("preparing data")
         prepared_deal = self._prepared.deal
         deal = (
@@ -326,7 +326,7 @@ class Steps:
         self._plan = replace(plan, handed_out=handed_out, form=deal.form)
         if isinstance(self._grid, LeafEngine):
             self._plan = replace(self._plan, memories=self._remote_memories(deal.form))
-            refuse_start_that_owners_do_not_have(plan.config)
+            refuse_start_missing_at_owners(plan.config)
         facts = facts_of_deal(plan.config, deal)
         self._card = card_of(plan.config, facts, shape)
         forget_source(deal.windows)
@@ -342,7 +342,7 @@ class Steps:
         plan = self._plan
         data = data_of_owners(plan.config, plan.seed, reports, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
-        refuse_start_that_owners_do_not_have(plan.config)
+        refuse_start_missing_at_owners(plan.config)
         refuse_other_common_test(plan.config, data.shape, owners=True)
         self._plan = replace(plan, owners_scale=data.scale, form=form, memories=self._remote_memories(form))
         self._frozen = frozen_of(plan, data.shape)
@@ -375,7 +375,7 @@ class Steps:
             strategy,
             remarks,
             callbacks,
-            plan.behind,
+            plan.background,
             memories,
             self._owner_reports,
         )
@@ -384,17 +384,17 @@ class Steps:
             if memories is not None:
                 memories.begin({})
             self._snapshots.after(0, list)
-            plan.behind.finish()  # the leaves are about to get their first models
+            plan.background.finish()  # the leaves are about to get their first models
             return 0
         lines = restore_run(resumption.checkpoint, strategy, remarks)
         if memories is not None:
             memories.begin(strategy.kept_memories())
-        with odd_content(resumption.checkpoint.folder, IN_USE):
+        with refusing_impossible_values(resumption.checkpoint.folder, IN_USE):
             callbacks.restore(resumption.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
             self._snapshots.write(resumption.checkpoint.global_round, self._announcer.table)
-            plan.behind.finish()
+            plan.background.finish()
         return resumption.checkpoint.global_round
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> bool:
@@ -405,7 +405,7 @@ class Steps:
         """
         note_progress()
         _note_leaf_servers(self._grid, self._announcer)
-        self._plan.behind.finish()  # a round without an exchange has not yet waited for it
+        self._plan.background.finish()  # a round without an exchange has not yet waited for it
         self._plan.clock.lap("checkpoint")
         assert self._snapshots is not None
         assert self._callbacks is not None
@@ -413,7 +413,7 @@ class Steps:
         callbacks, accounted = self._callbacks, self._announcer.accounted
         result, is_open = accounted(result), self._strategy.may_end_late
         if is_open:
-            result, laps = decided(self._strategy, callbacks, accounted, result, laps)
+            result, laps = decide_round(self._strategy, callbacks, accounted, result, laps)
         self._announcer.round(result, laps)
         self._global_round = result.global_round
         if not is_open:
@@ -424,12 +424,12 @@ class Steps:
             self._write_models(name)
         self._snapshots.after(result.global_round, self._announcer.table, is_last)
         if isinstance(self._grid, LeafEngine):  # leaf servers forget older models at the next order
-            self._plan.behind.finish()
+            self._plan.background.finish()
         self._plan.clock.lap("checkpoint")
         return is_last
 
 
-def decided(
+def decide_round(
     strategy: HierarchicalStrategy,
     callbacks: Callbacks,
     accounted: Callable[[RoundResult], RoundResult],
@@ -464,7 +464,7 @@ def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | RemoteMemories | None:
 def _quorum(grid: Engine, config: Config, resumption: Resumption | None) -> Quorum:
     """Number of clients required at the start; a simulation requires all."""
     may_be_late = isinstance(grid, LeafEngine) or grid.nodes_come_back
-    reports = None if resumption is None else resumption.told
+    reports = None if resumption is None else resumption.reports
     return Quorum(config.guard.start_clients, may_be_late and not config.asynchrony.is_on, reports)
 
 
@@ -474,7 +474,7 @@ def _number_of_clients(config: Config, resumption: Resumption | None, manifest: 
         return config.clients
     if simulated := int(manifest["federation"].get("num-supernodes", 0)):
         return simulated
-    return sum(resumption.run["clients_per_leaf"]) if resumption else clients_said(config.hierarchy)
+    return sum(resumption.run["clients_per_leaf"]) if resumption else configured_clients(config.hierarchy)
 
 
 def _note_leaf_servers(grid: Engine, announcer: Announcer) -> None:

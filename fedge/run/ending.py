@@ -68,7 +68,7 @@ class Ending:
         self._owns_process = owns_process
         self._has_printed_failure = False  # whether the failure was printed
 
-    def around(self, work: Callable[[], None], remarks: Remarks) -> Outcome:
+    def run(self, work: Callable[[], None], remarks: Remarks) -> Outcome:
         """Carry out `work` and write its end, even if it fails."""
         try:
             work()
@@ -173,7 +173,7 @@ def _explains_itself(error: BaseException) -> bool:
 
 def _exit_code(error: BaseException) -> int:
     """Exit code of a run that ended with an exception."""
-    interrupted = exits.interrupted_by(error)
+    interrupted = exits.find_interruption(error)
     if interrupted:
         return interrupted.exit_code
     return exits.STALLED if isinstance(error, StallError) else exits.FAILED
@@ -181,7 +181,7 @@ def _exit_code(error: BaseException) -> int:
 
 def _reason(error: BaseException) -> str:
     """Reason for a failure, in one line."""
-    interrupted = exits.interrupted_by(error)
+    interrupted = exits.find_interruption(error)
     if interrupted:
         return interrupted.reason
     if isinstance(error, _ONE_LINE):

@@ -28,17 +28,17 @@ class KernelOffer:
 
     Attributes:
         kernels: best first; empty without the native step.
-        who: the processes, in words.
+        processes: the processes, in words.
     """
 
     kernels: tuple[str, ...]
-    who: str
+    processes: str
 
 
 def offers_of(kernels: Mapping[tuple[str, ...], int], noun: str) -> list[KernelOffer]:
     """Kernels of clients or workers, one offer per distinct list.
 
-    >>> offers_of({("avx2", "plain"): 1, ("amx", "avx2", "plain"): 4}, "client")[1].who
+    >>> offers_of({("avx2", "plain"): 1, ("amx", "avx2", "plain"): 4}, "client")[1].processes
     '4 clients'
     """
     return [KernelOffer(names, quantity(count, noun)) for names, count in kernels.items()]
@@ -70,22 +70,23 @@ def kernel_of_run(
         return Kernel(TORCH, reason)
     all_offers = [KernelOffer(usable_kernels(), "the server"), *offers]
     model_facts = network_of(plan, shape), shape.input_shape
-    if not shared(all_offers[:1], train.kernel):  # the reason is known here
+    if not common_kernels(all_offers[:1], train.kernel):  # the reason is known here
         return kernel_of(*model_facts, train.kernel, train.precision, shape.tokens)
-    common = shared(all_offers, train.kernel)
+    common = common_kernels(all_offers, train.kernel)
     description = _describe_offers(all_offers, train.kernel)
     if not common:
         return _no_common_kernel(train, description)
     previous_name = previous.removeprefix(NAMED).removesuffix(BF16)
     chosen = previous_name if previous.startswith(NAMED) and previous_name in common else common[0]
     kernel = kernel_of(*model_facts, NAMED + chosen, train.precision, shape.tokens)
-    return replace(kernel, unlike=description) if kernel.is_native else kernel
+    return replace(kernel, differing_kernels=description) if kernel.is_native else kernel
 
 
-def shared(offers: Iterable[KernelOffer], requested: str) -> list[str]:
+def common_kernels(offers: Iterable[KernelOffer], requested: str) -> list[str]:
     """Kernels common to all offers, best first; "auto" excludes the slow plain kernel unless it is named.
 
-    >>> shared([KernelOffer(("amx", "avx512", "plain"), "a"), KernelOffer(("avx512", "plain"), "b")], "auto")
+    >>> offers = [KernelOffer(("amx", "avx512", "plain"), "a"), KernelOffer(("avx512", "plain"), "b")]
+    >>> common_kernels(offers, "auto")
     ['avx512']
     """
     first, *others = [offer.kernels for offer in offers] or [()]
@@ -130,8 +131,8 @@ def _describe_offers(offers: Iterable[KernelOffer], requested: str) -> str:
     """Best kernel and processes of each offer, in words; empty if all offers agree."""
     by_best: dict[str, Counter[str]] = {}
     for offer in offers:
-        best = next(iter(shared([offer], requested)), "none")
-        by_best.setdefault(best, Counter())[offer.who] += 1
+        best = next(iter(common_kernels([offer], requested)), "none")
+        by_best.setdefault(best, Counter())[offer.processes] += 1
     if len(by_best) == 1:
         return ""
     return "; ".join(f"{best}: {', '.join(names)}" for best, names in sorted(by_best.items()))

@@ -23,7 +23,7 @@ from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.hello import Question
 from fedge.exchange.roll import ALL, WHOEVER, Among
-from fedge.run.kernel import offers_of, shared
+from fedge.run.kernel import common_kernels, offers_of
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.facts import part_of_owners
 from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
@@ -51,7 +51,7 @@ class NodeSites:
         self._engine = engine
         self._found_clients: tuple[Question, Clients] | None = None  # for the next run
 
-    def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
+    def describe_owners(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
         """Partition id → description of the client's windows, as text; and the kernels common to all clients.
 
         With `guard.start-clients`, only clients that reply in time: the cloud knows how many are enough.
@@ -70,14 +70,14 @@ class NodeSites:
         clients = find_clients(self._engine, wait_s, question, among=self._leaf_clients(facts), quorum=quorum)
         if len(clients.away) == len(clients):
             return {}, []
-        if clients.told is None:
+        if clients.reports is None:
             raise ConfigError(
                 "SuperNodes of a leaf server must name windows of their own; add data-folder, own-data or "
                 "data to their --node-config"
             )
         self._found_clients = question, clients
-        texts = {client: report.to_text() for client, report in clients.told.items()}
-        return texts, shared(offers_of(clients.kernels, "client"), NATIVE)
+        texts = {client: report.to_text() for client, report in clients.reports.items()}
+        return texts, common_kernels(offers_of(clients.kernels, "client"), NATIVE)
 
     def open(self, facts: Mapping[str, Any]) -> Site:
         """Site for a run.
@@ -114,7 +114,7 @@ class NodeSites:
         refuse_code_of_cloud(config, self._folder, self._trust_code, facts.get("parts", {}))
 
     def _clients(self, facts: Mapping[str, Any], reports: Mapping[int, WindowsReport]) -> Clients:
-        """Clients found by `tell`.
+        """Clients found by `describe_owners`.
 
         A restarted leaf server finds them again. So does one whose information about a client differs from
         the cloud's: the cloud's checkpoint knows absent clients, and clients without which the run began are
@@ -124,7 +124,7 @@ class NodeSites:
         if (
             found is not None
             and found[0] == _question(facts)
-            and reports.keys() == (found[1].told or {}).keys()
+            and reports.keys() == (found[1].reports or {}).keys()
         ):
             return found[1]
         guard = from_run_config(facts["config"]).guard

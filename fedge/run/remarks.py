@@ -7,7 +7,7 @@ import numpy as np
 
 from fedge.cloud.step import CloudStep
 from fedge.clustering.deal_test.reach import STRONG
-from fedge.clustering.memberships.membership import GroupEvent, words
+from fedge.clustering.memberships.membership import GroupEvent, event_description
 from fedge.config.registers.option import shown
 from fedge.records.tables.server_table import path_text
 from fedge.rounds.measurements.results import RoundResult
@@ -204,7 +204,7 @@ def groups_leaves(result: RoundResult) -> bool:
 def changes_of(result: RoundResult) -> list[str]:
     """Changes of the clusters in a round, one line each."""
     return [
-        f"round {result.global_round}{place}: {words(event, 'children' if place else 'leaves')}"
+        f"round {result.global_round}{place}: {event_description(event, 'children' if place else 'leaves')}"
         f"{_worth_of_split(event, tests)}"
         for place, step in _steps_of(result)
         for tests in [step.facts.get("tests", ())]

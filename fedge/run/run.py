@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
-from fedge.clustering.registry import may_mix
+from fedge.clustering.registry import may_offer_mixtures
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.config.registers.engines import engine_kind
@@ -228,7 +228,7 @@ def _carry_out(
                 has_begun()
                 steps.carry_out()
 
-            return ending.around(work, announcer.remarks)
+            return ending.run(work, announcer.remarks)
 
 
 def _make_recorder(surroundings: _Surroundings, manifest: dict[str, Any]) -> Recorder:
@@ -251,7 +251,7 @@ def _optional_tables(config: Config) -> tuple[Table, ...]:
     """Optional tables of this run."""
     needed = (
         (CLIENT_MODELS, not is_default_algorithm(config)),
-        (MEMBERSHIPS, may_mix(config.cluster) and not config.asynchrony.is_on),
+        (MEMBERSHIPS, may_offer_mixtures(config.cluster) and not config.asynchrony.is_on),
         (COMMON_TEST, bool(config.evaluate.common)),
     )
     return tuple(table for table, is_needed in needed if is_needed)

@@ -92,7 +92,7 @@ class SharedDeal:
             self._deals[run] = dealt, holders + 1
             return dealt
 
-    def let_go(self, run: str) -> None:
+    def release(self, run: str) -> None:
         """Release the deal of a run; its windows are removed at the last release."""
         with self._lock:
             dealt, holders = self._deals.pop(run)
@@ -138,7 +138,7 @@ def open_site(
         context = make_engine(to_run_config(config), int(facts["clients"]), members)
         engine = context.__enter__()
     except BaseException:
-        dealing.let_go(run)
+        dealing.release(run)
         raise
     # clients are threads of this process: large models go to files, as in a run of one process
     shared = SharedStates(plan.folder, in_one_process=True)
@@ -150,7 +150,7 @@ def open_site(
         context.__exit__(None, None, None)
         plan.shared.close()
         while unreleased:
-            dealing.let_go(unreleased.pop())
+            dealing.release(unreleased.pop())
 
     clients = Clients(engine, engine.node_of, engine.node_of.values())
     return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)

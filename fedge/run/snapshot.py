@@ -26,7 +26,15 @@ from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, IN_USE, Checkpoint, Groups, odd_content, prune, write_checkpoint
+from fedge.states.checkpoint import (
+    FOLDER,
+    IN_USE,
+    Checkpoint,
+    Groups,
+    prune,
+    refusing_impossible_values,
+    write_checkpoint,
+)
 from fedge.states.memory import MemoryKeeper, RemoteMemories
 
 _LEAVES, _CLIENTS = "leaves", "clients"  # groups of states
@@ -117,7 +125,7 @@ class Snapshots:
 
 def restore_run(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks) -> list[str]:
     """Restore a run from a checkpoint; returns the lines of its final table at the time."""
-    with odd_content(checkpoint.folder, IN_USE):
+    with refusing_impossible_values(checkpoint.folder, IN_USE):
         states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}
         strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
         remarks.restore(checkpoint.facts["remarks"])

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from fedge.cloud.offers import Offer, Offers
 from fedge.config.sections.serving import GateConfig
-from fedge.exchange.evaluate import OWN, EvaluateReply, pooled
+from fedge.exchange.evaluate import OWN, EvaluateReply, pool_evaluations
 from fedge.exchange.round_context import OWN_LINE
 from fedge.leaf.server import Server
 from fedge.metrics.scores import counts_of
@@ -47,7 +47,7 @@ def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, St
     return models
 
 
-def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
+def is_predetermined(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
     """Whether no evaluation can change the model with which a leaf continues.
 
     Args:
@@ -68,7 +68,7 @@ def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str,
 
     def merit(entry: tuple[str, Offer]) -> tuple[float, float, float]:
         role, offer = entry
-        scores = pooled([j[role, "val"] for j in evaluated])
+        scores = pool_evaluations([j[role, "val"] for j in evaluated])
         if scores is None:
             return 0.0, 0.0, offer.blend
         # the loss of a diverged model may be NaN, which does not compare
@@ -94,7 +94,7 @@ def gate_decision(
         evaluated: per client, its evaluations of all models.
     """
     role, blend = (offer[0], offer[1].blend) if offer else (OWN, None)
-    own = pooled([j[OWN, "val"] for j in evaluated])
+    own = pool_evaluations([j[OWN, "val"] for j in evaluated])
     if own is None and offer is not None and not config.enabled and not has_own_line:
         return GateResult("off", float("nan"), None, serves_offer=True, blend=blend, role=role)
     if own is None:
@@ -158,8 +158,8 @@ def serve_decision(
         tentatively: whether offers are trained for a round before the gate decides.
     """
     if decision.role == OWN:
-        leaf.models.stay()
+        leaf.models.continue_with_own()
     else:
-        leaf.models.go_on_with(models[decision.role])
+        leaf.models.continue_with(models[decision.role])
     if tentatively and offer is not None:
         leaf.models.take_tentatively(offer.model)

@@ -42,7 +42,7 @@ import numpy as np
 
 from fedge.config.registers.groupings import GATES
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import call_checked
 from fedge.config.sections.serving import GateConfig
 from fedge.tasks.classification import CONFUSION
 from fedge.tasks.task import Task
@@ -207,8 +207,8 @@ Rule = Callable[..., bool]
 def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
     """Whether the configured rule takes the offer."""
     rule: Rule = GATES.load(config.rule)
-    with GATES.carried_out(config.rule):
-        answer = asked_twice(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
+    with GATES.explaining_errors(config.rule):
+        answer = call_checked(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
     if not isinstance(answer, bool | np.bool_):
         raise ConfigError(
             f"gate.rule {config.rule} must return True or False, but returned {shown(answer)}; fix it"

@@ -35,7 +35,7 @@ def is_due(config: PersonalConfig, global_round: int, num_rounds: int) -> bool:
     return global_round == num_rounds or (config.every > 0 and global_round % config.every == 0)
 
 
-def compared(before: Pooled, after: Pooled) -> PersonalResult:
+def compare_personal(before: Pooled, after: Pooled) -> PersonalResult:
     """Whether a leaf serves its personal model: if at least as good on validation windows.
 
     Args:

@@ -18,7 +18,7 @@ from fedge.serving.personal import PersonalResult
 from fedge.states.averaging import State
 
 
-def models_beside(config: Config) -> int:
+def extra_model_count(config: Config) -> int:
     """Number of models that a leaf keeps besides its own and its offers."""
     own_line = config.gate.is_tentative
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)

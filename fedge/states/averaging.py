@@ -53,11 +53,11 @@ def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[
                 mean[name].reshape(-1)[span], [state[name].reshape(-1)[span] for state in states], shares
             )
 
-    in_parts(work, floating)
+    for_each_part(work, floating)
     return mean
 
 
-def in_parts(work: Callable[[dict[str, slice]], None], state: State, most: int = _LOOKUP) -> None:
+def for_each_part(work: Callable[[dict[str, slice]], None], state: State, most: int = _LOOKUP) -> None:
     """Call `work` with every part of a state, as `batches` cuts it: on several threads if the state is large.
 
     Parts do not overlap, so no bit depends on the order; calls must not be nested.

@@ -127,7 +127,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         CheckpointError: a named part is missing or damaged.
     """
-    with odd_content(folder):
+    with refusing_impossible_values(folder):
         content = _read_manifest(folder)
         if not all(map(_GROUP.fullmatch, content["files"])) or not isinstance(content["facts"], dict):
             raise ValueError("its manifest is of another form")
@@ -141,7 +141,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 @contextmanager
-def odd_content(folder: Path, next_step: str = "") -> Iterator[None]:
+def refusing_impossible_values(folder: Path, next_step: str = "") -> Iterator[None]:
     """Raise CheckpointError, in one line, if a checkpoint in use holds impossible values.
 
     Checksums do not exclude this, because a faulty writer writes matching ones.
@@ -236,7 +236,9 @@ def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tu
         raise ValueError(f"entry {extra} is of no state")
 
 
-def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:
+def newest_valid_checkpoint(
+    parent: Path, before: float = math.inf
+) -> tuple[Checkpoint | None, list[CheckpointError]]:
     """The newest complete checkpoint, or None, and the faults of newer ones.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
-from fedge.states.restored import MOST, whole, wording
+from fedge.states.restored import MOST, checked_choice, checked_int
 
 FOLDER = "memory"  # in the run folder
 MemoryVersion = tuple[int, int]
@@ -39,7 +39,7 @@ class KeptVersion:
     array_bytes: int
 
 
-def kept_of(facts: Sequence[Any]) -> KeptVersion:
+def version_from_facts(facts: Sequence[Any]) -> KeptVersion:
     """The version of a client's memory with these attributes, in order.
 
     Raises:
@@ -47,8 +47,9 @@ def kept_of(facts: Sequence[Any]) -> KeptVersion:
     """
     leaf_round, checksum, array_bytes = facts
     return KeptVersion(
-        whole(leaf_round, "the leaf round of a memory"), wording(checksum, "the checksum of a memory"),
-        whole(array_bytes, "the bytes of a memory"),
+        checked_int(leaf_round, "the leaf round of a memory"),
+        checked_choice(checksum, "the checksum of a memory"),
+        checked_int(array_bytes, "the bytes of a memory"),
     )  # fmt: skip
 
 

@@ -53,10 +53,10 @@ def packed(values: Mapping[str, Value], label: str) -> State:
     return flat
 
 
-def under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
+def states_under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
     """The states with a prefix in their names, without the prefix.
 
-    >>> under("a.", {"a.w": {}, "b.w": {}})
+    >>> states_under("a.", {"a.w": {}, "b.w": {}})
     {'w': {}}
     """
     return {name.removeprefix(prefix): s for name, s in states.items() if name.startswith(prefix)}
@@ -94,14 +94,14 @@ def arrays_by_name(values: object, label: str) -> State:
     return dict(values)
 
 
-def of_its_own(array: np.ndarray) -> np.ndarray:
+def copy_if_view(array: np.ndarray) -> np.ndarray:
     """An array, copied if it is a view through which its owner could change it.
 
     The arrays of a network's state dict are such views: the network trains another client while a server in
     the same process still holds them.
 
     >>> weights = np.zeros(2)
-    >>> of_its_own(weights) is weights, np.shares_memory(of_its_own(weights[:]), weights)
+    >>> copy_if_view(weights) is weights, np.shares_memory(copy_if_view(weights[:]), weights)
     (True, False)
     """
     return array.copy() if array.flags.writeable and not array.flags.owndata else array
@@ -144,7 +144,7 @@ def form_of(state: Mapping[str, np.ndarray]) -> dict[str, _Form]:
     return {name: (tuple(array.shape), array.dtype.str) for name, array in state.items()}
 
 
-def other_form(before: State, after: State, prefix: str = "") -> str:
+def first_difference(before: State, after: State, prefix: str = "") -> str:
     """The first difference of form between two states in words; "" for none.
 
     Args:

@@ -141,7 +141,7 @@ def _empty(kind: type[ArrayRecord | ConfigRecord | MetricRecord | RecordDict]) -
 _Twin = TypeVar("_Twin")
 
 
-def twin(original: _Twin, **changed: Any) -> _Twin:
+def copy_with(original: _Twin, **changed: Any) -> _Twin:
     """A second object with the entries of one of Flower's, some of them `changed`.
 
     Flower's constructors of messages and their metadata check every argument, too.
@@ -180,7 +180,7 @@ def _file_of(record: ArrayRecord) -> FileState | None:
     return state if is_whole_file and list(arrays) == list(state) else None
 
 
-def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecord:
+def store_record_arrays(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecord:
     """A record whose arrays are in a file, if `keep` puts them into one; else the record itself.
 
     Arrays are processed one by one. An array that does not match the record, or that no file can hold, stays

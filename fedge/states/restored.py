@@ -2,8 +2,8 @@
 
 A part accepts only arrays of the form that it starts with, and numbers in their ranges. Missing entries, and
 entries that nobody reads, are found by comparing the restored part's facts with the given ones
-(`refuse_unlike`). Each function raises a ValueError of one line with the value, the rule and the actual
-content.
+(`refuse_unequal_facts`). Each function raises a ValueError of one line with the value, the rule and the
+actual content.
 """
 
 import json
@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 MOST = 2**53  # of a whole number: exact in float64, and far from the end of int64
 
 
-def whole(value: Any, label: str, least: int = 0, below: int = MOST) -> int:
+def checked_int(value: Any, label: str, least: int = 0, below: int = MOST) -> int:
     """A whole number, `least` ≤ value < `below`."""
     if type(value) is not int or not least <= value < below:
         allowed = f"at least {least}" if below >= MOST else f"in {least}..{below - 1}"
@@ -27,7 +27,7 @@ def whole(value: Any, label: str, least: int = 0, below: int = MOST) -> int:
     return value
 
 
-def number(value: Any, label: str, least: float = -math.inf) -> float:
+def checked_number(value: Any, label: str, least: float = -math.inf) -> float:
     """A finite number of at least `least`."""
     if type(value) not in (int, float) or not math.isfinite(value) or value < least:
         allowed = f" of at least {least:g}" if math.isfinite(least) else ""
@@ -35,14 +35,14 @@ def number(value: Any, label: str, least: float = -math.inf) -> float:
     return float(value)
 
 
-def flag(value: Any, label: str) -> bool:
+def checked_bool(value: Any, label: str) -> bool:
     """True or false."""
     if type(value) is not bool:
         raise ValueError(f"{label} must be true or false, but is {shown(value)}")
     return value
 
 
-def wording(value: Any, label: str, choices: Iterable[str] | None = None) -> str:
+def checked_choice(value: Any, label: str, choices: Iterable[str] | None = None) -> str:
     """A text, if given one of some."""
     if type(value) is not str or (choices is not None and value not in choices):
         allowed = "a text" if choices is None else f"one of {', '.join(choices)}"
@@ -50,24 +50,26 @@ def wording(value: Any, label: str, choices: Iterable[str] | None = None) -> str
     return value
 
 
-def listed(value: Any, label: str, count: int | None = None, width: int | None = None) -> list[Any]:
+def checked_list(value: Any, label: str, count: int | None = None, width: int | None = None) -> list[Any]:
     """A list, of `count` entries if given, each of `width` entries if given."""
     if type(value) is not list or (count is not None and len(value) != count):
         length = "" if count is None else f" of {count}"
         raise ValueError(f"{label} must be a list{length}, but is {shown(value)}")
     for entry in value if width is not None else ():
-        listed(entry, label, width)
+        checked_list(entry, label, width)
     return value
 
 
-def wholes(value: Any, label: str, count: int | None = None, least: int = 0, below: int = MOST) -> list[int]:
-    """A list of whole numbers, as `listed` and `whole` have them."""
-    return [whole(entry, label, least, below) for entry in listed(value, label, count)]
+def checked_ints(
+    value: Any, label: str, count: int | None = None, least: int = 0, below: int = MOST
+) -> list[int]:
+    """A list of whole numbers, as `checked_list` and `checked_int` have them."""
+    return [checked_int(entry, label, least, below) for entry in checked_list(value, label, count)]
 
 
 def group_labels(value: Any, label: str, count: int) -> np.ndarray:
     """Groups (S,) int64 of `count` servers, numbered by first appearance."""
-    labels = wholes(value, label, count, below=max(count, 1))
+    labels = checked_ints(value, label, count, below=max(count, 1))
     highest = -1
     for index in labels:
         if index > highest + 1:
@@ -102,8 +104,8 @@ def form(
             f"{label} must be {np.dtype(dtype)} {list(shape)}, but is {array.dtype} {list(array.shape)}"
         )
     if least is not None and array.size:
-        whole(int(array.min()), label, least, below)
-        whole(int(array.max()), label, least, below)
+        checked_int(int(array.min()), label, least, below)
+        checked_int(int(array.max()), label, least, below)
     return array
 
 
@@ -115,7 +117,7 @@ def finite(loaded: State, label: str) -> State:
     return loaded
 
 
-def known_facts(facts: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+def checked_facts(facts: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
     """Facts, all of whose names are known."""
     unknown = sorted(facts.keys() - set(names))
     if unknown:
@@ -123,7 +125,7 @@ def known_facts(facts: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, 
     return facts
 
 
-def refuse_unlike(saved: Any, restored: Any, label: str = "") -> None:
+def refuse_unequal_facts(saved: Any, restored: Any, label: str = "") -> None:
     """Refuse facts that a restored part does not give back: an entry too many, missing, or of another kind.
 
     Args:

@@ -128,7 +128,7 @@ class SharedStates:
                 Path(self._challenge).unlink()
         self._challenge = ""
 
-    def be_alone(self) -> None:
+    def disable_sharing(self) -> None:
         """Keep states for this process alone, because clients cannot see its files."""
         self.close()
         self.in_one_process = True

@@ -19,7 +19,7 @@ from fedge.sweep.pool import END_S, RunOutcome, RunPool
 from fedge.sweep.progress import SweepPace, run_line, seconds_left
 from fedge.sweep.ray_pool import RayPool, runs_with_room
 from fedge.sweep.search import has_search, read_search, sweep_of
-from fedge.sweep.searching import kept_draws, next_batch, search_through, write_trials
+from fedge.sweep.searching import next_batch, read_draws, search_through, write_trials
 from fedge.sweep.slurm import JobSettings, submit, to_submit, write_script
 from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
@@ -281,7 +281,7 @@ def _carry_out_search(options: argparse.Namespace, jobs: int, workers: int) -> i
     """Carry out a sweep with a table [search]; returns the exit code."""
     _refuse_unsupported_search(options)
     search = read_search(options.files[0])
-    trials = kept_draws(search)
+    trials = read_draws(search)
     if options.dry_run:
         trials = trials or next_batch(search, trials)
         _list_runs([standings(sweep_of(search, trials))])
@@ -359,9 +359,9 @@ class _Counter:
         {"partial": self.partial, "failed": self.failed}.get(outcome.status, []).append(outcome)
         run = outcome.standing.run
         self._pace.observe(run.label, outcome.seconds, outcome.rounds)
-        left_s = seconds_left(self._pace, pool.at_work(), pool.to_come(), pool.jobs)
+        left_s = seconds_left(self._pace, pool.runs_in_progress(), pool.waiting_runs(), pool.jobs)
         results = line_of_run(run.folder)
-        scores = results.said, results.score, results.worst
+        scores = results.score_name, results.score, results.worst
         return run_line(
             self.done, self.total, run.name, self._width, outcome.status, scores, outcome.seconds,
             left_s,

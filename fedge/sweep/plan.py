@@ -149,7 +149,7 @@ def read_sweep(path: Path) -> Sweep:
         ConfigError: the file or one of the runs is invalid; the message names the place.
     """
     tables = read_toml(path, "the sweep file")
-    with placed(str(path)):
+    with prefix_errors(str(path)):
         head = read_head(tables.get("sweep"), path)
         base = read_entry(tables.get("base", {}), "[base]", has_name=False)
         axes = [_read_axis(name, table) for name, table in tables.items() if name not in ("sweep", "base")]
@@ -169,7 +169,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 @contextmanager
-def placed(place: str) -> Iterator[None]:
+def prefix_errors(place: str) -> Iterator[None]:
     """Context that prefixes every ConfigError with its place."""
     try:
         yield
@@ -184,7 +184,7 @@ def read_head(table: Any, path: Path) -> dict[str, Any]:
     """The checked keys of [sweep], including defaults."""
     if not isinstance(table, Mapping):
         raise ConfigError("a sweep file must have a table [sweep] with seeds; e.g. seeds = [1, 2, 3]")
-    with placed("[sweep]"):
+    with prefix_errors("[sweep]"):
         refuse_unknown_keys(table, _SWEEP_KEYS)
         defaults = {
             "name": path.stem, "runs-dir": "runs", "keep-checkpoints": False,
@@ -241,14 +241,14 @@ def _read_axis(name: str, table: Any) -> Axis:
         read_entry(entry, f"[[{name}]] number {number}" if len(table) > 1 else f"[[{name}]]")
         for number, entry in enumerate(table, start=1)
     ]
-    with placed(f"[[{name}]]"):
+    with prefix_errors(f"[[{name}]]"):
         _refuse_equal_names([entry.name for entry in entries])
     return Axis(name, entries)
 
 
 def read_entry(table: Any, place: str, has_name: bool = True) -> AxisEntry:
     """An entry of an axis, or [base], which has no name."""
-    with placed(place):
+    with prefix_errors(place):
         if not isinstance(table, Mapping):
             raise ConfigError(f"it must be a table of options, but is {shown(table)}")
         if not has_name and "name" in table:
@@ -272,14 +272,14 @@ def _load_options(file: str) -> dict[str, Scalar]:
     if not file:
         return {}
     options = read_config(file, "config")
-    with placed(file):
+    with prefix_errors(file):
         check_options(options)
     return options
 
 
 def _read_grid(table: Any) -> list[AxisEntry]:
     """Every combination of the values in [grid]."""
-    with placed("[grid]"):
+    with prefix_errors("[grid]"):
         if not isinstance(table, Mapping) or not table:
             raise ConfigError(
                 f"it must be a table of lists, e.g. train.lr = [0.01, 0.05], but is {shown(table)}"
@@ -403,7 +403,7 @@ def planned_run(
     run_config = fold_tables(
         {**options, **client_option, "seed": seed, "runs-dir": str(folder), "run-name": name}
     )
-    with placed(name):
+    with prefix_errors(name):
         config = from_run_config(run_config)
         return PlannedRun(
             label=label,

@@ -116,7 +116,7 @@ class RunPool:
                 self._remove_checkpoints(outcome)
                 yield outcome
 
-    def at_work(self) -> dict[str, tuple[str, int, float]]:
+    def runs_in_progress(self) -> dict[str, tuple[str, int, float]]:
         """Runs in progress, in the form of `fedge.sweep.progress.seconds_left`."""
         now = time.monotonic()
         return {
@@ -124,7 +124,7 @@ class RunPool:
             for job in self._running.values()
         }
 
-    def to_come(self) -> list[tuple[str, int]]:
+    def waiting_runs(self) -> list[tuple[str, int]]:
         """Waiting runs, in the form of `fedge.sweep.progress.seconds_left`."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
@@ -197,12 +197,12 @@ class _Job:
             if self._lifeline.poll():
                 reason = self._lifeline.recv_bytes().decode()
         self._lifeline.close()
-        return ended_as(
+        return outcome_of(
             self.standing, reason, seconds, f"its process ended with code {self.process.exitcode}: "
         )
 
 
-def ended_as(standing: RunStanding, reason: str, seconds: float, ending: str = "") -> RunOutcome:
+def outcome_of(standing: RunStanding, reason: str, seconds: float, ending: str = "") -> RunOutcome:
     """Outcome of a run whose process has ended, from its manifest if there is one.
 
     Args:
@@ -247,7 +247,7 @@ def _carry_out(
     except ConfigError as error:
         reason = str(error)
     except KeyboardInterrupt as error:
-        code = (exits.interrupted_by(error) or exits.Interrupted()).exit_code
+        code = (exits.find_interruption(error) or exits.Interrupted()).exit_code
     if reason:
         with suppress(OSError):
             lifeline.send_bytes(reason.encode())

@@ -20,7 +20,7 @@ from fedge.engine.cluster import machines
 from fedge.process.endings.parent import ending_with_parent
 from fedge.process.python import python_words
 from fedge.sweep.plan import Sweep
-from fedge.sweep.pool import RunOutcome, ended_as
+from fedge.sweep.pool import RunOutcome, outcome_of
 from fedge.sweep.standing import RunStanding
 
 _RETRIES = 3  # retries of a task whose machine or worker has died
@@ -105,7 +105,7 @@ class RayPool:
             ended_refs, _ = self._ray.wait(list(self._running), timeout=_POLL_S)
             for ref in ended_refs:
                 standing, began_s = self._running.pop(ref)
-                yield ended_as(standing, self._failure_reason(ref), time.monotonic() - began_s)
+                yield outcome_of(standing, self._failure_reason(ref), time.monotonic() - began_s)
 
     def _failure_reason(self, ref: Any) -> str:
         """Reason why a task's run did not start or end; empty if the run folder has it."""
@@ -115,12 +115,12 @@ class RayPool:
             return f"its Ray task failed: {type(error).__name__}"
         return f"its process was ended by signal {-code}" if code < 0 else words
 
-    def at_work(self) -> dict[str, tuple[str, int, float]]:
+    def runs_in_progress(self) -> dict[str, tuple[str, int, float]]:
         """Runs in progress, in the form of `fedge.sweep.progress.seconds_left`."""
         now = time.monotonic()
         return {s.run.name: (s.run.label, s.rounds_left, now - began) for s, began in self._running.values()}
 
-    def to_come(self) -> Sequence[tuple[str, int]]:
+    def waiting_runs(self) -> Sequence[tuple[str, int]]:
         """Waiting runs, in the form of `fedge.sweep.progress.seconds_left`."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 

@@ -37,8 +37,8 @@ from fedge.sweep.plan import (
     PlannedRun,
     Sweep,
     check_options,
-    placed,
     planned_run,
+    prefix_errors,
     read_entry,
     read_head,
     refuse_unknown_keys,
@@ -134,7 +134,7 @@ def read_search(path: Path) -> Search:
         ConfigError: the file is invalid (the message names the place), or Optuna is not installed.
     """
     tables = read_toml(path, "the sweep file")
-    with placed(str(path)):
+    with prefix_errors(str(path)):
         axes = [name for name in tables if name not in ("sweep", "base", "search")]
         if axes:
             raise ConfigError(
@@ -143,13 +143,13 @@ def read_search(path: Path) -> Search:
             )
         head = read_head(tables.get("sweep"), path)
         base = read_entry(tables.get("base", {}), "[base]", has_name=False)
-        with placed("[search]"):
+        with prefix_errors("[search]"):
             table = {"sampler": "tpe", "batch": 1, "seed": 0, "prune-after": 0, **tables["search"]}
             search = _parse_search(path, head, base, table)
         for values in _corners(search.space):
             options = dict(zip(search.space, values, strict=True))
             planned_run(head, search.folder, [Axis(AXIS, [])], base, [AxisEntry("trial", own=options)], 0)
-    refuse_no_optuna()
+    require_optuna()
     return search
 
 
@@ -161,7 +161,7 @@ def _corners(space: Mapping[str, Range]) -> Sequence[Sequence[Scalar]]:
     return list(product(*ends))
 
 
-def refuse_no_optuna() -> None:
+def require_optuna() -> None:
     """Raise ConfigError if Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError(
@@ -185,7 +185,7 @@ def _parse_search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: M
             f"space must be a table of ranges, e.g. train.lr = {{ low = 0.001, high = 0.1 }}, but "
             f"{'is missing' if space is None else f'is {shown(space)}'}"
         )
-    with placed("space"):
+    with prefix_errors("space"):
         ranges = dict(_read_ranges(space, ""))
         check_options(ranges)
     return Search(
@@ -231,7 +231,7 @@ def _read_ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, R
 
 def _read_range(key: str, value: Mapping[str, Any]) -> Range:
     """Range from its table."""
-    with placed(key):
+    with prefix_errors(key):
         refuse_unknown_keys(value, sorted(_RANGE_KEYS))
         low: Any = value.get("low")
         high: Any = value.get("high")

@@ -15,7 +15,7 @@ from typing import Any
 from fedge.config.flat import fold_tables
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.process.durable import output_file, write_bytes
-from fedge.process.escape import harmless, read_json, toml_value
+from fedge.process.escape import escape_cells, read_json, toml_value
 from fedge.process.resources.room import remedy
 from fedge.records.folder import short, write_whole
 from fedge.records.reading.reader import RunData, load_run
@@ -31,7 +31,7 @@ DRAWS, TRIALS, BEST = "trials.json", "trials.csv", "best.toml"
 Carry = Callable[[Sweep, Sequence[RunStanding]], Iterable[RunOutcome]]
 
 
-def kept_draws(search: Search) -> list[DrawnTrial]:
+def read_draws(search: Search) -> list[DrawnTrial]:
     """Trials already drawn, from a search's folder, in order; empty in a new folder.
 
     Raises:
@@ -128,7 +128,7 @@ def search_through(search: Search, drawn: list[DrawnTrial], carry_out: Carry) ->
     while started < search.trials:
         if started == len(drawn):
             drawn += next_batch(search, drawn)
-            keep_draws(search, drawn)
+            write_draws(search, drawn)
         sweep = sweep_of(search, drawn)
         names = {label_of(number) for number in range(started, len(drawn))}
         batch = replace(sweep, runs=[run for run in sweep.runs if run.label in names])
@@ -138,7 +138,7 @@ def search_through(search: Search, drawn: list[DrawnTrial], carry_out: Carry) ->
     return sweep_of(search, drawn)
 
 
-def keep_draws(search: Search, drawn: Sequence[DrawnTrial]) -> None:
+def write_draws(search: Search, drawn: Sequence[DrawnTrial]) -> None:
     """Write `DRAWS`.
 
     Raises:
@@ -231,10 +231,10 @@ def write_trials(search: Search, drawn: Sequence[DrawnTrial]) -> list[str]:
     trials = trials_of(search, drawn)
     with output_file(search.folder / TRIALS) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(harmless(["trial", "state", "validation", *search.space]))
+        table.writerow(escape_cells(["trial", "state", "validation", *search.space]))
         for number, trial in enumerate(trials):
             options = [trial.options[key] for key in search.space]
-            table.writerow(harmless([label_of(number), trial.state, trial.value, *options]))
+            table.writerow(escape_cells([label_of(number), trial.state, trial.value, *options]))
     states: list[str] = [trial.state for trial in trials]
     counts = ", ".join(
         f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states

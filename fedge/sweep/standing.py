@@ -20,11 +20,11 @@ from fedge.records.lock import is_locked, was_locked
 from fedge.records.manifest import read_manifest
 from fedge.run.preparation.parts import changed_parts, described_parts
 from fedge.run.preparation.population import user_count_remark
-from fedge.run.preparation.prepare import clients_of_data, in_pieces
+from fedge.run.preparation.prepare import clients_of_data, splits_users
 from fedge.run.preparation.resume import CHANGEABLE, ENDING, config_differences, open_resumption
 from fedge.run.preparation.starts import described_start
 from fedge.run.preparation.traces import described_traces
-from fedge.sweep.plan import PlannedRun, Sweep, placed
+from fedge.sweep.plan import PlannedRun, Sweep, prefix_errors
 from hhar.windows.window_file import Windows
 
 Action = Literal["new", "resume", "again", "skip"]
@@ -71,7 +71,7 @@ def standings(sweep: Sweep) -> list[RunStanding]:
     sources = _SourceCache()
     run_standings = []
     for planned in sweep.runs:
-        with placed(planned.name):
+        with prefix_errors(planned.name):
             run = planned if planned.supernodes else sources.with_clients(planned)
             standing = _find_standing(run, sources)
             _check_run(standing, sources)
@@ -102,7 +102,7 @@ class _SourceCache:
 
     def user_remark(self, run: PlannedRun) -> str:
         """Remark if users are partitioned but a client is not exactly one user; else empty."""
-        if in_pieces(run.config):  # several clients per user are intended
+        if splits_users(run.config):  # several clients per user are intended
             return ""
         windows, _ = self.load(run.config, run.supernodes)
         return user_count_remark(run.config, windows, run.supernodes, "omit supernodes") or ""

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedge.process.durable import output_file
-from fedge.process.escape import harmless
+from fedge.process.escape import escape_cells
 from fedge.records.manifest import RunFolderError
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.finals import CSV_COLUMNS, choice, csv_cells, final_lines, finals
 from fedge.report.comparison.groups import Group, reached_end, seed_of_run, settings_of
-from fedge.report.comparison.metrics import Metric, by_validation, comparison_metrics
+from fedge.report.comparison.metrics import Metric, comparison_metrics, validation_metric
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
@@ -168,7 +168,7 @@ def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
 
 def _common_metrics(run: RunData) -> dict[str, Metric]:
     """Metrics that every run of the task has, and the one for model selection, by name."""
-    selection_metric = by_validation(run.score)
+    selection_metric = validation_metric(run.score)
     return {
         name: metric
         for name, metric in comparison_metrics(run.scores).items()
@@ -180,5 +180,5 @@ def _write_csv(path: Path, header: Sequence[object], rows: Sequence[Sequence[obj
     """Write a table with all digits; unknown cells are left empty."""
     with output_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(harmless(header))
-        table.writerows(map(harmless, rows))
+        table.writerow(escape_cells(header))
+        table.writerows(map(escape_cells, rows))

@@ -16,7 +16,7 @@ from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
 from fedge.config.registers.register import refuse_class
-from fedge.config.registers.twice import asked_again
+from fedge.config.registers.twice import call_twice
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.classification import Classification
 from fedge.tasks.task import Score, Sums, Task
@@ -87,7 +87,7 @@ def _create_task(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
     task = code
     if not isinstance(code, Task):
         TASKS.refuse_wrong_arguments(name, arguments)
-        with TASKS.carried_out(name):
+        with TASKS.explaining_errors(name):
             task = code(**arguments)
     if not isinstance(task, Task):
         raise ConfigError(
@@ -233,16 +233,16 @@ def refuse_task_that_fails(
     task_label = f"train.task {config.task}"
     targets = torch.arange(2 * outputs) % outputs if y is None else torch.from_numpy(np.array(y))
     if answers is None:
-        with TASKS.carried_out(config.task):
+        with TASKS.explaining_errors(config.task):
             shape = task.answer_shape(outputs, tuple(targets.shape[1:]))
         answers = torch.randn(len(targets), *shape, generator=torch.Generator().manual_seed(0))
     answers = answers.detach().requires_grad_()
     is_own_loss = config.loss != OF_THE_TASK
     loss_label = f"train.loss {config.loss}" if is_own_loss else task_label
     shapes = _shapes_in_errors(answers, targets, outputs)
-    with shapes, TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
+    with shapes, TASKS.explaining_errors(config.task), LOSSES.explaining_errors(config.loss):
         version = targets._version
-        losses = asked_again(loss_label, lambda: task.losses(answers, targets), in_threads=True)
+        losses = call_twice(loss_label, lambda: task.losses(answers, targets), in_threads=True)
     if targets._version != version:
         raise ConfigError(
             f"{loss_label} must leave its arguments as they are, but writes to y; work on y.clone()"
@@ -262,7 +262,7 @@ def refuse_task_that_fails(
             f"{loss_label} must have finite losses, but has {losses.detach().min()} on a few examples; fix it"
         )
     detached = answers.detach()
-    sums = asked_again(
+    sums = call_twice(
         task_label, lambda: _try_sums(task_label, config, task, detached, targets, outputs), in_threads=True
     )
     if targets._version != version:
@@ -296,7 +296,7 @@ def _try_sums(
     label: str, config: TrainConfig, task: Task, answers: Tensor, y: Tensor, outputs: int
 ) -> dict[str, np.ndarray]:
     """The sums of a few examples, or raise ConfigError unless they have the declared form."""
-    with TASKS.carried_out(config.task):
+    with TASKS.explaining_errors(config.task):
         form = {name: np.asarray(zeros) for name, zeros in task.form(outputs).items()}
         parts = [task.sums(answers[rows], y[rows]) for rows in (slice(None), slice(1, None))]
         values = task.values(answers, y)
@@ -336,7 +336,7 @@ def _try_score(score: Score, sums: Sums, label: str) -> None:
     """Raise ConfigError if a score cannot be computed from sums, or is no number in its range."""
     source = "a made-up confusion matrix" if set(sums) == {"confusion"} else "the sums of a few examples"
     try:
-        number = asked_again(f"{label}: score {score.name}", lambda: float(score.of(sums)))
+        number = call_twice(f"{label}: score {score.name}", lambda: float(score.of(sums)))
     except ConfigError:
         raise
     except OWN_ERRORS as error:

@@ -47,12 +47,12 @@ class Score:
         return float(self.of(sums))
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """The message text."""
         return self.words or self.name.replace("_", " ")
 
     @property
-    def tail_said(self) -> str:
+    def tail_label(self) -> str:
         """The percentile than which a tenth do worse, in words."""
         return "10th percentile" if self.higher_is_better else "90th percentile"
 

@@ -80,10 +80,10 @@ def cuda_mib() -> tuple[float, float]:
     return peak
 
 
-def is_work(numbers: Sequence[object]) -> bool:
+def has_call_form(numbers: Sequence[object]) -> bool:
     """Whether a list has the form of a call, and numbers in range; their consistency is checked later.
 
-    >>> [is_work([0.0] * NUMBERS), is_work([float("nan")] * NUMBERS), is_work([1e300] * NUMBERS)]
+    >>> [has_call_form([number] * NUMBERS) for number in (0.0, float("nan"), 1e300)]
     [True, False, False]
     """
     is_well_formed = len(numbers) == NUMBERS and set(map(type, numbers)) == {float}

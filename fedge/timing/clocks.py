@@ -32,7 +32,7 @@ class MachineClock:
         return MachineClock(max(self.low, reading - answered), min(self.high, reading - asked), self.name)
 
 
-def ahead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None) -> float:
+def clock_lead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None) -> float:
     """Seconds by which the clock of another machine is ahead of the server's.
 
     Zero if possible, as for containers that share a machine's clock; otherwise the middle of the possible
@@ -42,7 +42,7 @@ def ahead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None
         low, high: (M,) bounds in seconds, from each message.
         clock: readings of the clock, if any.
 
-    >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
+    >>> float(clock_lead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
     100.0
     """
     bounds = clock or MachineClock()

@@ -28,7 +28,7 @@ import numpy as np
 from fedge.process.identity import PID_BITS, machine_number, pid_of
 from fedge.process.resources.memory import ProcessMemory
 from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS, THREAD
-from fedge.timing.clocks import MachineClock, ahead_s
+from fedge.timing.clocks import MachineClock, clock_lead_s
 
 logger = logging.getLogger(__name__)
 
@@ -148,19 +148,19 @@ def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
     return total
 
 
-def turns(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def consecutive_calls(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Indices (P,), (P,) int64 of every two of N calls that followed each other on a worker."""
     order = np.lexsort((began, worker))
     same = worker[order[1:]] == worker[order[:-1]]
     return order[:-1][same], order[1:][same]
 
 
-def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
+def without_overlaps(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
     """Edges (M, P + 1) in which no call starts before its worker's previous one has ended.
 
     Edges of the later call are moved to the end of the earlier one. Nothing moves if clocks agree.
     """
-    earlier, later = turns(edges[:, 0], worker)
+    earlier, later = consecutive_calls(edges[:, 0], worker)
     if (edges[later, 0] >= edges[earlier, -1]).all():
         return edges
     shifted = edges.copy()
@@ -199,7 +199,7 @@ def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wind
 def legs_of(messages: MessageTimes) -> np.ndarray:
     """(M, 4) seconds of `LEGS`, for every message."""
     free = messages.pushed.copy()
-    earlier, later = turns(messages.edges[:, 0], messages.worker)
+    earlier, later = consecutive_calls(messages.edges[:, 0], messages.worker)
     free[later] = np.maximum(free[later], messages.edges[earlier, -1])
     began, ended = messages.edges[:, 0], messages.edges[:, -1]
     legs = np.stack([free - messages.pushed, began - free, ended - began, messages.received - ended], axis=1)
@@ -225,7 +225,7 @@ def is_in_order(messages: MessageTimes) -> bool:
     return bool((steps >= -_TOLERANCE_S).all())
 
 
-def number_here(numbers: np.ndarray, here: int) -> np.ndarray:
+def local_process_ids(numbers: np.ndarray, here: int) -> np.ndarray:
     """Process numbers (N,) int64, reduced to process ids on the machine of the process `here`."""
     return np.where(numbers >> PID_BITS == here >> PID_BITS, numbers & (1 << PID_BITS) - 1, numbers)
 
@@ -273,7 +273,7 @@ class TimelineBook:
             self._log_misfit()
             return None
         process, thread = rows[:, _WORK + PROCESS].astype(np.int64), rows[:, _WORK + THREAD]
-        rows[:, _WORK + PROCESS] = number_here(process, self._server)
+        rows[:, _WORK + PROCESS] = local_process_ids(process, self._server)
         ids = np.where(process == self._server, thread, rows[:, _WORK + PROCESS]).astype(np.int64)
         seen_ids, worker = np.unique(np.concatenate([ids, np.array(present, np.int64)]), return_inverse=True)
         messages = replace(messages, worker=worker[: len(ids)])
@@ -291,7 +291,7 @@ class TimelineBook:
             work = rows[on_machine, _WORK:]
             ended = work[:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]].sum(axis=1)
             bounds = ended - rows[on_machine, _RECEIVED], work[:, BEGAN] - rows[on_machine, _PUSHED]
-            rows[on_machine, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(number))
+            rows[on_machine, _WORK + BEGAN] -= clock_lead_s(*bounds, clocks.get(number))
 
     def _with_machine(self, timeline: Timeline) -> Timeline:
         """A timeline with the process id and machine of its worker."""
@@ -331,7 +331,7 @@ def _timelines(
     messages: MessageTimes, ids: np.ndarray, numbers: np.ndarray, waits: Sequence[Windows]
 ) -> list[Timeline]:
     """One timeline per worker, by number; `messages.worker` are indices into `ids`."""
-    edges, worker = in_turn(messages.edges, messages.worker), messages.worker
+    edges, worker = without_overlaps(messages.edges, messages.worker), messages.worker
     seconds = np.zeros((len(ids), len(TIMELINE_PARTS)))
     idle = np.zeros(len(ids))
     for number, windows in enumerate(waits, start=1):

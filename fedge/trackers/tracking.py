@@ -21,7 +21,7 @@ from fedge.config.registers.option import Scalar
 from fedge.process.endings.watchdog import note_progress
 from fedge.process.escape import read_json
 from fedge.records.folder import write_whole
-from fedge.records.tables.device_tables import growing
+from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.round_tables import GlobalRow, LeafRow, tables_of
 from fedge.rounds.measurements.results import RoundResult
 from fedge.tasks.chosen import scores_of
@@ -72,7 +72,7 @@ def round_numbers(result: RoundResult, seconds: float) -> dict[str, float]:
         for name, spread in result.over_own_models(unseen).items()
     ]
     if result.moment is not None:
-        columns = growing(result.learned.scores[0])[0]
+        columns = growing_tables(result.learned.scores[0])[0]
         tables.append(("devices", dict(zip(columns.names, columns.row(result.moment), strict=True))))
     return {
         f"{table}/{column}": float(value)

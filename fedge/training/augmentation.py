@@ -19,7 +19,7 @@ from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
 from fedge.config.registers.register import refuse_class
-from fedge.config.registers.twice import FROM_RNG, asked_again
+from fedge.config.registers.twice import FROM_RNG, call_twice
 from fedge.config.sections.train import TrainConfig
 
 Augment = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -92,7 +92,7 @@ def _build_augmentation(names: tuple[str, ...], parts: tuple[Any, ...], table_te
 
     def augment(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         for name, part, part_arguments in zip(names, parts, arguments, strict=True):
-            with AUGMENTATIONS.carried_out(name):
+            with AUGMENTATIONS.explaining_errors(name):
                 x = _require_same_form(name, x, part(x, rng, **part_arguments))
         return x
 
@@ -143,7 +143,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
     try:
         has_own = any(AUGMENTATIONS.is_own(name) for name in names_in(config.augment))
         label = f"train.augment {config.augment}"
-        augmented = asked_again(label, apply, FROM_RNG, in_threads=True) if has_own else apply()
+        augmented = call_twice(label, apply, FROM_RNG, in_threads=True) if has_own else apply()
     except ConfigError:
         raise
     except OWN_ERRORS as error:

@@ -216,7 +216,7 @@ def keep_speeds(conditions: Mapping[str, Any], speeds: StepSpeeds) -> None:
         write_bytes(path, json.dumps(newest, indent=1).encode(), durably=False)
 
 
-def recall(conditions: Mapping[str, Any]) -> StepSpeeds | None:
+def recorded_speeds(conditions: Mapping[str, Any]) -> StepSpeeds | None:
     """The measurement of a `setting`; None if there is none, or the file is damaged."""
     entry = _load_measurements().get(_digest(conditions))
     numbers: list[Any] = (

@@ -26,13 +26,13 @@ class Kernel:
 
     Attributes:
         name: "torch", or "native NAME", NAME of a set of kernels.
-        why: reason for not using a requested native step; empty otherwise.
-        unlike: differing kernels of other processes, in words; empty if all have the same.
+        reason: reason for not using a requested native step; empty otherwise.
+        differing_kernels: differing kernels of other processes, in words; empty if all have the same.
     """
 
     name: str
-    why: str = ""
-    unlike: str = ""
+    reason: str = ""
+    differing_kernels: str = ""
 
     @property
     def is_native(self) -> bool:

@@ -26,7 +26,7 @@ from fedge.training.networks.module_state import State, get_state, load_state
 from fedge.training.networks.own_models import OwnDraws
 from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
-from fedge.training.sgd import Sgd, correction_tensors, full_batch_step, refuse_what_is_not_finite, trained
+from fedge.training.sgd import Sgd, correction_tensors, full_batch_step, refuse_nonfinite_weights, trained
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _train_natively(
         for steps in passes:
             order, start = pass_order(windows, settings.batch_size, steps, generator).numpy(), epochs.steps
             losses.append(pass_loss(epochs.epoch(order), len(order), settings.batch_size, start))
-    refuse_what_is_not_finite(list(parameters), [p.detach() for p in parameters.values()], epochs.steps)
+    refuse_nonfinite_weights(list(parameters), [p.detach() for p in parameters.values()], epochs.steps)
     return TrainResult(
         get_state(model), mean_of_passes(losses, passes, windows, settings.batch_size), epochs.steps
     )

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
-from fedge.config.registers.option import ConfigError, refuse_said_twice
+from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments
 from fedge.config.registers.parts import OPTIMIZERS
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import call_checked
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 
@@ -150,7 +150,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
                 f'or name one of PyTorch\'s, as "torch.optim:Adam"'
             )
         return
-    refuse_said_twice("train.optimizer-args", dict(arguments), _OPTIONS)
+    refuse_duplicate_arguments("train.optimizer-args", dict(arguments), _OPTIONS)
     settings = LocalTraining(
         lr=min(config.lr, 1.0), weight_decay=config.weight_decay, optimizer=config.optimizer,
         optimizer_args=arguments,
@@ -164,7 +164,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
         return weight
 
     try:
-        weight = asked_twice(OPTIMIZERS, config.optimizer, take_steps, in_threads=True)
+        weight = call_checked(OPTIMIZERS, config.optimizer, take_steps, in_threads=True)
     except ConfigError:
         raise
     except OWN_ERRORS as error:

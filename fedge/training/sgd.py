@@ -119,7 +119,7 @@ class Sgd:
 
     def check_finite(self) -> None:
         """Raise FloatingPointError naming the first parameter that is not finite."""
-        refuse_what_is_not_finite(self.names, self.weights, self.steps)
+        refuse_nonfinite_weights(self.names, self.weights, self.steps)
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -127,7 +127,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
+def refuse_nonfinite_weights(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
     """Raise FloatingPointError naming the first weight array, of any shape, with non-finite values."""
     if all(map(math.isfinite, torch.stack([w.detach().sum() for w in weights]).tolist())):
         return  # a sum with a non-finite number is not finite, and takes a tenth of the time

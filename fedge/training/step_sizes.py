@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
-from fedge.config.registers.option import ConfigError, refuse_said_twice, shown
+from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments, shown
 from fedge.config.registers.parts import SCHEDULES
-from fedge.config.registers.register import refuse_misfit
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.register import refuse_wrong_signature
+from fedge.config.registers.twice import call_checked
 from fedge.config.sections.train import TrainConfig
 
 _LEAST = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
@@ -96,7 +96,7 @@ def _arguments(config: TrainConfig) -> dict[str, Any]:
     """Keyword arguments of the schedule."""
     arguments = config.arguments("schedule")
     if config.schedule in SCHEDULES.reading("train.lr-decay"):
-        refuse_said_twice("train.schedule-args", arguments, {"decay": "train.lr-decay"})
+        refuse_duplicate_arguments("train.schedule-args", arguments, {"decay": "train.lr-decay"})
         arguments = {"decay": config.lr_decay, **arguments}
     return arguments
 
@@ -113,8 +113,8 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
         return [_checked_size(config, global_round) for global_round in range(1, rounds + 1)]
 
     label, schedule = f"train.schedule {config.schedule}", SCHEDULES.load(config.schedule)
-    refuse_misfit(schedule, label, "train.schedule-args", _arguments(config), ("global_round",))
-    asked_twice(SCHEDULES, config.schedule, checked_sizes, in_threads=True)
+    refuse_wrong_signature(schedule, label, "train.schedule-args", _arguments(config), ("global_round",))
+    call_checked(SCHEDULES, config.schedule, checked_sizes, in_threads=True)
 
 
 def _checked_size(config: TrainConfig, global_round: int) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import look_in
+from fedge.config.registers.register import add_search_folders
 from fedge.config.registers.trust import FLAG, own_folders
 from fedge.process.durable import output_file
 from fedge.process.escape import cell
@@ -73,7 +73,7 @@ def _open_models(options: argparse.Namespace) -> "Models":
     """The models of the run that is meant."""
     folder = find_run(options.run, options.runs_dir)
     # where the run found code of the user's, as far as these are folders of the user's own runs
-    look_in(*own_folders(code_folders_of(folder)), Path.cwd())
+    add_search_folders(*own_folders(code_folders_of(folder)), Path.cwd())
     from fedge.records.reading.reader import load_run
 
     return load_run(folder).opened_models(options.trust_code, options.kept)
@@ -84,14 +84,14 @@ def _choose_model(options: argparse.Namespace) -> "tuple[Models, Choice]":
     models = _open_models(options)
     choice = models.choose(options.leaf, options.client, options.unseen)
     note = models.code_note()
-    for line in (f"model: {choice.why}", *([f"note: {note}"] if note else [])):
+    for line in (f"model: {choice.reason}", *([f"note: {note}"] if note else [])):
         print(line, file=sys.stderr)
     return models, choice
 
 
 def _predict(options: argparse.Namespace) -> int:
     """Carry out ``fedge predict``."""
-    from fedge.inference.windows import read_raw_windows, unlike
+    from fedge.inference.windows import read_raw_windows, scale_warning
 
     choice = None
     if options.fit:
@@ -101,7 +101,7 @@ def _predict(options: argparse.Namespace) -> int:
     else:
         models, choice = _choose_model(options)
     windows = read_raw_windows(options.data, models.card)
-    if note := unlike(windows.x, models.card):
+    if note := scale_warning(windows.x, models.card):
         print(f"note: {note}", file=sys.stderr)
     prediction = _predict_per_user(models, windows) if choice is None else models.predict(windows.x, choice)
     try:
@@ -132,7 +132,7 @@ def _predict_per_user(models: "Models", windows: "RawWindows") -> "Prediction":
     for user in np.unique(users):
         mask = users == user
         choice = models.fitting(windows.x[mask])
-        print(f"{f'user {user}' if user else 'model'}: {choice.why}", file=sys.stderr)
+        print(f"{f'user {user}' if user else 'model'}: {choice.reason}", file=sys.stderr)
         outputs[mask] = models.predict(windows.x[mask], choice).probabilities
     return Prediction(outputs.argmax(axis=1), outputs, card.classes, "what fits each user best", card.says)
 

@@ -8,7 +8,7 @@ from odd_tables import NO_FILES, put_no_file
 
 from fedge.config.registers.option import ConfigError
 from fedge.devices.population.convert import converted
-from fedge.devices.timeline.real import logged_ends
+from fedge.devices.timeline.real import read_job_ends
 from fedge.inference.windows import read_raw_windows
 from hhar.errors import HharError
 from hhar.regular import open_regular, refuse_irregular
@@ -48,7 +48,7 @@ def test_others_are_named(tmp_path, how, words):
     [
         load_windows,
         lambda path: read_raw_windows(path, SimpleNamespace()),
-        lambda path: logged_ends(str(path)),
+        lambda path: read_job_ends(str(path)),
         lambda path: converted("fedscale-capacity", path),
         lambda path: converted("flash-speeds", path, 1.0),
     ],

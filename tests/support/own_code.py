@@ -11,7 +11,7 @@ from fedge.config.registers import register
 @contextmanager
 def forgotten(folder: Path) -> Iterator[None]:
     """Afterwards Python's path is as before, and modules of this folder that were imported are gone."""
-    path, folders, modules = list(sys.path), register.looked_in(), set(sys.modules)
+    path, folders, modules = list(sys.path), register.search_folders(), set(sys.modules)
     yield
     sys.path[:], register._looked_in[:] = path, folders
     for name in set(sys.modules) - modules:

@@ -17,7 +17,7 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 
 
-def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.DealTest] | str:
+def run_deal_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.DealTest] | str:
     """The cuts of all leaves and of their parts, allowed or not, or the reason why there are none.
 
     Deals come from the same streams throughout the run, so equal updates have equal tests.

@@ -14,7 +14,7 @@ all leaves in one group. Each H_P has its own test at its own level, the same fo
                      without possible p below the level takes no share). Else the share of all combinations
                      of the groups' deals whose cuts explain as much in total (direct combination, Pesarin and
                      Salmaso 2010; a sum of logarithms of shares left, as of likelihood ratios, with weights
-                     of `weight_beside`): then a group of one kind of people does not hide another's
+                     of `similarity_weight`): then a group of one kind of people does not hide another's
                      difference
 
 So Q may be chosen by looking at the data: if Q splits a true group (it strictly refines P*), then H_P* was
@@ -47,9 +47,9 @@ import numpy as np
 from fedge.clustering.deal_test.cuts import (
     MOST_LEAVES_FOR_ALL_CUTS,
     ROUNDING,
-    less_directions,
-    refined,
-    weight_beside,
+    refine_cut,
+    remove_directions,
+    similarity_weight,
     without_client_effects,
 )
 from fedge.clustering.deal_test.deals import DealTest, deal_test
@@ -150,14 +150,14 @@ class DealTests:
             for leaf in leaves
         ]
 
-    def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> SubsetTest:
+    def test(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> SubsetTest:
         """The test of at least two leaves.
 
         Two leaves have few deals, so other groups help: the two leaves' clients are compared less the
-        directions in which clients of other groups differ from each other (`less_directions`), and the
+        directions in which clients of other groups differ from each other (`remove_directions`), and the
         statistic is what the cut explains, summed over similarities by how clearly each distinguishes all
-        groups (`weight_beside`). Neither changes while the two leaves' clients are dealt, so the test is as
-        exact as without.
+        groups (`similarity_weight`). Neither changes while the two leaves' clients are dealt, so the test is
+        as exact as without.
 
         Args:
             leaves: the leaves to test.
@@ -173,13 +173,13 @@ class DealTests:
         """The test of some leaves beside other groups."""
         clients, *other_groups = self._members([leaves, *others])
         leaf_index = np.searchsorted(leaves, self._leaf_of[clients])
-        inner = [less_directions(similarity, clients, other_groups) for similarity in self._similarities]
+        inner = [remove_directions(similarity, clients, other_groups) for similarity in self._similarities]
         draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
         result = deal_test(inner, leaf_index, self._stream(leaves), draws, self._strata[clients])
         labels = result.labels
         if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and result.p <= WEAK:
             pairs = np.stack([without_client_effects(similarity) for similarity in inner])
-            labels = number_by_first_appearance(refined(pairs, leaf_index, labels == 1).astype(np.int64))
+            labels = number_by_first_appearance(refine_cut(pairs, leaf_index, labels == 1).astype(np.int64))
         first, second = (tuple(leaves[i] for i in np.flatnonzero(labels == k)) for k in (0, 1))
         tested = SubsetTest((first, second), result.statistic, result.p, *result[3:])
         return replace(tested, p=self._weighted(tested, clients, other_groups).p) if others else tested
@@ -187,14 +187,16 @@ class DealTests:
     def explained(self, leaves: Leaves, partition: Sequence[Leaves]) -> Weighted:
         """Differences explained by the cuts of some leaves' deals, in one unit for a partition's groups."""
         clients, *other_groups = self._members([leaves, *(group for group in partition if group != leaves)])
-        return self._weighted(self.of(leaves, partition), clients, other_groups)
+        return self._weighted(self.test(leaves, partition), clients, other_groups)
 
     def _weighted(
         self, tested: SubsetTest, clients: np.ndarray, other_groups: Sequence[np.ndarray]
     ) -> Weighted:
         """A test's similarities, weighted by how clearly each distinguishes the groups."""
         return tested.weighted(
-            np.array([weight_beside(similarity, clients, other_groups) for similarity in self._similarities])
+            np.array(
+                [similarity_weight(similarity, clients, other_groups) for similarity in self._similarities]
+            )
         )
 
     def _members(self, groups: Sequence[Leaves]) -> list[np.ndarray]:
@@ -292,7 +294,7 @@ class ClosedTest:
             return level_in_force(self._level, [self._tests.clients((leaf,)) for leaf in self._leaves])
         return level_by_power(sum(floors))
 
-    def of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
+    def result_of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
         """p and level of a partition's hypothesis; p is 1 if nothing can be tested.
 
         If one group rejects a partition, the others are not examined: then p is an upper bound.
@@ -310,14 +312,14 @@ class ClosedTest:
         if not groups:
             return 1.0
         if len(groups) == 1:
-            return self._tests.of(groups[0], partition).p
+            return self._tests.test(groups[0], partition).p
         floors = [self._tests.floor(group) for group in groups]
         levels = levels_of_groups(floors, [self._tests.clients(group) for group in groups], level)
         if levels is None:
             return joint_p([self._tests.explained(group, partition) for group in groups])
         least = 1.0
         for group, share in zip(groups, levels, strict=True):
-            p = self._tests.of(group, partition).p if share > 0 else 1.0
+            p = self._tests.test(group, partition).p if share > 0 else 1.0
             if p <= share:
                 return min(level, p * level / share)
             least = min(least, p * level / share if share > 0 else 1.0)
@@ -331,7 +333,7 @@ class ClosedTest:
         hardest = (0.0, 1.0)
         for groups in partitions_of(partition):
             if len(groups) < len(partition):
-                p, level = self.of(
+                p, level = self.result_of(
                     [tuple(sorted(leaf for part in group for leaf in part)) for group in groups]
                 )
                 if p > level:
@@ -350,7 +352,7 @@ class ClosedTest:
             group = self._next_group(groups, closed)
             if group is None:
                 return cuts
-            tested = self._tests.of(group, groups)
+            tested = self._tests.test(group, groups)
             first, second = tested.parts
             new_groups = [first, second, *(other for other in groups if other != group)]
             if len(new_groups) <= most:
@@ -374,7 +376,7 @@ class ClosedTest:
         candidates = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
         ranked = []
         for group in candidates:
-            tested = self._tests.of(group, groups)
+            tested = self._tests.test(group, groups)
             least = max(self._tests.floor(group), 1 / tested.deals)
             ranked.append((round(tested.p / least, 9), tested.p, -tested.statistic, group))
         return min(ranked)[-1] if ranked else None

@@ -125,7 +125,7 @@ def sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
     return np.einsum("dqs,mdst,dqt->mdq", inside, blocks, 1 - inside, optimize=True)
 
 
-def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
+def refine_cut(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
     """The cut (S,) bool reached by moving leaves across, each to a larger separation.
 
     If there are too many cuts to try them all, the proposed ones are only near the best. The test's finding
@@ -149,7 +149,9 @@ def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarr
         best = candidates[separations.argmax()]
 
 
-def weight_beside(similarity: np.ndarray, members: np.ndarray, other_groups: Sequence[np.ndarray]) -> float:
+def similarity_weight(
+    similarity: np.ndarray, members: np.ndarray, other_groups: Sequence[np.ndarray]
+) -> float:
     """Weight of a similarity in the test of one group of clients, by how clearly it distinguishes all groups.
 
     It is the pseudo-F of all groups (the variance between them over the variance within) times the group's
@@ -161,7 +163,7 @@ def weight_beside(similarity: np.ndarray, members: np.ndarray, other_groups: Seq
         other_groups: the clients of each other group, at least one.
 
     >>> cosines = np.array([[1, 0.9, 0.1, 0.1], [0.9, 1, 0.1, 0.1], [0.1, 0.1, 1, 0.9], [0.1, 0.1, 0.9, 1]])
-    >>> round(weight_beside(cosines, np.array([0, 1]), [np.array([2, 3])]), 9)  # 17, half of it
+    >>> round(similarity_weight(cosines, np.array([0, 1]), [np.array([2, 3])]), 9)  # 17, half of it
     8.5
     """
     groups = [members, *other_groups]
@@ -180,7 +182,7 @@ def _scatter(similarity: np.ndarray, clients: np.ndarray) -> float:
     return float((1 - inner)[~np.eye(len(clients), dtype=bool)].sum()) / (2 * len(clients))
 
 
-def less_directions(
+def remove_directions(
     similarity: np.ndarray, members: np.ndarray, other_groups: Sequence[np.ndarray]
 ) -> np.ndarray:
     """Similarity (m, m) of some clients, less the directions in which others differ within their groups.

@@ -61,7 +61,7 @@ from fedge.clustering.deal_test.cuts import (
 from fedge.clustering.deal_test.dealing import deals_of
 from fedge.clustering.deal_test.reach import FEWEST_CLIENTS, FEWEST_LEAVES
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.states.restored import flag, number, whole, wholes
+from fedge.states.restored import checked_bool, checked_int, checked_ints, checked_number
 
 DRAWS = 1999
 _AT_ONCE = 250  # largest number of deals computed together
@@ -110,14 +110,16 @@ class DealTest:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "DealTest":
         """Inverse of `to_json`."""
-        first, second = (tuple(wholes(part, "a part of a test")) for part in facts["parts"])
-        leaves = tuple(wholes(facts["leaves"], "leaves of a test"))
+        first, second = (tuple(checked_ints(part, "a part of a test")) for part in facts["parts"])
+        leaves = tuple(checked_ints(facts["leaves"], "leaves of a test"))
         if sorted((*first, *second)) != sorted(leaves):
             raise ValueError(f"parts of a test must be of its leaves {list(leaves)}, but are not")
         return cls(
-            leaves, (first, second), number(facts["statistic"], "the statistic of a test"),
-            number(facts["p"], "the p of a test", 0), number(facts["level"], "the level of a test", 0),
-            whole(facts["deals"], "the deals of a test"), flag(facts["exact"], "whether they are all"),
+            leaves, (first, second), checked_number(facts["statistic"], "the statistic of a test"),
+            checked_number(facts["p"], "the p of a test", 0),
+            checked_number(facts["level"], "the level of a test", 0),
+            checked_int(facts["deals"], "the deals of a test"),
+            checked_bool(facts["exact"], "whether they are all"),
         )  # fmt: skip
 
 
@@ -325,11 +327,11 @@ def leaf_similarity(
     return means
 
 
-def with_leaf_beside(test: DealTest, leaf: int, other: int) -> DealTest:
+def move_leaf_beside(test: DealTest, leaf: int, other: int) -> DealTest:
     """A cut in which a leaf is on the side of another leaf; without it where only the leaf is there.
 
     >>> cut = DealTest((0, 1, 2, 3), ((0, 1), (2, 3)), 5.0, 0.001, 0.01, 1999, False)
-    >>> with_leaf_beside(cut, 1, 2).parts
+    >>> move_leaf_beside(cut, 1, 2).parts
     ((0,), (1, 2, 3))
     """
     first, second = (tuple(member for member in part if member != leaf) for part in test.parts)

@@ -148,7 +148,7 @@ def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
     return level_by_power(smallest_p(sizes)) if isinstance(level, str) else level
 
 
-def out_of_reach(
+def small_leaf_warning(
     level: float | str, sizes: Sequence[int], leaves_option: str = "hierarchy.num-servers"
 ) -> str | None:
     """Warning for leaves too small to detect a lone one, or None.

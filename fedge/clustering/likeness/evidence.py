@@ -91,7 +91,7 @@ class CrossLosses:
         """Cross-losses with these arrays, by name; ValueError if they do not belong together."""
         return cls(state["losses"], state["windows"], state["leaf_of"])
 
-    def refuse_others(self, leaves: int) -> None:
+    def refuse_foreign_state(self, leaves: int) -> None:
         """Raise ValueError unless the arrays belong together and cover `leaves` leaves."""
         clients = len(self.leaf_of)
         form(self.losses, "remembered losses", np.float64, (leaves, clients))
@@ -223,7 +223,7 @@ def leaf_role(leaf: int) -> str:
     return f"leaf-{leaf}"
 
 
-def all_to_all(models: Sequence[State]) -> list[dict[str, State]]:
+def cross_loss_questions(models: Sequence[State]) -> list[dict[str, State]]:
     """The questions for the cross-losses: every leaf's model to every client."""
     return [{leaf_role(leaf): model for leaf, model in enumerate(models)} for _ in models]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedge.clustering.likeness.sketch import SIZE, cosines, sketch
 from fedge.states.averaging import State
-from fedge.states.restored import finite, form, whole
+from fedge.states.restored import checked_int, finite, form
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class Likeness:
         clients = np.array(state["clients"]) if "clients" in state else None
         return cls(cosines, leaf_of, int(state["global_round"][0]), windows, clients)
 
-    def refuse_others(self, leaves: int) -> None:
+    def refuse_foreign_state(self, leaves: int) -> None:
         """Raise ValueError unless the arrays belong together and cover `leaves` leaves."""
         clients = len(self.leaf_of)
         form(self.leaf_of, "the leaves of updates", np.int64, (clients,), 0, leaves)
         form(self.cosines, "the cosines of updates", np.float64, (*self.cosines.shape[:1], clients, clients))
         finite({"cosines": self.cosines}, "updates")
-        whole(self.global_round, "the round of updates")
+        checked_int(self.global_round, "the round of updates")
         if self.windows is not None:
             form(self.windows, "the windows of updates", np.int64, (clients,), 0)
         if self.clients is not None:
             form(self.clients, "the clients of updates", np.int64, (clients,), 0)
 
-    def says_nothing_new(self, old: "Likeness") -> bool:
+    def is_same_update(self, old: "Likeness") -> bool:
         """Whether clients in both comparisons made the same update, bit by bit, at the same leaf.
 
         True as long as the data are unchanged. A client missing this time, or then, is no reason to test

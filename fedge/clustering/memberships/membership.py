@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.states.restored import flag, group_labels, whole
+from fedge.states.restored import checked_bool, checked_int, group_labels
 
 
 class GroupEvent(TypedDict):
@@ -98,10 +98,10 @@ class Membership:
             else group_labels(facts[name], f"{name} of a membership", len(facts[name]))
             for name in ("labels", "candidate")
         )
-        self.agreed = whole(facts["agreed"], "the number of steps that agree")
-        self.probed = flag(facts["probed"], "whether steps were probes")
+        self.agreed = checked_int(facts["agreed"], "the number of steps that agree")
+        self.probed = checked_bool(facts["probed"], "whether steps were probes")
 
-    def refuse_others(self, leaves: int) -> None:
+    def refuse_foreign_state(self, leaves: int) -> None:
         """Raise ValueError for labels of another number of leaves."""
         for labels in (self.labels, self.candidate):
             if labels is not None:
@@ -147,7 +147,7 @@ def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def words(event: GroupEvent, noun: str = "leaves") -> str:
+def event_description(event: GroupEvent, noun: str = "leaves") -> str:
     """An event in words.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 from fedge.clustering.deal_test.deals import DealTest
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.memberships.membership import events_between
-from fedge.states.restored import group_labels, whole, wholes, wording
+from fedge.states.restored import checked_choice, checked_int, checked_ints, group_labels
 
 Leaves = tuple[int, ...]
 MOST_DOUBLINGS = 6  # of the patience with a repeatedly failing change
@@ -71,11 +71,11 @@ class ClusterChange:
     def from_json(cls, facts: Mapping[str, Any]) -> "ClusterChange":
         """Inverse of `to_json`."""
         before, after = (
-            tuple(tuple(wholes(cluster, "leaves of a change of clusters")) for cluster in facts[name])
+            tuple(tuple(checked_ints(cluster, "leaves of a change of clusters")) for cluster in facts[name])
             for name in ("before", "after")
         )
         change = cls(
-            wording(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after
+            checked_choice(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after
         )
         if sorted(leaf for part in after for leaf in part) != list(change.leaves):
             raise ValueError("a change of clusters must have the same leaves before and after, but has not")
@@ -87,7 +87,7 @@ def changes_between(before: np.ndarray, after: np.ndarray) -> list[ClusterChange
     return [ClusterChange.from_json(event) for event in events_between(before, after)]
 
 
-def applied(labels: np.ndarray, changes: Collection[ClusterChange]) -> np.ndarray:
+def apply_changes(labels: np.ndarray, changes: Collection[ClusterChange]) -> np.ndarray:
     """The groups (S,) after some changes without common leaves, numbered by first appearance."""
     result, next_label = labels.copy(), int(labels.max()) + 1
     for change in changes:
@@ -97,7 +97,7 @@ def applied(labels: np.ndarray, changes: Collection[ClusterChange]) -> np.ndarra
     return number_by_first_appearance(result)
 
 
-def towards(
+def next_groups(
     target: np.ndarray, tests: Sequence[DealTest], present: np.ndarray, refused: Collection[ClusterChange]
 ) -> np.ndarray:
     """The groups (S,) of the next step from the present ones to the tests' result.
@@ -120,7 +120,7 @@ def towards(
             coarse, *between = _coarser_splits(change, tests) or [change]
             order = [coarse, change, *between]
             step = next((candidate for candidate in order if candidate not in refused), change)
-        labels = applied(labels, [step])
+        labels = apply_changes(labels, [step])
     return labels
 
 
@@ -184,7 +184,7 @@ class Proposals:
         if adopted:
             self.failed = {c: n for c, n in self.failed.items() if not touched & set(c.leaves)}
             self.agreed = {c: n for c, n in self.agreed.items() if not touched & set(c.leaves)}
-        self.labels = applied(self.present(leaves), adopted)
+        self.labels = apply_changes(self.present(leaves), adopted)
         return adopted
 
     def call(self, patience: int) -> tuple[ClusterChange, ...]:
@@ -201,7 +201,7 @@ class Proposals:
             return 1
         return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
 
-    def hurdle(self, change: ClusterChange) -> int:
+    def gain_factor(self, change: ClusterChange) -> int:
         """Factor on the least gain that a change must show in its next trial.
 
         Forks of truly different groups gain more with every round, while repeated trials find a small gain
@@ -224,7 +224,7 @@ class Proposals:
         self.labels = None if labels is None else group_labels(labels, "labels of proposals", len(labels))
         self.agreed, self.failed = (
             {
-                ClusterChange.from_json(change): whole(count, f"{name} changes")
+                ClusterChange.from_json(change): checked_int(count, f"{name} changes")
                 for change, count in facts[name]
             }
             for name in ("agreed", "failed")

@@ -148,7 +148,7 @@ def split(
     return clusters
 
 
-def louder(dispersion: np.ndarray, threshold: float) -> Callable[[list[int]], bool]:
+def exceeds_dispersion(dispersion: np.ndarray, threshold: float) -> Callable[[list[int]], bool]:
     """Whether a cluster's largest over its mean dispersion (S,) is above a threshold: the published rule."""
 
     def should_split(cluster: list[int]) -> bool:

@@ -108,7 +108,7 @@ def _mean_gain(
     return TrialResult(gain, tuple(means), float((known_falls > 0).mean()), int(known_falls.size), False)
 
 
-def misplaced(change: ClusterChange, losses: StrangerLosses, min_gain: float) -> list[int]:
+def misplaced_leaves(change: ClusterChange, losses: StrangerLosses, min_gain: float) -> list[int]:
     """Leaves of a split that the other part would serve better; a part is never emptied.
 
     A cut that is right overall may have a leaf on the wrong side. All of its clients must lose less on the
@@ -130,7 +130,9 @@ def misplaced(change: ClusterChange, losses: StrangerLosses, min_gain: float) ->
     return [leaf for leaf in leaves if part_size[leaf] > 1]
 
 
-def is_doubted(change: ClusterChange, losses: StrangerLosses, result: TrialResult, min_gain: float) -> bool:
+def needs_longer_trial(
+    change: ClusterChange, losses: StrangerLosses, result: TrialResult, min_gain: float
+) -> bool:
     """Whether forks of a useful split should train further before the decision.
 
     They should if a part loses, or if a leaf seems to be on the wrong side: after one round, the reason may
@@ -142,7 +144,7 @@ def is_doubted(change: ClusterChange, losses: StrangerLosses, result: TrialResul
     loses = any(part is not None and part < 0 for part in result.parts)
     by_class = result.standardised
     explained = by_class is not None and (by_class < result.gain / 2 or result.gain <= min_gain)
-    return loses or explained or bool(misplaced(change, losses, min_gain))
+    return loses or explained or bool(misplaced_leaves(change, losses, min_gain))
 
 
 def groups_after_moves(
@@ -173,7 +175,7 @@ def groups_after_moves(
     return new_labels
 
 
-def merged(
+def mergeable_pairs(
     losses: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
 ) -> list[tuple[int, int]]:
     """Pairs of clusters with equally good models at each other's clients, within `min_gain`.

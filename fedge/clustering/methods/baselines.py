@@ -13,21 +13,21 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from fedge.clustering.cadence import splits_now
+from fedge.clustering.cadence import is_split_due
 from fedge.clustering.likeness.evidence import Evidence, NotComparable
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.clustering.methods.hierarchical import skipped
+from fedge.clustering.methods.hierarchical import unchanged_grouping
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
-from fedge.states.restored import flag, listed, number, refuse_unlike
+from fedge.states.restored import checked_bool, checked_list, checked_number, refuse_unequal_facts
 
 _GROUPED = "grouped"  # in the kept facts: whether a postponed grouping has been made
 AUTO = "auto"  # a limit set by a rule
 _STILL, _PULL, _APART = 0.1, 6.0, 0.1  # of CFL: eps1 / largest norm, eps2 / eps1, the angle between the parts
 
 
-def one_start(_: ClusterConfig) -> frozenset[Need]:
+def needs_one_start(_: ClusterConfig) -> frozenset[Need]:
     """Need one model with which all leaves began: their updates are compared."""
     return frozenset({"starts", "one-start"})
 
@@ -64,13 +64,15 @@ def _true_groups(evidence: Evidence) -> np.ndarray:
 
 def _refuse_other_norms(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
     """Raise ValueError for a state that `cfl` cannot have left."""
-    largest = [number(norm, "a norm", 0) for norm in listed(kept["largest"], "largest norms", leaves)]
-    refuse_unlike(kept, {"largest": largest}, "kept")
+    largest = [
+        checked_number(norm, "a norm", 0) for norm in checked_list(kept["largest"], "largest norms", leaves)
+    ]
+    refuse_unequal_facts(kept, {"largest": largest}, "kept")
 
 
 def _refuse_other_note(kept: Mapping[str, Any], _: ClusterConfig, __: int) -> None:
     """Raise ValueError for a state that no method with one grouping, perhaps postponed, leaves."""
-    refuse_unlike(kept, {_GROUPED: flag(kept[_GROUPED], "whether groups are made")}, "kept")
+    refuse_unequal_facts(kept, {_GROUPED: checked_bool(kept[_GROUPED], "whether groups are made")}, "kept")
 
 
 @method(_cluster_start, "update", _refuse_other_norms)
@@ -139,7 +141,7 @@ def _split_in_two(similarity: np.ndarray) -> np.ndarray:
     return second
 
 
-@method(one_start, "update", _refuse_other_note)
+@method(needs_one_start, "update", _refuse_other_note)
 def flhc(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int, cut: str
 ) -> Grouping:
@@ -163,7 +165,7 @@ def flhc(
         return Grouping(np.zeros(1, np.int64), similarity)
     from sklearn.cluster import AgglomerativeClustering  # as in `_split_in_two`
 
-    tau = widest_joining_gap(similarity) if cut == "gap" else config.tau
+    tau = widest_merge_gap(similarity) if cut == "gap" else config.tau
     tree = AgglomerativeClustering(
         None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - tau)
     )
@@ -173,7 +175,7 @@ def flhc(
     )
 
 
-def widest_joining_gap(similarity: np.ndarray) -> float:
+def widest_merge_gap(similarity: np.ndarray) -> float:
     """The similarity in the middle of the widest gap between one joining of groups and the next.
 
     Groups are joined bottom-up by their mean similarity. After the last joining comes the similarity 0 of
@@ -189,7 +191,7 @@ def widest_joining_gap(similarity: np.ndarray) -> float:
     return 1 - float(heights[widest] + heights[widest + 1]) / 2
 
 
-@method(one_start, "update", _refuse_other_note)
+@method(needs_one_start, "update", _refuse_other_note)
 def kmeans(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int
 ) -> Grouping:
@@ -224,12 +226,12 @@ def _groups_now(evidence: Evidence, split_round: int, every: int, is_first: bool
     A step in which leaves do not begin from one model makes none, and says so: the next one is asked again.
     """
     is_overdue = evidence.global_round >= split_round and evidence.kept.get(_GROUPED) is False
-    return is_overdue or splits_now(evidence.global_round, split_round, every, is_first)
+    return is_overdue or is_split_due(evidence.global_round, split_round, every, is_first)
 
 
 def _postpone(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:
     """Keep the groups, because leaves cannot be compared in the grouping step; the next step tries again."""
-    return replace(skipped(evidence, before, str(reason)), kept={_GROUPED: False})
+    return replace(unchanged_grouping(evidence, before, str(reason)), kept={_GROUPED: False})
 
 
 def _postponed_note(evidence: Evidence) -> dict[str, bool] | None:

@@ -36,7 +36,7 @@ from fedge.clustering.methods.ifca import leaf_losses
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
-from fedge.states.restored import refuse_unlike, whole
+from fedge.states.restored import checked_int, refuse_unequal_facts
 
 _BETTER = 1.10  # by which a silhouette must exceed the best of fewer clusters
 _REPEATS = 5  # of each vector, where there are too few for the silhouette of so many clusters
@@ -49,7 +49,9 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, __: int) -> None:
     """Raise ValueError for a state that `clove` cannot have left."""
-    refuse_unlike(kept, {"rounds": whole(kept["rounds"], "cluster steps without a change")}, "kept")
+    refuse_unequal_facts(
+        kept, {"rounds": checked_int(kept["rounds"], "cluster steps without a change")}, "kept"
+    )
 
 
 @method(_pool, "losses of the cloud's models", _refuse_other)
@@ -80,7 +82,7 @@ def clove(
     rounds = int(evidence.kept.get("rounds", 0))  # without a change
     facts: dict[str, Any] = {}
     if evidence.taken is None and first == "random":
-        taken = dealt_at_random(leaves, models, evidence.seed)
+        taken = draw_models(leaves, models, evidence.seed)
     elif evidence.taken is not None and stable and rounds >= stable:
         taken = evidence.taken
     else:
@@ -108,11 +110,11 @@ def _assign_by_vectors(
     count = best_count(vectors, losses.shape[1]) if unknown else losses.shape[1]
     clusters = _k_means(vectors, count, evidence.seed)
     taken = previous.copy()
-    taken[known] = matched(clusters, vectors)[clusters]
+    taken[known] = assign_models(clusters, vectors)[clusters]
     return taken, {"clusters": int(clusters.max()) + 1}
 
 
-def dealt_at_random(leaves: int, models: int, seed: int) -> np.ndarray:
+def draw_models(leaves: int, models: int, seed: int) -> np.ndarray:
     """(S,) models drawn alike; a model not drawn goes to a random leaf.
 
     Models are numbered by their first leaf.
@@ -160,7 +162,7 @@ def _k_means(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
         return number_by_first_appearance(KMeans(count, random_state=draws).fit_predict(vectors))
 
 
-def matched(clusters: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def assign_models(clusters: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """The model of each cluster, each another one, with the smallest sum of losses.
 
     Args:
@@ -168,7 +170,7 @@ def matched(clusters: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         vectors: (S, k).
 
     >>> vectors = np.array([[1.0, 2.0], [1.0, 3.0], [0.5, 0.9]])
-    >>> matched(np.array([0, 0, 1]), vectors).tolist()  # 1 + 1 + 0.9, not 2 + 3 + 0.5
+    >>> assign_models(np.array([0, 0, 1]), vectors).tolist()  # 1 + 1 + 0.9, not 2 + 3 + 0.5
     [0, 1]
     """
     sums = np.stack([vectors[clusters == cluster].sum(axis=0) for cluster in range(int(clusters.max()) + 1)])

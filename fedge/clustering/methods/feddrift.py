@@ -40,7 +40,13 @@ from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import listed, number, refuse_unlike, whole, wholes
+from fedge.states.restored import (
+    checked_int,
+    checked_ints,
+    checked_list,
+    checked_number,
+    refuse_unequal_facts,
+)
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
@@ -52,22 +58,22 @@ def _refuse_other(kept: Mapping[str, Any], config: ClusterConfig, leaves: int) -
     """Raise ValueError for a state that `feddrift` cannot have left."""
     models = config.fixed_count or 0
     checked: dict[str, Any] = {
-        name: whole(kept[name], f"{name} of feddrift") for name in ("cloud_steps", "time")
+        name: checked_int(kept[name], f"{name} of feddrift") for name in ("cloud_steps", "time")
     }
     checked["accuracy"] = [
-        None if entry is None else number(entry, "an accuracy")
-        for entry in listed(kept["accuracy"], "accuracies", leaves)
+        None if entry is None else checked_number(entry, "an accuracy")
+        for entry in checked_list(kept["accuracy"], "accuracies", leaves)
     ]
     checked["isolated"] = [
-        [whole(leaf, "an isolated leaf", below=leaves), whole(model, "its model", below=models),
-         whole(until, "the time step of its return")]
-        for leaf, model, until in listed(kept["isolated"], "isolated leaves", width=3)
+        [checked_int(leaf, "an isolated leaf", below=leaves), checked_int(model, "its model", below=models),
+         checked_int(until, "the time step of its return")]
+        for leaf, model, until in checked_list(kept["isolated"], "isolated leaves", width=3)
     ]  # fmt: skip
     checked["uses"] = [
-        wholes(entry, "uses of a model", leaves) for entry in listed(kept["uses"], "uses", models)
+        checked_ints(entry, "uses of a model", leaves) for entry in checked_list(kept["uses"], "uses", models)
     ]
-    checked["last"] = wholes(kept["last"], "time steps of models' last use", models, -1)
-    refuse_unlike(kept, checked, "kept")
+    checked["last"] = checked_ints(kept["last"], "time steps of models' last use", models, -1)
+    refuse_unequal_facts(kept, checked, "kept")
 
 
 @method(_pool, "accuracies of the cloud's models", _refuse_other)

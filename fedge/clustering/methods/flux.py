@@ -59,7 +59,7 @@ def flux(
         return Grouping(present, None, {"skipped": f"no client of leaf {silent} has described its windows"})
     distances = scaled_distances(descriptions)
     radius = scale * knee(distances)
-    labels = grouped(distances, radius)
+    labels = dbscan_labels(distances, radius)
     return Grouping(labels, -distances, {"radius": radius})
 
 
@@ -103,7 +103,7 @@ def knee(distances: np.ndarray) -> float:
     return float(nearest[int((positions - height).argmax())])
 
 
-def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
+def dbscan_labels(distances: np.ndarray, radius: float) -> np.ndarray:
     """Labels (S,) of DBSCAN with two members to a core: leaves within `radius` are joined."""
     adjacent = distances <= radius
     return number_by_first_appearance(connected_components(adjacent))

@@ -56,7 +56,7 @@ def _group_by_signal(
     try:
         similarity = similarity_of(config.signal, evidence, config.arguments("signal"))
     except NotComparable as reason:
-        return skipped(evidence, before, str(reason))
+        return unchanged_grouping(evidence, before, str(reason))
     return Grouping(labels_of(similarity), similarity)
 
 
@@ -118,7 +118,7 @@ def spectral_labels(similarity: np.ndarray, count: int) -> np.ndarray:
     return number_by_first_appearance(np.abs(vectors @ (u @ v)).argmax(axis=1))
 
 
-def skipped(evidence: Evidence, before: np.ndarray | None, reason: str) -> Grouping:
+def unchanged_grouping(evidence: Evidence, before: np.ndarray | None, reason: str) -> Grouping:
     """The clusters in force, or one cluster if there are none yet, and why there is nothing new.
 
     `before` is (S,) int64, or None before the first clusters.

@@ -21,7 +21,7 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import state, wholes
+from fedge.states.restored import checked_ints, state
 
 
 class Pool:
@@ -70,7 +70,9 @@ class Pool:
             state(states[role(candidate)], like, "a model of the cloud's")
             for candidate, like in enumerate(self.models)
         ]
-        taken = None if facts is None else wholes(facts, "models that leaves took", below=len(self.models))
+        taken = (
+            None if facts is None else checked_ints(facts, "models that leaves took", below=len(self.models))
+        )
         self.taken = None if taken is None else np.array(taken, dtype=np.int64)
 
 

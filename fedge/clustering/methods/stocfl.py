@@ -21,31 +21,31 @@ import numpy as np
 
 from fedge.clustering.likeness.evidence import Evidence
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.clustering.methods.baselines import cosines_of, inner_products, one_start
+from fedge.clustering.methods.baselines import cosines_of, inner_products, needs_one_start
 from fedge.clustering.registry import Grouping, method
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.states.restored import listed, number, refuse_unlike
+from fedge.states.restored import checked_list, checked_number, refuse_unequal_facts
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
     """Raise ValueError for a state that `stocfl` cannot have left."""
     gram = [
-        [number(value, "an inner product") for value in row]
-        for row in listed(kept["gram"], "gram", leaves, leaves)
+        [checked_number(value, "an inner product") for value in row]
+        for row in checked_list(kept["gram"], "gram", leaves, leaves)
     ]
-    refuse_unlike(kept, {"gram": gram}, "kept")
+    refuse_unequal_facts(kept, {"gram": gram}, "kept")
 
 
-@method(one_start, "update of the first model", _refuse_other)
+@method(needs_one_start, "update of the first model", _refuse_other)
 def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters with a cosine of at least `cluster.tau` between their mean updates of the first model."""
     is_first = "gram" not in evidence.kept
     gram = inner_products(evidence) if is_first else np.array(evidence.kept["gram"])
     labels = np.arange(len(gram)) if is_first or before is None else before
-    return Grouping(joined_once(gram, labels, config.tau), cosines_of(gram), kept={"gram": gram.tolist()})
+    return Grouping(merge_once(gram, labels, config.tau), cosines_of(gram), kept={"gram": gram.tolist()})
 
 
-def joined_once(gram: np.ndarray, labels: np.ndarray, tau: float) -> np.ndarray:
+def merge_once(gram: np.ndarray, labels: np.ndarray, tau: float) -> np.ndarray:
     """Labels (S,) after joining all sufficiently similar pairs of clusters.
 
     Args:

@@ -46,7 +46,7 @@ def engine_kind(name: str) -> EngineKind:
     return _KINDS[name]
 
 
-def named_in(words: Sequence[str]) -> EngineKind | None:
+def engine_argument(words: Sequence[str]) -> EngineKind | None:
     """The engine named on a command line by ``--engine NAME`` or ``--engine=NAME``; None without one."""
     for word, next_word in pairwise([*words, ""]):
         option, _, value = word.partition("=")

@@ -73,7 +73,7 @@ def is_own_file(file: str) -> bool:
     return not file.startswith(("<", *_INSTALLED)) and not any(folder in file for folder in _PACKAGES)
 
 
-def standing() -> str:
+def current_user_line() -> str:
     """Line of the user's code that Fedge is now waiting for, "file, line n"; "" if none.
 
     The main thread comes first. A script that called Fedge does not count.

@@ -19,7 +19,7 @@ from fedge.config.registers.traits import (
     PLANTED,
     TESTED,
     TRUTH,
-    having,
+    traits_of,
 )
 
 _SIGNALS = "fedge.clustering.signals"
@@ -60,7 +60,7 @@ SIGNALS = Register(
         "affinity",
         "losses beyond the model's quality and the clients' difficulty",
         f"{_SIGNALS}:affinity",
-        having(FOUR_LEAVES, OWN_TEST),
+        traits_of(FOUR_LEAVES, OWN_TEST),
         told="losses at each other's clients beyond what models and clients explain",
     ),
 )
@@ -79,14 +79,14 @@ GROUPINGS = Register(
         "components",
         "join all leaves linked by similar pairs",
         f"{_METHODS}:components",
-        having(BY_THRESHOLD_ONLY, BY_SIGNAL),
+        traits_of(BY_THRESHOLD_ONLY, BY_SIGNAL),
         reads=("cluster.regroup-every", "cluster.tau"),
     ),
     Entry(
         "agglomerative",
         "join the two most alike, and again",
         f"{_METHODS}:agglomerative",
-        having(TESTED, BY_SIGNAL),
+        traits_of(TESTED, BY_SIGNAL),
         reads=("cluster.regroup-every", "cluster.tau", "cluster.count"),
         arguments={
             "linkage": option(
@@ -100,21 +100,21 @@ GROUPINGS = Register(
         "spectral",
         "cut where little similarity is lost",
         f"{_METHODS}:spectral",
-        having(TESTED, NEVER_BY_THRESHOLD, BY_SIGNAL),
+        traits_of(TESTED, NEVER_BY_THRESHOLD, BY_SIGNAL),
         reads=("cluster.regroup-every", "cluster.count"),
     ),
     Entry(
         "alone",
         "every leaf for itself",
         f"{_BASELINES}:alone",
-        having(BLIND, APART),
+        traits_of(BLIND, APART),
         told="Every leaf is left alone",
     ),
     Entry(
         "ifca",
         "leaves choose among k models (Ghosh et al. 2020)",
         "fedge.clustering.methods.ifca:ifca",
-        having(NUMBERED, OFFERS, BLIND),
+        traits_of(NUMBERED, OFFERS, BLIND),
         reads=("cluster.count",),
         arguments={"losses_on": _LOSSES_ON},
         told="Every leaf takes the cloud's model with the lowest loss at its clients",
@@ -123,7 +123,7 @@ GROUPINGS = Register(
         "clove",
         "leaves with similar losses on k models are a cluster (Bhatia et al. 2025)",
         "fedge.clustering.methods.clove:clove",
-        having(NUMBERED, OFFERS, BLIND),
+        traits_of(NUMBERED, OFFERS, BLIND),
         reads=("cluster.count",),
         arguments={
             "losses_on": _LOSSES_ON,
@@ -145,7 +145,7 @@ GROUPINGS = Register(
         "feddrift",
         "a leaf that gets worse gets its own model; equally good ones merge (Jothimurugesan et al. 2023)",
         "fedge.clustering.methods.feddrift:feddrift",
-        having(NUMBERED, OFFERS, BLIND),
+        traits_of(NUMBERED, OFFERS, BLIND),
         reads=("cluster.count",),
         arguments={
             "delta": option(0.1, "fall in accuracy (0..1) that is drift", minimum=0.0),
@@ -159,7 +159,7 @@ GROUPINGS = Register(
         "stocfl",
         "all begin alone, similar clusters are joined (Zeng et al. 2023)",
         "fedge.clustering.methods.stocfl:stocfl",
-        having(BY_TIME),
+        traits_of(BY_TIME),
         reads=("cluster.tau",),
         told="Every leaf begins alone; clusters with similar first updates become one",
     ),
@@ -167,7 +167,7 @@ GROUPINGS = Register(
         "flux",
         "group once, by features of windows in one model (Fenoglio et al. 2025)",
         "fedge.clustering.methods.flux:flux",
-        having(BY_TIME),
+        traits_of(BY_TIME),
         arguments={
             "split_round": _SPLIT_ROUND,
             "scale": option(1.0, "factor on the radius within which leaves are one cluster", minimum=0.0),
@@ -178,7 +178,7 @@ GROUPINGS = Register(
         "cfl",
         "split clusters by opposed updates (Sattler et al. 2020)",
         f"{_BASELINES}:cfl",
-        having(BY_TIME),
+        traits_of(BY_TIME),
         arguments={
             "still_below": option(
                 0.4,
@@ -199,7 +199,7 @@ GROUPINGS = Register(
         "flhc",
         "group once, bottom-up (Briggs et al. 2020)",
         f"{_BASELINES}:flhc",
-        having(BY_TIME),
+        traits_of(BY_TIME),
         reads=("cluster.tau",),
         arguments={
             "split_round": _SPLIT_ROUND,
@@ -213,7 +213,7 @@ GROUPINGS = Register(
         "kmeans",
         "group once, by k-means",
         f"{_BASELINES}:kmeans",
-        having(BY_TIME, NUMBERED),
+        traits_of(BY_TIME, NUMBERED),
         reads=("cluster.count",),
         arguments={"split_round": _SPLIT_ROUND},
         told="Leaves are grouped once, by the distance of updates",
@@ -222,14 +222,14 @@ GROUPINGS = Register(
         "oracle",
         "the groups that a scenario has planted",
         f"{_BASELINES}:oracle",
-        having(TRUTH, BLIND, PLANTED),
+        traits_of(TRUTH, BLIND, PLANTED),
         told="Leaves are in the planted groups",
     ),
     Entry(
         "random",
         "random groups of the planted sizes",
         f"{_BASELINES}:random",
-        having(TRUTH, BLIND),
+        traits_of(TRUTH, BLIND),
         told="Leaves are in random groups of the planted ones' sizes",
     ),
     *methods_of("cloud", BY_TIME),
@@ -240,13 +240,15 @@ GATES = Register(
     "gate.rule",
     "fedge.gates",
     Entry("published", "as accurate on validation data", f"{_GATES}:published"),
-    Entry("after-round", "as accurate after a round of training", f"{_GATES}:published", having(AFTER_ROUND)),
+    Entry(
+        "after-round", "as accurate after a round of training", f"{_GATES}:published", traits_of(AFTER_ROUND)
+    ),
     Entry("one-standard-error", "not worse by more than that", f"{_GATES}:one_standard_error"),
     Entry(
         "paired",
         "not worse by McNemar's test",
         f"{_GATES}:not_significantly_worse",
-        having(NO_MARGIN),
+        traits_of(NO_MARGIN),
         arguments={
             "level": option(0.05, "level of the test; smaller takes more offers", above=0.0, maximum=0.5)
         },

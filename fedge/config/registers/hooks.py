@@ -57,7 +57,7 @@ def refuse_misspelt(code: type, base: type, description: str) -> None:
             _refuse_attribute(name, value, base, description)
 
 
-def refuse_like_hooks(code: type, hooks: tuple[str, ...], what: str) -> None:
+def refuse_foreign_hooks(code: type, hooks: tuple[str, ...], what: str) -> None:
     """Raise ConfigError for a method that is named as hooks of other libraries are, such as on_round_end.
 
     Args:

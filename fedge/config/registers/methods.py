@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.config.registers.option import option
 from fedge.config.registers.register import Entry
-from fedge.config.registers.traits import having
+from fedge.config.registers.traits import traits_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +26,7 @@ def methods_of(tier: str, *traits: str) -> list[Entry]:
             name,
             method["doc"],
             method[tier],
-            having(*traits, *method.get("traits", ())),
+            traits_of(*traits, *method.get("traits", ())),
             arguments=_argument_options(method.get(f"{tier}-arguments", {})),
         )
         for name, method in methods.items()

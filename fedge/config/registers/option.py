@@ -209,7 +209,7 @@ def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
     return f"set for example {key}={_toml(default)}"
 
 
-def refuse_said_twice(table: str, arguments: Mapping[str, Any], set_by: Mapping[str, str]) -> None:
+def refuse_duplicate_arguments(table: str, arguments: Mapping[str, Any], set_by: Mapping[str, str]) -> None:
     """Raise ConfigError for an argument that an option sets, too: one value would silently win.
 
     Args:

@@ -9,7 +9,7 @@ import inspect
 from typing import Any
 
 from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
-from fedge.config.registers.hooks import refuse_like_hooks
+from fedge.config.registers.hooks import refuse_foreign_hooks
 from fedge.config.registers.methods import methods_of
 from fedge.config.registers.option import ConfigError, arguments_of, option, shown
 from fedge.config.registers.register import Entry, Register
@@ -41,7 +41,7 @@ from fedge.config.registers.traits import (
     UNBIASED,
     WHOLE_USERS,
     WINDOWS,
-    having,
+    traits_of,
 )
 
 # --- registers ----------------------------------------------------------------------------------------
@@ -50,30 +50,32 @@ _NETS = "fedge.training.networks.models"
 MODELS = Register(
     "train.model",
     "fedge.models",
-    Entry("cnn", "two Conv–BatchNorm–ReLU blocks, then a mean", f"{_NETS}:Cnn", having(BATCH_NORM, WINDOWS)),
+    Entry(
+        "cnn", "two Conv–BatchNorm–ReLU blocks, then a mean", f"{_NETS}:Cnn", traits_of(BATCH_NORM, WINDOWS)
+    ),
     Entry(
         "cnn-pool",
         "two Conv–ReLU–MaxPool blocks, one hidden layer",
         f"{_NETS}:CnnPool",
-        having(WINDOWS, POOLS),
+        traits_of(WINDOWS, POOLS),
     ),
     Entry(
         "linear",
         "softmax regression on the flattened window or image",
         f"{_NETS}:SoftmaxRegression",
-        having(IMAGES, WINDOWS, ANY_SHAPE),
+        traits_of(IMAGES, WINDOWS, ANY_SHAPE),
     ),
     Entry(
         "mlp-tiny",
         "a few hundred parameters, for trying out",
         f"{_NETS}:MlpTiny",
-        having(BATCH_NORM, WINDOWS),
+        traits_of(BATCH_NORM, WINDOWS),
     ),
     Entry(
         "cnn2d",
         "for images: Conv–ReLU–MaxPool twice, one hidden layer",
         f"{_NETS}:Cnn2d",
-        having(IMAGES, POOLS),
+        traits_of(IMAGES, POOLS),
     ),
 )
 
@@ -85,7 +87,7 @@ TASKS = Register(
         "classification",
         "a class per example: accuracy, macro-F1; cross entropy",
         "fedge.tasks.classification:Classification",
-        having(LABELS, NATIVE, SMOOTHS),
+        traits_of(LABELS, NATIVE, SMOOTHS),
     ),
     Entry(
         "regression",
@@ -101,7 +103,7 @@ TASKS = Register(
         "sequence",
         "a class at every position: accuracy, perplexity; cross entropy",
         "fedge.tasks.sequence:Sequence",
-        having(SMOOTHS),
+        traits_of(SMOOTHS),
     ),
 )
 
@@ -176,7 +178,7 @@ RULES = Register(
         "fedavg",
         "mean weighted by windows (McMahan et al. 2017)",
         "fedge.leaf.strategies.rules:ExactFedAvg",
-        having(MEAN),
+        traits_of(MEAN),
     ),
     Entry("fedmedian", "median entry by entry (Yin et al. 2018)", f"{_PUBLISHED}:Median"),
     Entry(
@@ -184,14 +186,14 @@ RULES = Register(
         "mean without the extremes (Yin et al. 2018)",
         f"{_PUBLISHED}:TrimmedMean",
         arguments={"beta": option(0.34, "share cut off at each end", minimum=0.0, maximum=0.49)},
-        quorum=f"{_QUORUM}:of_trimmed_mean",
+        quorum=f"{_QUORUM}:trimmed_mean_quorum",
     ),
     Entry(
         "krum",
         "the model closest to the others (Blanchard et al. 2017)",
         f"{_FLWR}:Krum",
         arguments=_MALICIOUS,
-        quorum=f"{_QUORUM}:of_krum",
+        quorum=f"{_QUORUM}:krum_quorum",
     ),
     Entry(
         "multikrum",
@@ -201,7 +203,7 @@ RULES = Register(
             **_MALICIOUS,
             "num_nodes_to_select": option(0, "averaged models; 0: all but the malicious and two", minimum=0),
         },
-        quorum=f"{_QUORUM}:of_multi_krum",
+        quorum=f"{_QUORUM}:multi_krum_quorum",
     ),
     Entry(
         "bulyan",
@@ -210,7 +212,7 @@ RULES = Register(
         arguments={
             "num_malicious_nodes": option(1, "models assumed malicious; with none a plain mean", minimum=1)
         },
-        quorum=f"{_QUORUM}:of_bulyan",
+        quorum=f"{_QUORUM}:bulyan_quorum",
     ),
     Entry(
         "fedavgm",
@@ -238,7 +240,7 @@ RULES = Register(
         "qfedavg",
         "fair to clients with a high loss while they train (after Li et al. 2020)",
         f"{_PUBLISHED}:FairMean",
-        having(CLIENTS_ONLY),
+        traits_of(CLIENTS_ONLY),
         arguments={
             "q": option(
                 0.1,
@@ -274,15 +276,15 @@ PARTITIONS = Register(
         "user",
         "whole users",
         f"{_OWNERS}:users",
-        having(OWNERS, WHOLE_USERS),
+        traits_of(OWNERS, WHOLE_USERS),
         arguments=_SPLIT_USERS,
     ),
-    Entry("device", "whole devices", f"{_OWNERS}:devices", having(OWNERS), arguments=_SPLIT_USERS),
+    Entry("device", "whole devices", f"{_OWNERS}:devices", traits_of(OWNERS), arguments=_SPLIT_USERS),
     Entry(
         "dirichlet",
         "windows, classes skewed over leaves and clients",
         f"{_SHARES}:dirichlet_shares",
-        having(DRAWN, BY_CLASS),
+        traits_of(DRAWN, BY_CLASS),
         arguments=_ALPHAS,
     ),
     Entry("iid", "windows, at random", f"{_SHARES}:iid_shares"),
@@ -296,21 +298,21 @@ PARTITIONS = Register(
         "classes",
         "windows of a few classes per client",
         f"{_SKEW}:class_shares",
-        having(BY_CLASS),
+        traits_of(BY_CLASS),
         arguments={"classes_per_client": option(2, "classes per client", minimum=1)},
     ),
     Entry(
         "quantity",
         "windows, in log-normal numbers",
         f"{_SKEW}:quantity_shares",
-        having(DRAWN),
+        traits_of(DRAWN),
         arguments={"sigma": option(1.0, "std of the log of clients' windows", minimum=0.0, maximum=10.0)},
     ),
     Entry(
         "two-level",
         "as dirichlet, but clients stay small: one without windows of a split gets one",
         f"{_SHARES}:dirichlet_shares",
-        having(TOPPED_UP, BY_CLASS),
+        traits_of(TOPPED_UP, BY_CLASS),
         arguments=_ALPHAS,
     ),
 )
@@ -324,10 +326,13 @@ SCENARIOS = Register(
     Entry("flip", "axes of sensors mirrored", f"{_SCENARIO}:flip"),
     Entry("gain", "channels scaled", f"{_SCENARIO}:gain"),
     Entry("rate", "windows of another sampling rate", f"{_SCENARIO}:rate"),
-    Entry("label-permutation", "classes renamed", f"{_SCENARIO}:permute_labels", having(BY_CLASS)),
-    Entry("label-skew", "classes missing", f"{_SCENARIO}:skew_labels", having(FIXED, BY_CLASS)),
+    Entry("label-permutation", "classes renamed", f"{_SCENARIO}:permute_labels", traits_of(BY_CLASS)),
+    Entry("label-skew", "classes missing", f"{_SCENARIO}:skew_labels", traits_of(FIXED, BY_CLASS)),
     Entry(
-        "datasets", "leaves of other window files", f"{_SCENARIO}:other_files", having(FILES, FIXED, BY_CLASS)
+        "datasets",
+        "leaves of other window files",
+        f"{_SCENARIO}:other_files",
+        traits_of(FILES, FIXED, BY_CLASS),
     ),
 )
 
@@ -352,14 +357,16 @@ SERVER_RULES = Register(
         "fedavg",
         "rounds on the virtual clock (McMahan et al. 2017)",
         f"{_SERVERS}:fedavg",
-        having(ROUNDS, PARTIAL),
+        traits_of(ROUNDS, PARTIAL),
     ),
-    Entry("fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync", having(PARTIAL)),
+    Entry(
+        "fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync", traits_of(PARTIAL)
+    ),
     Entry(
         "fedbuff",
         "the mean of every K updates is added (Nguyen et al. 2022)",
         f"{_SERVERS}:fedbuff",
-        having(PARTIAL, NOISED),
+        traits_of(PARTIAL, NOISED),
     ),
     Entry("ca2fl", "FedBuff, corrected by last updates (Wang et al. 2024)", f"{_SERVERS}:ca2fl"),
     Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
@@ -367,7 +374,7 @@ SERVER_RULES = Register(
         "fedrevive",
         "stale updates give way to distilled ones (Askin et al. 2025)",
         "fedge.devices.fedrevive.revive:fedrevive",
-        having(TELLS_CLASSES),
+        traits_of(TELLS_CLASSES),
     ),
 )
 
@@ -445,19 +452,19 @@ _CODES = (
         "int8",
         "stochastically rounded to levels (QSGD, Alistarh et al. 2017)",
         "fedge.compression.rounding:Int8",
-        having(UNBIASED),
+        traits_of(UNBIASED),
     ),
     Entry(
         "top-k",
         "the largest entries, with error feedback (Stich et al. 2018)",
         "fedge.compression.sparse:TopK",
-        having(FEEDBACK),
+        traits_of(FEEDBACK),
     ),
     Entry(
         "sign",
         "signs and their mean size, with error feedback (Karimireddy et al. 2019)",
         "fedge.compression.signs:Sign",
-        having(FEEDBACK),
+        traits_of(FEEDBACK),
     ),
 )
 CLIENT_UPLINKS = Register("uplink.clients", "fedge.uplinks", *_CODES)
@@ -477,7 +484,7 @@ SELECTIONS = Register(
         "oort",
         "high loss and speed, with some exploration (Lai et al. 2021)",
         f"{_SELECTIONS}:oort",
-        having(BY_LOSS),
+        traits_of(BY_LOSS),
     ),
 )
 
@@ -486,21 +493,21 @@ CLIENT_SELECTIONS = Register(
     "hierarchy.selection",
     "fedge.client_selections",
     Entry(
-        "uniform", "each set equally likely", f"{_CLIENT_SELECTION}:uniform", having(AFRESH, BLIND_TO_DATA)
+        "uniform", "each set equally likely", f"{_CLIENT_SELECTION}:uniform", traits_of(AFRESH, BLIND_TO_DATA)
     ),
     Entry("by-size", "with probability by windows (Li et al. 2020)", f"{_CLIENT_SELECTION}:by_size"),
-    Entry("round-robin", "in turns, by number", f"{_CLIENT_SELECTION}:round_robin", having(BLIND_TO_DATA)),
+    Entry("round-robin", "in turns, by number", f"{_CLIENT_SELECTION}:round_robin", traits_of(BLIND_TO_DATA)),
     Entry(
         "without-reuse",
         "drawn; none again until all have trained",
         f"{_CLIENT_SELECTION}:without_reuse",
-        having(BLIND_TO_DATA),
+        traits_of(BLIND_TO_DATA),
     ),
     Entry(
         "power-of-choice",
         "the highest losses among drawn candidates (Cho et al. 2020)",
         f"{_CLIENT_SELECTION}:power_of_choice",
-        having(BY_LOSS),
+        traits_of(BY_LOSS),
     ),
 )
 PARTICIPATIONS = Register(
@@ -552,7 +559,7 @@ CALLBACKS = Register(
         "floor",
         "the validation score is below the floor of a round",
         f"{_STOPPING}:Floor",
-        having(GIVES_UP),
+        traits_of(GIVES_UP),
     ),
 )
 
@@ -565,7 +572,7 @@ def names_in(text: str) -> tuple[str, ...]:
 HOOKS = ("begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_round", "end_run")
 
 
-def refuse_uncalled(callback: Any, name: str) -> None:
+def refuse_callback_without_methods(callback: Any, name: str) -> None:
     """Raise ConfigError for a callback, or a class of callbacks, without any method that a run calls."""
     if not any(hasattr(callback, hook) and not _is_empty(callback, hook) for hook in HOOKS):
         raise ConfigError(
@@ -579,7 +586,9 @@ def refuse_uncalled(callback: Any, name: str) -> None:
             raise ConfigError(
                 f"callbacks {name} has a method {word}, which is never called; did you mean {matches[0]}?"
             )
-    refuse_like_hooks(callback if inspect.isclass(callback) else type(callback), HOOKS, f"callbacks {name}")
+    refuse_foreign_hooks(
+        callback if inspect.isclass(callback) else type(callback), HOOKS, f"callbacks {name}"
+    )
     for hook in HOOKS:
         _refuse_wrong_signature(callback, name, hook)
 
@@ -639,11 +648,11 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
     if not MODELS.is_own(model) and not MODELS.has(model, trait):
         raise ConfigError(
             f"train.model must take {description}, as the data are of shape {input_shape}, but {model} does "
-            f"not; use {' or '.join(MODELS.having(trait))}"
+            f"not; use {' or '.join(MODELS.names_with(trait))}"
         )
     least = 4 if MODELS.has(model, POOLS) else 1
     if min(input_shape[1:], default=least) < least:
-        alternatives = [name for name in MODELS.having(trait) if not MODELS.has(name, POOLS)]
+        alternatives = [name for name in MODELS.names_with(trait) if not MODELS.has(name, POOLS)]
         raise ConfigError(
             f"train.model {model} takes inputs of at least {least} along each axis after the channels, "
             f"because it pools by 2 twice, but the data are of shape {input_shape}; use "

@@ -91,7 +91,7 @@ class Register:
         """The names of the built-in parts."""
         return tuple(self._entries)
 
-    def having(self, trait: str) -> tuple[str, ...]:
+    def names_with(self, trait: str) -> tuple[str, ...]:
         """The names of the built-in parts with a trait."""
         return tuple(entry.name for entry in self if trait in entry.traits)
 
@@ -212,7 +212,7 @@ class Register:
                 f"process; move it into a module, or give it to fedge.simulate again"
             )
         if not entry.origin:
-            look_in_working_folder()
+            search_working_folder()
             extend_path()
         return self._import_attribute(name, module, path)
 
@@ -283,7 +283,7 @@ class Register:
         self._objects.pop(name, None)
 
     @contextmanager
-    def carried_out(self, name: str, *passed: type[Exception]) -> Iterator[None]:
+    def explaining_errors(self, name: str, *passed: type[Exception]) -> Iterator[None]:
         """Context that turns an error of a user's part into a message: the part, the place, the next step.
 
         Args:
@@ -310,7 +310,9 @@ class Register:
         """
         if not self.is_own(name) and not arguments:
             return
-        refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
+        refuse_wrong_signature(
+            self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions
+        )
 
 
 def _suggest_other_options(name: str) -> str:
@@ -426,7 +428,7 @@ def refuse_class(register: Register, name: str, call: str) -> None:
         )
 
 
-def refuse_misfit(
+def refuse_wrong_signature(
     code: Any,
     description: str,
     table: str,
@@ -536,7 +538,7 @@ def refuse_run_in_import() -> None:
 _looked_in: list[str] = []
 
 
-def look_in(*folders: "Path | str") -> None:
+def add_search_folders(*folders: "Path | str") -> None:
     """Add these folders to the search for parts outside packages."""
     for folder in folders:
         path = str(Path(folder).resolve())
@@ -544,19 +546,19 @@ def look_in(*folders: "Path | str") -> None:
             _looked_in.append(path)
 
 
-def look_in_working_folder() -> None:
-    """`look_in` the working directory, unless it was removed."""
+def search_working_folder() -> None:
+    """`add_search_folders` the working directory, unless it was removed."""
     with suppress(OSError):
-        look_in(Path.cwd())
+        add_search_folders(Path.cwd())
 
 
 def extend_path() -> None:
-    """Put the folders of `look_in` on Python's path; only for runs with a user's code."""
+    """Put the folders of `add_search_folders` on Python's path; only for runs with a user's code."""
     for path in _looked_in:
         if path not in sys.path:
             sys.path.insert(0, path)
 
 
-def looked_in() -> list[str]:
-    """The folders passed to `look_in`, for other processes."""
+def search_folders() -> list[str]:
+    """The folders passed to `add_search_folders`, for other processes."""
     return list(_looked_in)

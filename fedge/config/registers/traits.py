@@ -54,6 +54,6 @@ NATIVE = "has a native step"  # a task: its loss is known outside PyTorch
 SMOOTHS = "smooths labels"  # a task: its loss supports train.label-smoothing
 
 
-def having(*traits: str) -> frozenset[str]:
+def traits_of(*traits: str) -> frozenset[str]:
     """Traits in the form of `fedge.config.registers.register.Entry`."""
     return frozenset(traits)

@@ -23,7 +23,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_places import own_place
-from fedge.config.registers.register import Register, extend_path, look_in_working_folder, looked_in
+from fedge.config.registers.register import Register, extend_path, search_folders, search_working_folder
 
 FLAG = "--trust-code"
 _MAIN = "__main__"
@@ -57,7 +57,9 @@ class FoundCode:
         return f"{self.option} {self.name} is code of {self.file} (sha256 {self.sha256[:16]}…)"
 
 
-def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool = False) -> FoundCode | None:
+def trusted_code(
+    register: Register, name: str, *, never_in: Path | None, trust: bool = False
+) -> FoundCode | None:
     """The trusted code behind a name in a file; None for an object passed in this process.
 
     Args:
@@ -72,11 +74,11 @@ def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool
     if register.is_given(name):
         return None
     found = find_code(register, name, never_in)
-    is_known = is_remembered(found)
+    is_known = is_recorded(found)
     if trust:
         if not is_known:  # tell the user, on the terminal or in a leaf server's log, which code is trusted
             _LOG.warning("%s, trusted from now on", found)
-        remember([found])
+        record_trust([found])
     elif not is_known:
         raise ConfigError(
             f"{found}, which would be executed; read it, then add {FLAG} once (the consent is remembered)"
@@ -89,12 +91,12 @@ def load_trusted(
 ) -> tuple[Any, bool]:
     """The class or function behind a name in a file, imported if trusted.
 
-    Arguments and errors are those of `trusted`.
+    Arguments and errors are those of `trusted_code`.
 
     Returns:
         (code, whether it was passed in this process or used by an earlier run of this user).
     """
-    found = trusted(register, name, never_in=never_in, trust=trust)
+    found = trusted_code(register, name, never_in=never_in, trust=trust)
     code = register.load(name)
     if found is not None:
         module = found.code.partition(":")[0]
@@ -125,7 +127,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
             f"{register.option} must be code of an own project or an installed package, but {name} is "
             f"Python's own; do not use a file that names it"
         )
-    look_in_working_folder()
+    search_working_folder()
     extend_path()
     file = _find_module_file(module)
     if file is None:
@@ -178,12 +180,12 @@ def _find_spec(module: str, path: Any) -> Any:
 # --- answers ---------------------------------------------------------------------------------------
 
 
-def remembered_in() -> Path:
+def trust_file() -> Path:
     """The file that records trusted code."""
     return own_place("XDG_CONFIG_HOME", ".config") / "fedge" / "trusted-code.json"
 
 
-def is_remembered(found: FoundCode) -> bool:
+def is_recorded(found: FoundCode) -> bool:
     """Whether this user trusts this code under this name, with this file hash."""
     return found.code in _load_trust()["code"].get(found.sha256, ())
 
@@ -193,7 +195,7 @@ def has_run(found: FoundCode) -> bool:
     return bool(_load_trust()["code"].get(found.sha256, {}).get(found.code) == _BY_RUN)
 
 
-def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), way: str = _BY_FLAG) -> None:
+def record_trust(codes: Iterable[FoundCode], folders: Iterable[str] = (), way: str = _BY_FLAG) -> None:
     """Record code as trusted, and folders as the user's own; does nothing if the file cannot be written."""
     recorded = _load_trust()
     names_by_digest = {digest: dict(names) for digest, names in recorded["code"].items()}
@@ -207,7 +209,7 @@ def remember(codes: Iterable[FoundCode], folders: Iterable[str] = (), way: str =
     description = "code that this user has said yes to, by the SHA-256 of its file, and folders of own runs"
     text = json.dumps({"about": description, "code": names_by_digest, "folders": all_folders}, indent=1)
     with suppress(OSError, ConfigError):
-        path = remembered_in()
+        path = trust_file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".trusted-")  # mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
@@ -221,7 +223,7 @@ def own_folders(folders: Iterable[str | Path]) -> list[str]:
     return [str(folder) for folder in folders if str(Path(folder).resolve()) in recorded]
 
 
-def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
+def record_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
     """Record the user's own parts of a starting run as trusted.
 
     Args:
@@ -232,14 +234,14 @@ def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
         with suppress(ConfigError):  # of a notebook, or made on the way: there is no file to find later
             codes.append(find_code(register, name))
     if codes:
-        remember(codes, looked_in(), _BY_RUN)
+        record_trust(codes, search_folders(), _BY_RUN)
 
 
 def _load_trust() -> dict[str, Any]:
     """Recorded trust: {"code": {sha256: {"module:Name": way}}, "folders": [folder]}."""
     empty: dict[str, Any] = {"code": {}, "folders": []}
     try:
-        descriptor = os.open(remembered_in(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(trust_file(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(descriptor, "rb") as stream:
             status = os.fstat(descriptor)
             is_own = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -25,7 +25,7 @@ FROM_RNG = "draw from its generator alone, and keep nothing between calls"
 WITHOUT_RNG = "compute it from the given arguments alone"
 
 
-def asked_twice(
+def call_checked(
     register: Register,
     name: str,
     ask: Callable[[], Answer],
@@ -46,22 +46,22 @@ def asked_twice(
         ConfigError: a user's part gave different results, or drew from a global stream.
     """
     description = f"{register.option} {name}"
-    return asked_again(description, ask, hint, in_threads) if register.is_own(name) else ask()
+    return call_twice(description, ask, hint, in_threads) if register.is_own(name) else ask()
 
 
-def asked_again(
+def call_twice(
     description: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG, in_threads: bool = False
 ) -> Answer:
     """Call a user's part twice and return the first result.
 
     Args:
         description: option and name of the part, for errors.
-        ask: as for `asked_twice`.
-        hint: as for `asked_twice`.
-        in_threads: as for `asked_twice`.
+        ask: as for `call_checked`.
+        hint: as for `call_checked`.
+        in_threads: as for `call_checked`.
 
     Raises:
-        ConfigError: as for `asked_twice`.
+        ConfigError: as for `call_checked`.
     """
     for _ in range(_ATTEMPTS):
         first, second, drawn = _call_twice(ask, in_threads)
@@ -72,7 +72,7 @@ def asked_again(
             f"{description} must follow from the seed, but draws from the global stream of {drawn[0]}"
             f"{' or seeds it' if in_threads else ''}; {hint}"
         )
-    if not alike(first, second):
+    if not are_identical(first, second):
         raise ConfigError(
             f"{description} must give the same result from the same start, so that a seed determines the "
             f"run, but gave another the second time; {hint}"
@@ -133,11 +133,13 @@ def _stream_states() -> dict[str, Any]:
     return states
 
 
-def alike(one: Any, other: Any) -> bool:
+def are_identical(one: Any, other: Any) -> bool:
     """Whether two results are bit-identical; objects of unknown types count as equal if their types agree.
 
-    >>> alike({"a": [1.0, float("nan")]}, {"a": [1.0, float("nan")]}), alike([1], [2]), alike({1, 2}, {2, 1})
-    (True, False, True)
+    >>> are_identical({"a": [1.0, float("nan")]}, {"a": [1.0, float("nan")]})
+    True
+    >>> are_identical([1], [2]), are_identical({1, 2}, {2, 1})
+    (False, True)
     """
     if type(one) is not type(other):
         return False
@@ -151,11 +153,13 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, float):
         return one.hex() == other.hex()
     if isinstance(one, Mapping):
-        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+        return list(one) == list(other) and all(are_identical(one[key], other[key]) for key in one)
     if isinstance(one, Sequence) and not isinstance(one, str | bytes):
-        return len(one) == len(other) and all(map(alike, one, other))
+        return len(one) == len(other) and all(map(are_identical, one, other))
     if is_dataclass(one) and not isinstance(one, type):
-        return all(alike(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+        return all(
+            are_identical(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
+        )
     if isinstance(one, int | str | bytes | AbstractSet):
         return bool(one == other)
     return True

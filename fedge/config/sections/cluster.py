@@ -124,7 +124,7 @@ class ClusterConfig(Section):
         if self.count == BY_TEST and not has(traits.TESTED):
             raise ConfigError(
                 f'cluster.count "auto" needs cluster.method to be '
-                f"{' or '.join(groupings.GROUPINGS.having(traits.TESTED))}, but it is "
+                f"{' or '.join(groupings.GROUPINGS.names_with(traits.TESTED))}, but it is "
                 f'{self.method!r}; set cluster.count="threshold"'
             )
         if has(traits.BY_TIME) and self.patience > 1:
@@ -138,7 +138,7 @@ class ClusterConfig(Section):
                 '"threshold"; set for example cluster.count="2"'
             )
         if self.count == BY_TEST and not groupings.SIGNALS.has(self.signal, traits.OWN_TEST):
-            tested = " or ".join(groupings.SIGNALS.having(traits.OWN_TEST))
+            tested = " or ".join(groupings.SIGNALS.names_with(traits.OWN_TEST))
             raise ConfigError(
                 f'cluster.count "auto" needs cluster.signal to be {tested}, whose test it is, but it is '
                 f'{self.signal!r}; set cluster.signal="{tested}"'

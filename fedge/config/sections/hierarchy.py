@@ -9,7 +9,7 @@ from fedge.config.participation import Participation
 from fedge.config.participation import parse_participation as parsed_participation
 from fedge.config.registers import parts, traits
 from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option, shown
-from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parse_tree, tiers_said
+from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parse_tiers, parse_tree
 
 _DEFAULT_SERVERS = 3  # leaf servers where nobody says otherwise
 OF_TREE = ("hierarchy.num-servers", "hierarchy.clients-per-server")  # follow from hierarchy.tree
@@ -103,7 +103,7 @@ class HierarchyConfig(Section):
         text = self.participation
         if text in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(text):
             return None
-        return parsed_participation(text, self.num_servers, self.leaves_said)
+        return parsed_participation(text, self.num_servers, self.leaves_option)
 
     @property
     def associates(self) -> bool:
@@ -123,14 +123,14 @@ class HierarchyConfig(Section):
         )  # as many leaves as a number can say: no tree of them
 
     @property
-    def leaves_said(self) -> str:
+    def leaves_option(self) -> str:
         """The option that sets the number of leaf servers, for messages."""
         return "the number of leaves in hierarchy.tree" if self.tree else "hierarchy.num-servers"
 
-    def children_said(self, tier: int) -> str:
+    def children_option(self, tier: int) -> str:
         """The option that sets the number of children of a tier's servers, for messages."""
         if not self.tree or self.tiers == 2:
-            return self.leaves_said
+            return self.leaves_option
         parent = f"a {self.tier_names[tier]}" if tier else f"the {self.tier_names[tier]}"
         return f"the children of {parent} (hierarchy.tree)"
 
@@ -165,9 +165,9 @@ class HierarchyConfig(Section):
         """Number of leaf rounds per round of a tier's servers; the root is tier 0."""
         return self.leaf_rounds * prod(self.rounds_of_tiers[tier:])
 
-    def tiers_said(self, text: str, key: str) -> frozenset[int]:
-        """Tiers that an option names, as `fedge.config.tree.tiers_said`."""
-        return tiers_said(text, self.tier_names, key)
+    def parse_tiers(self, text: str, key: str) -> frozenset[int]:
+        """Tiers that an option names, as `fedge.config.tree.parse_tiers`."""
+        return parse_tiers(text, self.tier_names, key)
 
     @property
     def tier_names(self) -> list[str]:

@@ -37,7 +37,7 @@ def sonnets(length: int = 32, step: int = 8) -> Windows:
     for number, sonnet in texts().items():
         lines = sonnet.splitlines(keepends=True)
         for part, part_lines in (("train", lines[:10]), ("val", lines[10:12]), ("test", lines[12:])):
-            codes = coded("".join(part_lines))
+            codes = encode_text("".join(part_lines))
             starts = range(0, len(codes) - length, step)
             examples += [
                 (codes[start : start + length + 1], part, f"sonnet-{number:03d}") for start in starts
@@ -64,10 +64,10 @@ def texts() -> dict[int, str]:
     return {int(head): body for head, _, body in (block.partition("\n") for block in text.split("\n# ")[1:])}
 
 
-def coded(text: str) -> np.ndarray:
+def encode_text(text: str) -> np.ndarray:
     """The characters of a text as numbers in `ALPHABET`, int64.
 
-    >>> coded("A cab!").tolist()
+    >>> encode_text("A cab!").tolist()
     [3, 2, 5, 3, 4, 35]
     """
     numbers = {letter: number for number, letter in enumerate(ALPHABET)}

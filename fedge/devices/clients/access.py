@@ -11,7 +11,7 @@ from fedge.devices.clients.algorithms import ClockAlgorithms
 from fedge.devices.servers.vectors import Version
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
-from fedge.exchange.failure import Failure, no_reply_within, rejected
+from fedge.exchange.failure import Failure, rejection_failure, timeout_failure
 from fedge.exchange.round_context import RoundContext, is_of_version
 from fedge.exchange.schema import TrainTask
 from fedge.process.endings.watchdog import note_progress, refuse_stalled
@@ -52,15 +52,15 @@ class Waiting:
         while (reply := self.engine.wait_for(message_id, _POLL_S)) is None:
             self._check_clients()
             if self.clock.now() - started > self.timeout_s + _MARGIN_S:
-                return no_reply_within(self.timeout_s)
+                return timeout_failure(self.timeout_s)
         note_progress()
         if reply.has_error():
             return self.engine.failure_of(reply)
         if not is_of_version(reply, question):
-            return rejected("other version", "of the model that it started from")
+            return rejection_failure("other version", "of the model that it started from")
         return reply
 
-    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+    def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
         """Messages that have replies; waits until there is one, at most `timeout_s` seconds.
 
         Raises:
@@ -69,7 +69,7 @@ class Waiting:
         if not message_ids:
             time.sleep(timeout_s)
             return []
-        arrived = self.engine.there_of(message_ids, timeout_s)
+        arrived = self.engine.wait_for_any(message_ids, timeout_s)
         if arrived:
             note_progress()
         self._check_clients()

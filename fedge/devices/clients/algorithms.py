@@ -29,7 +29,7 @@ from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.work.jobs import Job
 from fedge.exchange.algorithm import ReplyForm
-from fedge.exchange.failure import Failure, rejected, words_of
+from fedge.exchange.failure import Failure, rejection_failure, words_of
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.strategies.checks import refuse_impossible
@@ -107,21 +107,23 @@ class ClockAlgorithms:
         """The valid version of a device's memory, or None."""
         return self._leaf_of(device).kept.get(device)
 
-    def tell(self, message: Message, job: Job) -> None:
+    def prepare_job(self, message: Message, job: Job) -> None:
         """Add the leaf part's content, and the version of memory to start from, to a job's message."""
         counted = {} if job.kept is None else {job.device: job.kept}
-        self._leaf_of(job.device).tell(
+        self._leaf_of(job.device).add_to_messages(
             [message], _node_by_device(message, job.device), keep=True, counted=counted
         )
 
-    def tell_beside(self, message: Message, device: int) -> None:
+    def prepare_probe(self, message: Message, device: int) -> None:
         """Add the same to a message after which the device makes no new version."""
-        self._leaf_of(device).tell([message], _node_by_device(message, device))
+        self._leaf_of(device).add_to_messages([message], _node_by_device(message, device))
 
-    def tell_models(self, message: Message, client: int) -> None:
+    def prepare_evaluation(self, message: Message, client: int) -> None:
         """Add the valid version of its memory to a client's evaluation of its own models, seen or unseen."""
         unseen = client in self._population.unseen
-        self._leaf_of(client).tell([message], _node_by_device(message, client), evaluate=True, unseen=unseen)
+        self._leaf_of(client).add_to_messages(
+            [message], _node_by_device(message, client), evaluate=True, unseen=unseen
+        )
 
     def asked_models(self, client: int) -> bool:
         """Whether a client should evaluate the models of its algorithm."""
@@ -151,7 +153,7 @@ class ClockAlgorithms:
             turn = self._turn(job.server, server.number + 1, period)
             self._combine_replies(algorithm.copied(), turn, leaf, state, [waiting])
         except OWN_ERRORS as error:  # a user's part may raise anything
-            return rejected("cannot be combined", words_of(error))
+            return rejection_failure("cannot be combined", words_of(error))
         return reply
 
     def admit(self, job: Job, reply: TrainReply, arrival: Arrival) -> None:
@@ -239,7 +241,7 @@ class ClockAlgorithms:
             leaf.restore(memories.get(str(number), {}), leaf_facts)
 
 
-def filled(reply: TrainReply, start: Version) -> TrainReply:
+def fill_missing_entries(reply: TrainReply, start: Version) -> TrainReply:
     """A reply with all entries of the model, where entries not sent are taken from the starting model."""
     if len(reply.state) == len(start.state):
         return reply

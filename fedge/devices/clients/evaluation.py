@@ -10,7 +10,7 @@ from fedge.devices.clients.results import Population
 from fedge.devices.servers.vectors import Version
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, evaluate_messages
-from fedge.exchange.failure import Failure, loss_not_finite
+from fedge.exchange.failure import Failure, nonfinite_loss_note
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.rounds.measurements.results import ModelResult, model_results
 from fedge.tasks.chosen import task_of
@@ -140,7 +140,7 @@ class ClockEvaluation:
         }
         if algorithms is not None:
             for client, message in messages.items():
-                algorithms.tell_models(message, client)
+                algorithms.prepare_evaluation(message, client)
         evaluations: dict[int, EvaluateReply] = {}
         failures: dict[int, Failure] = {}
         for client, reply in access.replies(messages):
@@ -155,5 +155,5 @@ class ClockEvaluation:
                 failures[client] = error.failure
                 continue
             for location in not_finite_losses({key: each.loss for key, each in evaluations[client].items()}):
-                failures.setdefault(client, loss_not_finite(location))
+                failures.setdefault(client, nonfinite_loss_note(location))
         return evaluations, failures

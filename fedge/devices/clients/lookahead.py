@@ -11,7 +11,7 @@ from dataclasses import replace
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedge.devices.clients.access import ClientAccess
-from fedge.devices.clients.algorithms import filled
+from fedge.devices.clients.algorithms import fill_missing_entries
 from fedge.devices.work.jobs import Job
 from fedge.exchange.content import ARRAYS, CONFIG
 from fedge.exchange.failure import Failure
@@ -52,7 +52,7 @@ class LookAhead:
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
         message = Message(content, self._access.clients.node(job.device), TRAIN)
         if self._access.algorithms is not None:
-            self._access.algorithms.tell(message, job)
+            self._access.algorithms.prepare_job(message, job)
         return message
 
     def _job_context(self, job: Job) -> RoundContext:
@@ -69,7 +69,7 @@ class LookAhead:
     def _drop_unwanted(self) -> None:
         """Discard the replies received for lost jobs."""
         if self._unwanted:
-            for message_id in self._engine.there_of(list(self._unwanted), 0.0):
+            for message_id in self._engine.wait_for_any(list(self._unwanted), 0.0):
                 self._engine.wait_for(message_id, 0.0)
                 self._unwanted.discard(message_id)
 
@@ -83,7 +83,7 @@ class LookAhead:
             StallError: there was no progress for too long.
         """
         ids = {key: job for job, (_, key) in self._pending.items() if job not in self._reported}
-        jobs = [ids[key] for key in self._access.waiting.there_of(list(ids), timeout_s)]
+        jobs = [ids[key] for key in self._access.waiting.wait_for_any(list(ids), timeout_s)]
         self._reported.update(jobs)
         return jobs
 
@@ -107,7 +107,7 @@ class LookAhead:
         steps = self._job_context(job).local_steps
         try:
             task = self._access.task(job.start, self._windows[job.device], steps)
-            return filled(admit_train(reply, task), job.start)
+            return fill_missing_entries(admit_train(reply, task), job.start)
         except ReplyRejected as error:
             return error.failure
         finally:

@@ -13,7 +13,7 @@ from flwr.app import Message, RecordDict
 
 from fedge.clustering.likeness.updates import Likeness, Updates, even_windows
 from fedge.devices.clients.access import ClientAccess
-from fedge.devices.clients.algorithms import filled
+from fedge.devices.clients.algorithms import fill_missing_entries
 from fedge.devices.clients.results import Population
 from fedge.devices.servers.vectors import Version
 from fedge.exchange.content import ARRAYS, CONFIG
@@ -72,7 +72,7 @@ class DeviceProbe:
         }
         for device, message in messages.items():
             if access.algorithms is not None:
-                access.algorithms.tell_beside(message, device)
+                access.algorithms.prepare_probe(message, device)
         updates = Updates(self._first.state, self._parameters, evaluation)
         failures: dict[int, Failure] = {}
         uplink = 0
@@ -89,7 +89,10 @@ class DeviceProbe:
                 continue
             uplink += accepted.uplink_bytes
             updates.note(
-                device, population.leaf_of[device], filled(accepted, self._first).state, accepted.samples
+                device,
+                population.leaf_of[device],
+                fill_missing_entries(accepted, self._first).state,
+                accepted.samples,
             )
         likeness = updates.likeness() if len(updates) else None
         return ProbeResult(likeness, failures, len(messages) * self._first.nbytes, uplink)

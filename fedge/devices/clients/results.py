@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedge.config.tree import Path
-from fedge.exchange.evaluate import Evaluation, pooled
+from fedge.exchange.evaluate import Evaluation, pool_evaluations
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.results import ClientResult, LeafResult, RoundResult, ServerResult
 from fedge.serving.gate import GateResult
@@ -44,10 +44,10 @@ class Population:
             by_leaf[self.leaf_of[client]].append(client)
         return by_leaf
 
-    def under(self, child_of: Callable[[int], int], children: int) -> "Population":
+    def regrouped(self, child_of: Callable[[int], int], children: int) -> "Population":
         """The same clients under other servers: `children` in number, given the one above each leaf.
 
-        >>> Population({7: 0, 8: 1, 9: 2}, {}, frozenset(), 3).under([0, 0, 1].__getitem__, 2).leaf_of
+        >>> Population({7: 0, 8: 1, 9: 2}, {}, frozenset(), 3).regrouped([0, 0, 1].__getitem__, 2).leaf_of
         {7: 0, 8: 0, 9: 1}
         """
         leaf_of = {client: child_of(leaf) for client, leaf in self.leaf_of.items()}
@@ -152,9 +152,13 @@ def _leaf_row(
     of_leaf = {
         client: evaluation for client, evaluation in evaluated.items() if population.leaf_of[client] == leaf
     }
-    seen = pooled([evaluation for client, evaluation in of_leaf.items() if client not in population.unseen])
-    unseen = pooled([evaluation for client, evaluation in of_leaf.items() if client in population.unseen])
-    val = pooled(
+    seen = pool_evaluations(
+        [evaluation for client, evaluation in of_leaf.items() if client not in population.unseen]
+    )
+    unseen = pool_evaluations(
+        [evaluation for client, evaluation in of_leaf.items() if client in population.unseen]
+    )
+    val = pool_evaluations(
         [v for c, v in validated.items() if population.leaf_of[c] == leaf and c not in population.unseen]
     )
     devices = population.devices_of(leaf)
@@ -203,10 +207,10 @@ def clock_server_rows(
             for client, evaluation in evaluated.items()
             if population.leaf_of[client] in leaves_below
         }
-        seen = pooled(
+        seen = pool_evaluations(
             [evaluation for client, evaluation in of_server.items() if client not in population.unseen]
         )
-        unseen = pooled(
+        unseen = pool_evaluations(
             [evaluation for client, evaluation in of_server.items() if client in population.unseen]
         )
         up, down = traffic.get(path, (0, 0))

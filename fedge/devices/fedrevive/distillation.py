@@ -12,7 +12,7 @@ where w_k(y) = q_k(y) / Σ_j q_j(y), and w̄_k is its mean over y. F_k is the di
 variances of x at each BatchNorm of teacher k and the running ones, which describe real windows. m is 1 where
 student and teacher predict the same class. The better x joins a pool, and G follows its copy (Reptile).
 
-`distilled`: the student starts from the server's model and minimises Σ_k KL(teacher_k ‖ student) on windows
+`distil`: the student starts from the server's model and minimises Σ_k KL(teacher_k ‖ student) on windows
 of the pool, drawn by each teacher's class shares.
 
 Source: FedRevive (Askin et al. 2025, arXiv 2511.00655) as in its code (NVFlare, research/fedrevive/dfkd.py);
@@ -200,7 +200,7 @@ def _reptile_step(arrays: Mapping[str, np.ndarray], weights: Tensor, gradient: T
             "adapted": np.array(step)}  # fmt: skip
 
 
-def distilled(
+def distil(
     facts: ModelFacts,
     arrays: Mapping[str, np.ndarray],
     teachers: Sequence[Teacher],
@@ -267,7 +267,7 @@ def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Gene
 
 
 @torch.no_grad()
-def probed_shares(facts: ModelFacts, network: nn.Module, probe: int) -> np.ndarray:
+def estimate_class_shares(facts: ModelFacts, network: nn.Module, probe: int) -> np.ndarray:
     """Estimate the class shares of a network's training data, (classes,) float64.
 
     The estimate is its mean softmax at temperature 0.8 on 64 standard normal inputs, drawn for this probe.

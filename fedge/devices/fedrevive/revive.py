@@ -9,7 +9,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.servers.arrivals import Arrival, Memory
-from fedge.devices.servers.rules import model_after_arrivals, refuse_no_count, refuse_outside
+from fedge.devices.servers.rules import model_after_arrivals, require_in_range, require_positive_int
 from fedge.devices.servers.staleness import weight
 
 _PROBED = 2  # models of a child probed for its class shares
@@ -76,7 +76,7 @@ def fedrevive(
     _refuse_arguments(lr, s_max, distil_lr, server_s, shares, distil)
     for name, count in (("buffer", buffer), ("teachers", teachers), ("every", every), ("steps", steps),
                         ("pool", pool), ("latent", latent), ("width", width)):  # fmt: skip
-        refuse_no_count(name, count)
+        require_positive_int(name, count)
     for name, count in (("freeze", freeze), ("warmup", warmup)):
         if type(count) is not int or count < 0:
             raise ConfigError(
@@ -130,7 +130,7 @@ class _Learning:
 
 def _student_step(model: np.ndarray, memory: Memory, versions: int, settings: _Learning) -> np.ndarray:
     """w_KD − w, (P,) float64; zero, with a warning in the log, if the student has diverged."""
-    from fedge.devices.fedrevive.distillation import Teacher, distilled, synthesise
+    from fedge.devices.fedrevive.distillation import Teacher, distil, synthesise
     from fedge.devices.fedrevive.generator import Size
     from fedge.training.host import torch_threads
     from fedge.training.networks.module_state import get_state
@@ -151,7 +151,7 @@ def _student_step(model: np.ndarray, memory: Memory, versions: int, settings: _L
             arrays.update({f"kd-{name}": array for name, array in pool.items()})
         if versions <= settings.warmup or not pool:
             return np.zeros(len(model))
-        distilled(facts, pool, teachers, student, versions, settings.steps, settings.lr)
+        distil(facts, pool, teachers, student, versions, settings.steps, settings.lr)
         step = np.subtract(facts.layout.vector(get_state(student)), model, dtype=np.float64)
     if not np.isfinite(step).all():
         logger.warning("version %d: the student is not finite, and left out", versions + 1)
@@ -169,7 +169,7 @@ def _class_shares(memory: Memory, child: int, shares: str) -> np.ndarray:
 
 def _probe(memory: Memory, arrival: Arrival) -> None:
     """Estimate the class shares of a child from one of its first models."""
-    from fedge.devices.fedrevive.distillation import probed_shares
+    from fedge.devices.fedrevive.distillation import estimate_class_shares
     from fedge.training.host import torch_threads
 
     facts, arrays = memory.facts, memory.arrays
@@ -177,7 +177,7 @@ def _probe(memory: Memory, arrival: Arrival) -> None:
     probes = arrays.get("probes", np.zeros(len(facts.shares), np.int64)).copy()
     if probes[arrival.child] < _PROBED:
         with torch_threads(1):
-            estimate = probed_shares(facts, facts.network(0, arrival.end), int(probes.sum()))
+            estimate = estimate_class_shares(facts, facts.network(0, arrival.end), int(probes.sum()))
         probed = arrays.get("probed", np.zeros(facts.shares.shape)).copy()
         probed[arrival.child] += estimate
         probes[arrival.child] += 1
@@ -189,9 +189,9 @@ def _refuse_arguments(
 ) -> None:
     """Raise ConfigError for an impossible argument."""
     for name, number in (("lr", lr), ("s_max", s_max), ("distil_lr", distil_lr)):
-        refuse_outside(name, number, 0.0)
+        require_in_range(name, number, 0.0)
     if server_s != 0:
-        refuse_outside("server_s", server_s, 0.0)
+        require_in_range("server_s", server_s, 0.0)
     if shares not in SHARES or not isinstance(distil, bool):
         raise ConfigError(
             f"shares of fedrevive must be told or probed and distil true or false, but are {shown(shares)} "

@@ -23,13 +23,13 @@ class Draw(NamedTuple):
         normal: standard normal number, for the duration.
         uniform: in [0, 1), for durations that are not normal.
         dropout: in [0, 1): the device drops out if below the dropout probability.
-        where: in [0, 1): share of the job's time before the dropout.
+        dropout_point: in [0, 1): share of the job's time before the dropout.
     """
 
     normal: float
     uniform: float
     dropout: float
-    where: float
+    dropout_point: float
 
 
 class JobDraws:
@@ -40,7 +40,7 @@ class JobDraws:
         self._seed = seed
         self._blocks: dict[int, tuple[int, bytes]] = {}  # device → number and rows of its latest block
 
-    def of(self, device: int, attempt: int) -> Draw:
+    def draw(self, device: int, attempt: int) -> Draw:
         """The draw of a device's attempt (1, 2, …)."""
         block, row = divmod(attempt, _BLOCK)
         latest, rows = self._blocks.get(device, (-1, b""))

@@ -134,13 +134,13 @@ def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
     return fleet
 
 
-def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
+def mean_job_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
     """Mean seconds of a job of each device, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
 
     >>> one = np.ones(1)
-    >>> usual_s(Fleet(0.5 * one, one, 100 * one, 50 * one, 0 * one, 0 * one), np.array([4]), 200)
+    >>> mean_job_s(Fleet(0.5 * one, one, 100 * one, 50 * one, 0 * one, 0 * one), np.array([4]), 200)
     array([9.])
     """
     if fleet.noise == "normal":
@@ -152,7 +152,7 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
     return _scaled_seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 1.0))
 
 
-def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
+def fast_job_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
     """Seconds of a fast job of each device, which one in a thousand undercuts, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
@@ -238,7 +238,7 @@ class Durations:
         """Bytes per second that a device receives and sends if alone on the link."""
         return self._down[device], self._up[device]
 
-    def of(
+    def job_times(
         self, device: int, model_bytes: int, times: Times, up_bytes: int | None = None
     ) -> tuple[int, int, int]:
         """Virtual microseconds from the start until the model has arrived, is trained, and is back.

@@ -72,14 +72,14 @@ class Release(Protocol):
 Rule = Callable[..., "np.ndarray | None"]
 
 
-def unkept(memory: Memory, like: np.ndarray) -> str:
+def unrestorable_entry(memory: Memory, like: np.ndarray) -> str:
     """Description of something in a memory that a checkpoint could not restore; "" if all is fine.
 
     Args:
         memory: memory of a server, after a call of its rule.
         like: (P,) model of the server.
 
-    >>> unkept(Memory(2, [0.5]), np.zeros(1))
+    >>> unrestorable_entry(Memory(2, [0.5]), np.zeros(1))
     'must keep arrivals in memory.buffer, and its own arrays in memory.arrays, but keeps 0.5 in memory.buffer'
     """
     if not isinstance(memory.buffer, list) or not isinstance(memory.arrays, dict):

@@ -19,7 +19,7 @@ import numpy as np
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.devices.servers.staleness import weight
-from fedge.devices.servers.stepping import PLAIN, refuse_server_optimizer, stepped
+from fedge.devices.servers.stepping import PLAIN, next_model, refuse_server_optimizer
 
 _BLOCK = 2**18  # entries of a vector summed at a time
 
@@ -67,7 +67,7 @@ def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float
 
     Source: McMahan et al. 2017, Algorithm 1; η as in Reddi et al. 2021, with which 1 is FedAvg.
     """
-    refuse_outside("lr", lr, 0.0)
+    require_in_range("lr", lr, 0.0)
     if arrival is not None:
         memory.buffer.append(arrival)
         return None
@@ -100,7 +100,7 @@ def fedasync(
     >>> fedasync(w, Memory(2), Arrival(0, 3, np.array([0.0]), np.array([8.0])), alpha=0.5)
     array([5.])
     """
-    refuse_outside("alpha", alpha, 0.0, 1.0)
+    require_in_range("alpha", alpha, 0.0, 1.0)
     share = alpha * weight(staleness, arrival.staleness, a, b) * arrival.share
     mixed: np.ndarray = (1 - share) * model.astype(np.float64) + share * arrival.end.astype(np.float64)
     return mixed
@@ -137,8 +137,8 @@ def fedbuff(
     >>> fedbuff(w, memory, Arrival(1, 3, np.array([0.0]), np.array([4.0])), buffer=2)
     array([4.])
     """
-    refuse_outside("lr", lr, 0.0)
-    refuse_no_count("buffer", buffer)
+    require_in_range("lr", lr, 0.0)
+    require_positive_int("buffer", buffer)
     refuse_server_optimizer(optimizer, beta, beta2, epsilon)
     weight(staleness, arrival.staleness, a, b)  # report errors at the first arrival, not the K-th
     memory.buffer.append(arrival)
@@ -153,7 +153,7 @@ def fedbuff(
     memory.buffer.clear()
     if optimizer == PLAIN:
         return updated
-    return stepped(model, updated - model, memory, optimizer, lr, beta, beta2, epsilon)
+    return next_model(model, updated - model, memory, optimizer, lr, beta, beta2, epsilon)
 
 
 def ca2fl(
@@ -176,8 +176,8 @@ def ca2fl(
     >>> ca2fl(w, memory, Arrival(1, 0, w, w + 4), buffer=1), memory.arrays["mean"]
     (array([5.]), array([3.]))
     """
-    refuse_outside("lr", lr, 0.0)
-    refuse_no_count("buffer", buffer)
+    require_in_range("lr", lr, 0.0)
+    require_positive_int("buffer", buffer)
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -211,7 +211,7 @@ def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10)
     >>> [fedfa(w, memory, Arrival(0, 0, w, np.array([m])), buffer=2) for m in (2.0, 4.0, 8.0)]
     [None, array([3.]), array([6.])]
     """
-    refuse_no_count("buffer", buffer)
+    require_positive_int("buffer", buffer)
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -222,7 +222,7 @@ def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10)
     return total
 
 
-def refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
+def require_in_range(name: str, value: float, above: float, most: float = np.inf) -> None:
     """Raise ConfigError unless a rule's argument is a number above one bound and at most another."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not above < value <= most or value == np.inf:
@@ -230,7 +230,7 @@ def refuse_outside(name: str, value: float, above: float, most: float = np.inf) 
         raise ConfigError(f"{name} of a rule must be a number {limit}, but is {shown(value)}; try 0.5")
 
 
-def refuse_no_count(name: str, value: int) -> None:
+def require_positive_int(name: str, value: int) -> None:
     """Raise ConfigError unless a rule's argument is an integer of at least 1."""
     if type(value) is not int or value < 1:
         raise ConfigError(

@@ -26,8 +26,8 @@ class DeviceServer:
         version: current model.
         number: number of versions so far; the unit of staleness.
         memory: state between arrivals.
-        told: the rule as errors name it: option and value.
-        put_aside: stores the vector of a version, (P,), in memory or in a file.
+        rule_label: the rule as errors name it: option and value.
+        store_vector: stores the vector of a version, (P,), in memory or in a file.
         range: (V,) smallest and largest variances of arrivals since the last version; None before any.
     """
 
@@ -39,7 +39,7 @@ class DeviceServer:
         children: int,
         facts: ModelFacts | None = None,
         private: PrivateSum | None = None,
-        told: str = SERVER_RULES.option,
+        rule_label: str = SERVER_RULES.option,
     ) -> None:
         """Start with a model.
 
@@ -51,9 +51,9 @@ class DeviceServer:
             children: number of children.
             facts: facts about the model, for rules that need more than vectors.
             private: adds noise to released sums; None without privacy.
-            told: the rule, as errors name it.
+            rule_label: the rule, as errors name it.
         """
-        self.told = told
+        self.rule_label = rule_label
         self.version = version
         self.number = 0
         self.memory = Memory(children, facts=facts, private=private)
@@ -62,14 +62,16 @@ class DeviceServer:
         self._arguments = dict(arguments)
         self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # child, counters
         self.range: tuple[np.ndarray, np.ndarray] | None = None
-        self.put_aside: Callable[[np.ndarray], np.ndarray] = _in_memory
+        self.store_vector: Callable[[np.ndarray], np.ndarray] = _in_memory
 
     def like(self, version: Version, children: int, number: int) -> "DeviceServer":
         """A new server with the same rule that starts from a model; `number` selects its random streams."""
         facts = self.memory.facts
         own_facts = None if facts is None else replace(facts, server=facts.server + number)
-        server = DeviceServer(version, *self._rule_and_arguments, children, own_facts, told=self.told)
-        server.put_aside = self.put_aside
+        server = DeviceServer(
+            version, *self._rule_and_arguments, children, own_facts, rule_label=self.rule_label
+        )
+        server.store_vector = self.store_vector
         return server
 
     def take(self, arrival: Arrival | None) -> bool:
@@ -90,7 +92,7 @@ class DeviceServer:
             return False
         updated = self._require_model(updated)
         if self.range is not None:
-            updated = within(updated, self.version, *self.range)
+            updated = clip_variances(updated, self.version, *self.range)
         self.change(updated, self._counters[1] if self._counters else {})
         self.number += 1
         self._counters = self.range = None
@@ -104,7 +106,7 @@ class DeviceServer:
             raise
         except OWN_ERRORS as error:
             raise ConfigError(
-                f"{self.told} raised {own_error(error)} after version {self.number}; fix it"
+                f"{self.rule_label} raised {own_error(error)} after version {self.number}; fix it"
             ) from error
 
     @property
@@ -122,7 +124,7 @@ class DeviceServer:
         """Replace the model by another (P,), without counting a version."""
         vector = vector.astype(self.version.vector.dtype)
         vector.flags.writeable = False
-        vector = self.put_aside(vector)
+        vector = self.store_vector(vector)
         self.version = Version(self.version.layout, vector, counters or self.version.counters)
 
     def _require_model(self, updated: np.ndarray) -> np.ndarray:
@@ -130,7 +132,7 @@ class DeviceServer:
         shape = self.version.vector.shape
         if not isinstance(updated, np.ndarray) or updated.shape != shape or updated.dtype.kind != "f":
             raise ConfigError(
-                f"{self.told} must return the new model as floats of shape {shape}, or None, but "
+                f"{self.rule_label} must return the new model as floats of shape {shape}, or None, but "
                 f"returned {shown(updated)}; fix it"
             )
         return updated
@@ -156,7 +158,7 @@ def _in_memory(vector: np.ndarray) -> np.ndarray:
     return vector
 
 
-def within(model: np.ndarray, previous: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def clip_variances(model: np.ndarray, previous: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """A model (P,) with variances clipped to those of the model before and of `low` and `high`, (V,) each."""
     variances = previous.layout.variances
     old = previous.vector[variances]

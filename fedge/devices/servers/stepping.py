@@ -34,7 +34,7 @@ def refuse_server_optimizer(optimizer: str, beta: float, beta2: float, epsilon: 
         raise ConfigError(f"epsilon of a rule must be a number above 0, but is {shown(epsilon)}; try 0.001")
 
 
-def stepped(
+def next_model(
     model: np.ndarray,
     update: np.ndarray,
     memory: Memory,
@@ -58,8 +58,8 @@ def stepped(
 
     >>> from fedge.devices.servers.arrivals import Memory
     >>> w, memory = np.array([0.0]), Memory(2)
-    >>> w = stepped(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
-    >>> stepped(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
+    >>> w = next_model(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
+    >>> next_model(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
     array([5.])
     """
     arrays = memory.arrays

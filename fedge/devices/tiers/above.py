@@ -53,7 +53,7 @@ class ServersAbove:
             node: (parent, child) for parent in self.parents for child, node in enumerate(parent.nodes)
         }
         for number, region in enumerate(self.parents[1:], 1):
-            region.stand_below(*self._link_of_node[number - 1], number)
+            region.attach_to(*self._link_of_node[number - 1], number)
 
     @property
     def cloud(self) -> Parent:
@@ -88,12 +88,12 @@ class ServersAbove:
             return self.leaves[node - self._first_leaf]
         return self.parents[node + 1].servers[0]
 
-    def renewed(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
+    def note_version(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
         """Note that a leaf has made a version."""
         parent, child = self._link_of_node[self._first_leaf + leaf]
-        parent.renewed(child, self.leaves[leaf], clock, ledger)
+        parent.note_version(child, self.leaves[leaf], clock, ledger)
 
-    def happen(self, event: Event, clock: Clock, ledger: Ledger) -> bool:
+    def handle_event(self, event: Event, clock: Clock, ledger: Ledger) -> bool:
         """Start or advance a message; False if it is void because its child has changed groups."""
         if event.kind == Kind.LEAVE:
             self.parents[event.subject].leave(clock, ledger)
@@ -108,7 +108,7 @@ class ServersAbove:
         elif event.kind == Kind.SERVED_ABOVE:
             parent.served(child, clock, ledger)
         else:
-            parent.give(child, self._server(event.subject), clock, ledger)
+            parent.deliver_answer(child, self._server(event.subject), clock, ledger)
         return True
 
     def done_us(self, now_us: int) -> float:
@@ -116,7 +116,7 @@ class ServersAbove:
         return sum(parent.done_us(now_us) for parent in self.parents) / len(self.parents)
 
     @property
-    def in_line(self) -> int:
+    def queued_models(self) -> int:
         """Number of models waiting for busy servers."""
         return sum(len(line.waiting) for parent in self.parents for line in parent.lines)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.clustering.deal_test.auto import dealt_tests
+from fedge.clustering.deal_test.auto import run_deal_tests
 from fedge.clustering.deal_test.deals import labels_after, leaf_similarity
 from fedge.clustering.likeness.evidence import Answers, Evidence
 from fedge.clustering.likeness.updates import Likeness
@@ -30,7 +30,7 @@ from fedge.config.leaf_groups import static_groups
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
-from fedge.states.restored import flag
+from fedge.states.restored import checked_bool
 
 ALLOWED = {"cross-losses"}  # measures that can be taken at any moment
 
@@ -90,7 +90,7 @@ class ClockGroups:
             exchange_bytes: bytes of the messages for it.
         """
         config, before = self._config, self.labels
-        tests = "no device has answered" if likeness is None else dealt_tests(likeness, config, self._seed)
+        tests = "no device has answered" if likeness is None else run_deal_tests(likeness, config, self._seed)
         facts: dict[str, Any] = {"probe": True, "exchange_bytes": exchange_bytes}
         similarity = None
         if isinstance(tests, str) or likeness is None:
@@ -147,11 +147,11 @@ class ClockGroups:
         """Restore the result of `facts`."""
         self.labels = np.array(facts["labels"], dtype=np.int64)
         self.membership.restore(facts["membership"])
-        self.membership.refuse_others(len(self.labels))
-        self.is_tested = flag(facts["is_tested"], "whether the deal test is made")
+        self.membership.refuse_foreign_state(len(self.labels))
+        self.is_tested = checked_bool(facts["is_tested"], "whether the deal test is made")
 
 
-def refuse_needs_of_rounds(config: ClusterConfig) -> None:
+def refuse_methods_of_rounds(config: ClusterConfig) -> None:
     """Raise ConfigError for a grouping method that needs a whole round from one model."""
     method = method_named(config)
     needs = set() if config.deals else {need for need in method.needs(config) if need not in ALLOWED}

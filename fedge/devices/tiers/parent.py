@@ -28,7 +28,7 @@ import numpy as np
 from fedge.config.registers import parts, traits
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.servers.arrivals import Arrival, Rule
-from fedge.devices.servers.server import DeviceServer, within
+from fedge.devices.servers.server import DeviceServer, clip_variances
 from fedge.devices.servers.vectors import Version
 from fedge.devices.timeline.clock import SECOND_US, Clock, Kind
 from fedge.devices.timeline.line import ServerQueue
@@ -44,7 +44,7 @@ class ParentLink:
     Attributes:
         base: the parent's model from which the child started.
         base_number: number of versions that the parent had made by then.
-        made: number of versions that the child has made since it last sent.
+        versions_made: number of versions that the child has made since it last sent.
         sent: model that the child sent and that is not yet answered, or None.
         answer: the parent's model, and its number; None before it is sent.
         exchange: number of changes of group so far; older messages are void.
@@ -52,7 +52,7 @@ class ParentLink:
 
     base: Version
     base_number: int = 0
-    made: int = 0
+    versions_made: int = 0
     sent: Version | None = None
     answer: tuple[Version, int] | None = None
     exchange: int = 0
@@ -93,7 +93,7 @@ class Parent:
             nodes: number of each child in events; None for its position among the children.
         """
         self.labels = [0] * len(weights) if labels is None else list(labels)
-        self.servers = [server.like(server.version, len(self.of_group(group)), group)
+        self.servers = [server.like(server.version, len(self.group_members(group)), group)
                         for group in range(max(self.labels) + 1)]  # fmt: skip
         self.links = [ParentLink(server.version) for _ in weights]
         self.nodes = list(range(len(weights))) if nodes is None else list(nodes)
@@ -115,11 +115,11 @@ class Parent:
         self.above: Parent | None = None
         self._place = 0  # position among the children of its parent
 
-    def stand_below(self, above: "Parent", place: int, number: int) -> None:
+    def attach_to(self, above: "Parent", place: int, number: int) -> None:
         """Make this server a child of a parent, and number it among all parents."""
         self.above, self._place, self.number = above, place, number
 
-    def of_group(self, group: int) -> list[int]:
+    def group_members(self, group: int) -> list[int]:
         """The children of a group, in order."""
         return [child for child, label in enumerate(self.labels) if label == group]
 
@@ -127,15 +127,15 @@ class Parent:
         """The model and rule of a child's group."""
         return self.servers[self.labels[child]]
 
-    def renewed(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
+    def note_version(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
         """Record a child's new version, and start sending its model if due."""
-        self.links[child].made += 1
+        self.links[child].versions_made += 1
         self._send_if_due(child, server, clock, ledger)
 
     def _send_if_due(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
         link = self.links[child]
-        if link.sent is None and link.made >= self._every:
-            link.sent, link.made = server.version, 0
+        if link.sent is None and link.versions_made >= self._every:
+            link.sent, link.versions_made = server.version, 0
             ledger.between_servers(self.nodes[child], up=self._bytes)
             self._begin_to_send(child, Kind.UP, clock)
 
@@ -143,9 +143,9 @@ class Parent:
         """Start a message up from a child or down to it; over a shared link, bytes follow after the delay."""
         node, exchange = self.nodes[child], self.links[child].exchange
         if self.network is None:
-            clock.at(clock.now_us + self._delay_us, kind, node, exchange)
+            clock.schedule(clock.now_us + self._delay_us, kind, node, exchange)
         else:
-            clock.at(clock.now_us + self._link_delay_us, Kind.SEND_BETWEEN, node, exchange)
+            clock.schedule(clock.now_us + self._link_delay_us, Kind.SEND_BETWEEN, node, exchange)
 
     def send(self, child: int, clock: Clock) -> None:
         """Start the transfer of a child's model, or of the answer, over the shared link."""
@@ -157,7 +157,7 @@ class Parent:
         """Deliver the messages whose transfers over the shared link are complete."""
         exchange, child = divmod(key, len(self.links))
         kind = Kind.UP if self.links[child].answer is None else Kind.DOWN
-        clock.at(clock.now_us, kind, self.nodes[child], exchange)
+        clock.schedule(clock.now_us, kind, self.nodes[child], exchange)
 
     def _transfer_key(self, child: int) -> int:
         """The number of a child's transfer over the shared link."""
@@ -186,7 +186,7 @@ class Parent:
         busy_us = round(self.server_of(child).seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[self.labels[child]].occupy(child, busy_us, clock.now_us)
-            clock.at(until_us, Kind.SERVED_ABOVE, self.nodes[child], self.links[child].exchange)
+            clock.schedule(until_us, Kind.SERVED_ABOVE, self.nodes[child], self.links[child].exchange)
         return busy_us > 0
 
     def done_us(self, now_us: int) -> int:
@@ -205,7 +205,7 @@ class Parent:
         is_new = server.take(arrival)
         waiting = self.waiting[group]
         waiting.append(child)
-        if self._in_rounds and len(waiting) == len(self.of_group(group)):
+        if self._in_rounds and len(waiting) == len(self.group_members(group)):
             is_new = server.take(None)
         if not is_new:
             return
@@ -215,8 +215,8 @@ class Parent:
             self.leave(clock, ledger)
             return
         if len(self.due) == len(waiting):
-            clock.at(clock.now_us, Kind.LEAVE, self.number)
-        self.above.renewed(self._place, server, clock, ledger)
+            clock.schedule(clock.now_us, Kind.LEAVE, self.number)
+        self.above.note_version(self._place, server, clock, ledger)
 
     def leave(self, clock: Clock, ledger: Ledger) -> None:
         """Send a region's model to all children that are due."""
@@ -231,7 +231,7 @@ class Parent:
         ledger.between_servers(self.nodes[child], down=self._bytes)
         self._begin_to_send(child, Kind.DOWN, clock)
 
-    def give(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
+    def deliver_answer(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
         """Deliver the answer to a child, which adds its own changes since it sent."""
         link = self.links[child]
         assert link.sent is not None
@@ -244,7 +244,8 @@ class Parent:
             variances = server.version.layout.variances
             current = server.version.vector[variances]
             server.change(
-                within(version.vector + own_change, version, current, current), server.version.counters
+                clip_variances(version.vector + own_change, version, current, current),
+                server.version.counters,
             )
         link.base, link.sent, link.answer = version, None, None
         self._send_if_due(child, server, clock, ledger)
@@ -253,11 +254,11 @@ class Parent:
         self, labels: Sequence[int], children: Sequence[DeviceServer], clock: Clock, ledger: Ledger
     ) -> None:
         """Give children new group labels; groups that keep the same members are unchanged."""
-        old_groups = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
+        old_groups = {tuple(self.group_members(group)): group for group in range(len(self.servers))}
         servers, waiting, lines = self.servers, self.waiting, self.lines
         self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []
         for group in range(max(self.labels) + 1):
-            members = self.of_group(group)
+            members = self.group_members(group)
             old_group = old_groups.get(tuple(members))
             if old_group is not None:
                 self.servers.append(servers[old_group])

@@ -54,9 +54,9 @@ class Clock:
         events: number of events so far.
 
     >>> clock = Clock()
-    >>> clock.at(30, Kind.START, subject=0)
-    >>> clock.at(30, Kind.ARRIVE, subject=7, number=1)
-    >>> clock.at(30, Kind.ARRIVE, subject=2, number=2)
+    >>> clock.schedule(30, Kind.START, subject=0)
+    >>> clock.schedule(30, Kind.ARRIVE, subject=7, number=1)
+    >>> clock.schedule(30, Kind.ARRIVE, subject=2, number=2)
     >>> [clock.next()[1:3] for _ in range(3)], clock.now_us
     ([(0, 2), (0, 7), (6, 0)], 30)
     """
@@ -68,7 +68,7 @@ class Clock:
         self._heap = [Event(*event) for event in ahead]
         heapq.heapify(self._heap)
 
-    def at(self, time_us: int, kind: Kind, subject: int, number: int = 0) -> None:
+    def schedule(self, time_us: int, kind: Kind, subject: int, number: int = 0) -> None:
         """Schedule an event, not in the past."""
         assert time_us >= self.now_us, f"an event at {time_us} µs, but it is {self.now_us} µs"
         heapq.heappush(self._heap, Event(time_us, int(kind), subject, number))

@@ -100,7 +100,7 @@ class SharedLinks:
         """Schedule the end of the next transfer."""
         next_us = self.links[link].next_us
         if next_us is not None:
-            clock.at(next_us, Kind.SENT, link, self.links[link].changes)
+            clock.schedule(next_us, Kind.SENT, link, self.links[link].changes)
 
     def facts(self) -> list[Any]:
         """All links as JSON, for `restore`."""

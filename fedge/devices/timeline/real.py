@@ -2,8 +2,8 @@
 
 On a real clock, jobs end when their replies come. All else is as on the virtual clock, with the same events,
 rules and draws, at microseconds since the start of the run. Arrivals are logged in devices/arrivals.csv. With
-this log, a run on the virtual clock is an exact repetition (`logged_ends`): chosen devices, starting versions
-and all models depend on no other real quantity than the ends of jobs.
+this log, a run on the virtual clock is an exact repetition (`read_job_ends`): chosen devices, starting
+versions and all models depend on no other real quantity than the ends of jobs.
 """
 
 import csv
@@ -44,7 +44,7 @@ class RealClock(Clock):
         self._arrived = arrived
         self._began = time.monotonic()
 
-    def go_on(self, clock: Clock) -> "RealClock":
+    def continued_from(self, clock: Clock) -> "RealClock":
         """This clock, with the events ahead of another one except arrivals."""
         facts = clock.facts()
         super().__init__(clock.now_us, clock.events, [
@@ -60,7 +60,7 @@ class RealClock(Clock):
             arrivals = self._arrived(min(_POLL_S, max(0, wait_us) / SECOND_US))
             arrival_us = max(self.now_us + 1, self._real_us())
             for device, number in arrivals:
-                self.at(arrival_us, Kind.ARRIVE, device, number)
+                self.schedule(arrival_us, Kind.ARRIVE, device, number)
             if self._heap and self._heap[0].time_us <= self._real_us():
                 return super().next()
 
@@ -75,11 +75,11 @@ class RealJobEnds:
 
     Attributes:
         path: path of the log.
-        of: number of a job → its device, its end, and whether it failed.
+        by_job: number of a job → its device, its end, and whether it failed.
     """
 
     path: Path
-    of: Mapping[int, tuple[int, int, bool]]
+    by_job: Mapping[int, tuple[int, int, bool]]
 
     def of_job(self, number: int, device: int) -> tuple[int, bool]:
         """End of a job in virtual microseconds, and whether it fails; "never" if it did not finish.
@@ -87,7 +87,7 @@ class RealJobEnds:
         Raises:
             ConfigError: the job belonged to another device, so the log is of another run.
         """
-        logged, end_us, failed = self.of.get(number, (device, _MOST_US, False))
+        logged, end_us, failed = self.by_job.get(number, (device, _MOST_US, False))
         if logged != device:
             raise ConfigError(
                 f"asynchrony.replay must be the log of a run with the same options, seed and clients, but "
@@ -97,7 +97,7 @@ class RealJobEnds:
         return end_us, failed
 
 
-def logged_ends(path: str) -> RealJobEnds:
+def read_job_ends(path: str) -> RealJobEnds:
     """Ends of jobs in a run's log.
 
     Args:
@@ -128,7 +128,7 @@ def logged_ends(path: str) -> RealJobEnds:
     return RealJobEnds(file, ends)
 
 
-def refuse_what_reality_decides(config: Config) -> None:
+def refuse_simulated_times(config: Config) -> None:
     """Raise ConfigError for options that simulate times if arrivals are real, or that replay a log."""
     asynchrony, devices = config.asynchrony, config.devices
     if not asynchrony.is_on or not (asynchrony.is_real or asynchrony.replay):
@@ -151,4 +151,4 @@ def refuse_what_reality_decides(config: Config) -> None:
             f"guard.client-timeout gives up who takes too long"
         )
     if asynchrony.replay:
-        logged_ends(asynchrony.replay)
+        read_job_ends(asynchrony.replay)

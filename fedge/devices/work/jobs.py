@@ -73,12 +73,12 @@ class Job:
         return replace(self, end_us=min(self.end_us, end_us), fate="late")
 
     def facts(self) -> list[Any]:
-        """All but the model as JSON, to be restored by `restored`."""
+        """All but the model as JSON, to be restored by `restore_job`."""
         *values, _, steps, of_steps, kept = astuple(replace(self, start=None))  # type: ignore[arg-type]
         return [*values, *((steps, of_steps) if steps or kept else ()), *(kept or ())]
 
 
-def restored(facts: list[Any], start: Version) -> Job:
+def restore_job(facts: list[Any], start: Version) -> Job:
     """The job restored from `facts`."""
     values, step_counts, kept = facts[:_FACTS], facts[_FACTS : _FACTS + _STEPS], facts[_FACTS + _STEPS :]
     job = Job(*values, start, *step_counts)  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ def goal_of(concurrency: int, over_selection: float) -> int:
     return max(1, round(concurrency / over_selection))
 
 
-def settled(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
+def settle_round(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
     """The jobs of a round with their outcomes, and the end of the round.
 
     The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; if

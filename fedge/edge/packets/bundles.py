@@ -43,7 +43,7 @@ def unbundled(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
     for leaf, kind, facts in rows(bundle.facts[PARTS], 3, len(leaves), PARTS):
         if type(leaf) is not int or leaf not in leaves or leaf in packets:
             raise FactError(PARTS, "of other leaves")
-        states = orders.of_leaf(bundle.states, leaf)
+        states = orders.leaf_states(bundle.states, leaf)
         packets[leaf] = Packet(text(kind, _LONGEST_KIND, PARTS), mapping(facts, PARTS), states)
     if sum(len(packet.states) for packet in packets.values()) != len(bundle.states):
         raise FactError("states", "of other leaves")

@@ -22,7 +22,7 @@ from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
 from fedge.states.averaging import State
-from fedge.states.named import under
+from fedge.states.named import states_under
 from fedge.states.restored import MOST
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
@@ -90,7 +90,7 @@ def add_to_book(book: RoundBook, leaf: int, record: Mapping[str, Any]) -> None:
         book.note_seconds(int(client), float(seconds))
     if record["kept_model"]:
         book.note_kept_model(leaf, int(record["kept_model"]))
-    book.told += len({int(client) for client, *_ in (*record["train_seconds"], *record["failures"])})
+    book.asked_clients += len({int(client) for client, *_ in (*record["train_seconds"], *record["failures"])})
     book.answered += int(record["answered"])
     uplink, downlink = record["bytes"]
     book.uplink_bytes += int(uplink)
@@ -120,12 +120,12 @@ def delayed_book(record: Mapping[str, Any], by_s: float) -> dict[str, Any]:
     return {**record, "calls": _shift_times(np.array(calls, np.float64), -by_s).tolist() if calls else []}
 
 
-def of_leaf(states: Mapping[str, State], leaf: int) -> dict[str, State]:
+def leaf_states(states: Mapping[str, State], leaf: int) -> dict[str, State]:
     """States of one leaf among those of a region."""
-    return under(f"{leaf}/", states)
+    return states_under(f"{leaf}/", states)
 
 
-def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
+def region_states(states: Mapping[str, State], leaf: int) -> dict[str, State]:
     """States of one leaf, named for a region's packet, with its control under its own name."""
     return {f"{leaf}/{name}": state for name, state in states.items() if name != "told"}
 

@@ -26,15 +26,15 @@ from fedge.flower import has_one_port, moves_federations
 from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.flower_runs.simulation import own_environment, start_command
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT, last_lines
-from fedge.launch.own_folder import claimed
+from fedge.launch.own_folder import exclusive_folder
 from fedge.launch.projects.project import CLIENT_APP
-from fedge.link.bound_nodes import bind, forget, nodes_registered, partition_of_key, tell
+from fedge.link.bound_nodes import bind, export_bindings, forget, nodes_registered, partition_of_key
 from fedge.link.certificates import AUTHORITY
 from fedge.link.fleet_filter import FleetFilter
-from fedge.link.own_account import guarded_words
-from fedge.link.reach import fault_of_listening, free_port, host_and_port, is_there
+from fedge.link.own_account import guarded_command
+from fedge.link.reach import fault_of_listening, free_port, host_and_port, is_listening
 from fedge.link.usable import refuse_unusable
-from fedge.process.endings.parent import be_followed
+from fedge.process.endings.parent import tie_children_to_parent
 from fedge.process.python import python_words
 
 HERE = "127.0.0.1"
@@ -102,7 +102,7 @@ class SuperLinkPlace:
     connection: str
 
     @property
-    def reached(self) -> str:
+    def reachable_address(self) -> str:
         """Address by which this machine reaches the listener at `nodes`."""
         host, port = host_and_port(self.option, self.nodes)
         if host in ("0.0.0.0", "::"):
@@ -144,13 +144,13 @@ class SuperLinkPlace:
             self.folder.chmod(0o700)
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def exclusive_use(self) -> Iterator[None]:
         """Context in which no other process of this kind uses the folder: two SuperLinks would share nodes.
 
         Raises:
             ConfigError: one uses it.
         """
-        with claimed(self.folder, "SuperLink"):
+        with exclusive_folder(self.folder, "SuperLink"):
             yield
 
 
@@ -215,7 +215,7 @@ def _key_fault(key: Path) -> str:
     return ""
 
 
-def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
+def register_keys(keys: Sequence[Path], place: SuperLinkPlace) -> None:
     """Register keys that are new to the SuperLink, while no SuperNode can reach it.
 
     A SuperNode that connects before its key is registered ends. If a key was withdrawn, the SuperLink's
@@ -236,7 +236,7 @@ def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
     new = [key for key, text in texts.items() if text not in admitted]
     if new:
         with SuperLink(place, f"{HERE}:{free_port()}") as link:
-            link.let_in(new)
+            link.register_keys(new)
 
 
 class SuperLink:
@@ -253,7 +253,7 @@ class SuperLink:
             ConfigError: the SuperLink does not start.
         """
         is_open = not fleet
-        fleet = fleet or place.reached
+        fleet = fleet or place.reachable_address
         self.place, self.log = place, place.folder / "flower.log"
         self.environment = _environment(place.folder / "flower")
         self._write_flower_config()
@@ -287,7 +287,7 @@ class SuperLink:
     def _await_listening(self, addresses: Sequence[str]) -> None:
         """Wait until the SuperLink listens at all addresses."""
         option, deadline = self.place.option, time.monotonic() + _START_S
-        while not all(is_there(option, address) for address in addresses):
+        while not all(is_listening(option, address) for address in addresses):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.end()
                 raise ConfigError(
@@ -307,7 +307,7 @@ class SuperLink:
         """Whether the SuperLink is running."""
         return self.process.poll() is None
 
-    def let_in(self, keys: Sequence[Path]) -> None:
+    def register_keys(self, keys: Sequence[Path]) -> None:
         """Register SuperNodes' public keys, and bind each to its partition.
 
         Raises:
@@ -389,7 +389,7 @@ def _superlink_command(place: SuperLinkPlace, fleet: str) -> list[str]:
             "--serverappio-api-address", f"{HERE}:{free_port()}",
         ]  # fmt: skip
     return [
-        *guarded_words("flower-superlink"), "--ssl-ca-certfile", str(place.authority), "--ssl-certfile",
+        *guarded_command("flower-superlink"), "--ssl-ca-certfile", str(place.authority), "--ssl-certfile",
         str(certificate), "--ssl-keyfile", str(key), *address_options, "--enable-supernode-auth",
         "--database", str(place.folder / DATABASE),
     ]  # fmt: skip
@@ -404,6 +404,6 @@ def _environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "NO_PROXY": ",".join(filter(None, [HERE, os.environ.get("NO_PROXY", "")])),
     }
-    be_followed(environment)
-    tell(environment, home.parent)
+    tie_children_to_parent(environment)
+    export_bindings(environment, home.parent)
     return environment

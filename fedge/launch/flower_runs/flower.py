@@ -59,13 +59,13 @@ def run_on_flower(
             with exits.interruptions():
                 stalled = not simulation.wait(folder, limit_s)
         except KeyboardInterrupt as error:
-            interrupted = exits.interrupted_by(error)
+            interrupted = exits.find_interruption(error)
             assert interrupted is not None
             simulation.end(signal.SIGINT)
             _end_interrupted(folder, interrupted)
             return interrupted.exit_code
         simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
-        why_not = simulation.why_not()
+        why_not = simulation.startup_output()
     if stalled:
         reason = f"stalled: no progress for {limit_s:g} s; the processes were killed"
         print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)

@@ -14,7 +14,7 @@ import psutil
 from fedge.config.registers.option import ConfigError
 from fedge.process.endings import reaper
 from fedge.process.endings.awake import awake, keeping
-from fedge.process.endings.parent import be_followed
+from fedge.process.endings.parent import tie_children_to_parent
 from fedge.records.manifest import MANIFEST
 
 _POLL_S = 0.2
@@ -54,7 +54,7 @@ class Simulation:
     def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
         """Start ``flwr run``, with `variables` added to this process's environment."""
         environment = {**own_environment(), **(variables or {})}
-        be_followed(environment)
+        tie_children_to_parent(environment)
         self._process = start_command(command, environment)
         self._descendants: dict[int, psutil.Process] = {}
 
@@ -63,7 +63,7 @@ class Simulation:
         """Exit code of ``flwr run``; None while it runs."""
         return self._process.returncode
 
-    def why_not(self) -> str:
+    def startup_output(self) -> str:
         """Flower's output about a run that did not start, if it was not printed."""
         return ""
 

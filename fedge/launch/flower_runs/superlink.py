@@ -86,7 +86,7 @@ class _BehindSuperLink(Simulation):
             command = ["flwr", "run", str(app), _NAME, "--stream"]
             self._process = start_command(command, environment, log)
 
-    def why_not(self) -> str:
+    def startup_output(self) -> str:
         """The last lines of Flower's output."""
         return last_lines(self._log)
 
@@ -157,7 +157,7 @@ def made_app(
     text += f"[tool.flwr.federations.{_NAME}]\n{options}"
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
     path = os.pathsep.join(filter(None, [str(project.folder.resolve()), os.environ.get("PYTHONPATH", "")]))
-    return Simulation(["flwr", "run", str(folder)], {"PYTHONPATH": path, TOLD: federation.as_told()})
+    return Simulation(["flwr", "run", str(folder)], {"PYTHONPATH": path, TOLD: federation.to_json()})
 
 
 def _flower_config(port: int, federation: Federation) -> str:
@@ -203,7 +203,7 @@ def _environment(home: Path, project: Project, federation: Federation, terminal:
         "NO_PROXY": ",".join(filter(None, ["127.0.0.1", os.environ.get("NO_PROXY", "")])),
         "PYTHONPATH": path,
         TERMINAL: str(terminal),
-        TOLD: federation.as_told(),
+        TOLD: federation.to_json(),
     }
 
 

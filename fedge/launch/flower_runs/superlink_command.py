@@ -59,7 +59,7 @@ def _serve(options: argparse.Namespace) -> int:
             f"--control must be on the loopback interface, e.g. 127.0.0.1:{port}, because anyone who reaches "
             f"it can run code, but is {options.control}; start fedge run on this machine"
         )
-    from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
+    from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, register_keys
     from fedge.link.certificates import SUPERLINK
     from fedge.process.endings.reaper import start_reaper
 
@@ -74,10 +74,10 @@ def _serve(options: argparse.Namespace) -> int:
     keys = [] if _is_first_start(options) else keys_of(options.certs, options.keys, "fedge superlink")
     start_reaper()  # a SuperLink's processes outlive their starter
     stopping = exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext()
-    with stopping, place.claimed():
+    with stopping, place.exclusive_use():
         await_free("--nodes", place.nodes)
         await_free("--control", options.control)
-        let_in(keys, place)
+        register_keys(keys, place)
         if not keys:
             print(
                 f"no keys of nodes in {options.certs} yet; new ones are admitted when they appear there",
@@ -115,7 +115,7 @@ def _admit_new_keys(link: "SuperLink", options: argparse.Namespace, admitted: se
         last_states.update(states)
         refused: tuple[Path, ...] = ()
         try:
-            link.let_in(new)
+            link.register_keys(new)
         except KeysRefusedError as error:
             refused = error.keys
             print(f"fedge: {error}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.tree import refuse_no_path
+from fedge.config.tree import require_server_path
 from fedge.flower import refuse_untested_flower
 from fedge.link.reach import host_and_port
 
@@ -101,7 +101,7 @@ def _serve(options: argparse.Namespace) -> int:
             "whose leaves it is to run, e.g. fedge leaf --at 1"
         )
     if options.at is not None:
-        refuse_no_path(options.at, "--at")
+        require_server_path(options.at, "--at")
         if options.nodes:
             raise ConfigError(
                 "--at needs clients that are threads, because a SuperLink has the nodes of one leaf server; "

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedge import leaf_app
 from fedge.engine.federation import TOLD, Federation
-from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
+from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, register_keys
 from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.leaf_servers.outset import FOR_EVER_S, refuse_other_cloud
 from fedge.launch.projects.project import CLIENT_APP
@@ -42,9 +42,9 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     keys = keys_of(options.certs, options.keys)
     start_reaper()  # a SuperLink's processes outlive their starter
     stopping = exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext()
-    with stopping, place.claimed():
+    with stopping, place.exclusive_use():
         await_free(place.option, place.nodes)
-        let_in(keys, place)
+        register_keys(keys, place)
         with SuperLink(place) as link:
             print(
                 f"leaf server {options.leaf} connects to {options.cloud}, SuperNodes to {options.nodes}; its "
@@ -64,7 +64,7 @@ def _run_app(link: SuperLink, options: argparse.Namespace) -> int:
     """Start the app, and print its output; returns its exit code when it has ended."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
-    federation_variable = {TOLD: Federation().as_told()}  # none of its settings is an option of Fedge
+    federation_variable = {TOLD: Federation().to_json()}  # none of its settings is an option of Fedge
     process = subprocess.Popen(
         ["flwr", "run", str(app), _NAME, "--stream"],
         env={**link.environment, **federation_variable, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,

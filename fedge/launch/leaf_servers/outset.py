@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import look_in
-from fedge.launch.own_folder import claimed
+from fedge.config.registers.register import add_search_folders
+from fedge.launch.own_folder import exclusive_folder
 from fedge.link.certificates import AUTHORITY, CLOUD
 from fedge.link.dial import Refused
 from fedge.link.reach import refuse_other_authority
@@ -67,8 +67,8 @@ def serve_runs(
     """
     refuse_other_cloud(options)
     make_folder(folder)
-    look_in(os.getcwd())  # custom parts of a run are imported from here
-    with claimed(folder, "leaf server"):
+    add_search_folders(os.getcwd())  # custom parts of a run are imported from here
+    with exclusive_folder(folder, "leaf server"):
         handler = log_to(folder / "leaf.log")
         print(f"{name} connects to {options.cloud}; its folder is {folder}", flush=True)
         try:

@@ -69,7 +69,7 @@ class ClientApps:
         """Pipes on which children report that they stay, for `select`."""
         return list(self._reusable)
 
-    def hear(self, ready: Iterable[int]) -> None:
+    def read_reports(self, ready: Iterable[int]) -> None:
         """Read the children's reports; at most one child is kept waiting, and ended ones are dropped."""
         for pipe in self._reusable.keys() & set(ready):
             has_idle = any(child.idle for child in self._reusable.values())
@@ -85,7 +85,7 @@ class ClientApps:
             if not child.idle:
                 continue
             child.idle = False
-            self._output.renew(child.pid)
+            self._output.reset_limit(child.pid)
             try:
                 os.write(child.orders, (SEPARATOR.join(arguments) + "\n").encode())
                 return
@@ -99,7 +99,7 @@ class ClientApps:
             self._release(pipe)
 
     def _poll_reports(self) -> None:
-        self.hear(select.select(self.descriptors, [], [], 0)[0])
+        self.read_reports(select.select(self.descriptors, [], [], 0)[0])
 
     def _release(self, pipe: int) -> None:
         """Close a child's pipes, so that it ends once it waits for a message."""
@@ -140,11 +140,11 @@ def be_client_app(program: Callable[[], object], arguments: Sequence[str], order
         reports: pipe on which to report that this process stays.
     """
     if _prevent_exit():
-        lasting.allow_to_stay()
+        lasting.allow_further_messages()
     pending = b""
     while True:
         exit_code = _run_program(program, arguments)
-        if exit_code or not lasting.stays():
+        if exit_code or not lasting.handles_further_messages():
             return exit_code
         with suppress(OSError):  # the node has ended
             os.write(reports, _STAYS)
@@ -185,7 +185,7 @@ def _prevent_exit() -> bool:
     monitored: set[int] = set()
 
     def leave(code: int, *arguments: Any, **keywords: Any) -> None:
-        if code or not lasting.stays():
+        if code or not lasting.handles_further_messages():
             exit_process(code, *arguments, **keywords)
         for phase in phases:
             run_handlers(**phase)  # closes the message's connection

@@ -40,7 +40,7 @@ from fedge.launch.nodes.client_apps import CLIENT_APP, SEPARATOR, ClientApps, re
 from fedge.launch.nodes.node_folder import make_node_folder
 from fedge.launch.nodes.node_gpu import take_gpu
 from fedge.launch.nodes.node_output import NodeOutput, SuperNodeOutput
-from fedge.link.own_account import guarded_words
+from fedge.link.own_account import guarded_command
 from fedge.link.reach import free_port
 from fedge.process.endings import exits
 from fedge.process.endings.parent import ending_with_parent
@@ -138,7 +138,7 @@ def _start_supernode(arguments: Sequence[str], folder: Path) -> "subprocess.Pope
     api_options = [] if any(option in arguments for option in (default_api[0], "--port")) else default_api
     try:
         return subprocess.Popen(
-            ending_with_parent([*guarded_words("flower-supernode"), *arguments, *api_options]),
+            ending_with_parent([*guarded_command("flower-supernode"), *arguments, *api_options]),
             env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
@@ -165,8 +165,8 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     with closing(apps):
         while node.poll() is None:
             ready = select.select([*sources, *output.descriptors, *apps.descriptors], [], [], _POLL_S)[0]
-            output.pass_on(ready)
-            apps.hear(ready)
+            output.forward_output(ready)
+            apps.read_reports(ready)
             if orders in ready:
                 *lines, pending = (pending + os.read(orders, _CHUNK)).split(b"\n")
                 for line in lines:
@@ -211,7 +211,7 @@ def _pass_on_output(errors: int, sources: list[int], news: SuperNodeOutput) -> b
     if not output:
         sources.remove(errors)
     with suppress(OSError, ValueError):  # the terminal may be closed
-        os.write(2, news.passed(output))
+        os.write(2, news.printable_part(output))
     return output
 
 

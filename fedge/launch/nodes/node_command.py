@@ -47,7 +47,7 @@ def _serve(options: argparse.Namespace) -> int:
             f"the client's number must be 0 to {options.of - 1} with --of {options.of}, but is "
             f"{options.partition}"
         )
-    arguments = [*node_words(options), *shlex.split(options.supernode)]
+    arguments = [*node_arguments(options), *shlex.split(options.supernode)]
     if "--isolation" in options.supernode:
         raise ConfigError(
             "--isolation is for flower-supernode by itself, because fedge node starts ClientApps; remove it"
@@ -59,7 +59,7 @@ def _serve(options: argparse.Namespace) -> int:
     return serve_node(arguments, options.owns_process)
 
 
-def node_words(options: argparse.Namespace) -> list[str]:
+def node_arguments(options: argparse.Namespace) -> list[str]:
     """Arguments of flower-supernode: SuperLink, partition and windows."""
     ((key, location),) = [(key, getattr(options, key)) for key in _KEYS if getattr(options, key) is not None]
     if key != "data" or os.path.exists(location):

@@ -33,7 +33,7 @@ def take_gpu() -> str:
     folder = _lock_folder() if names else None
     if folder is None:
         return ""
-    index, num_others = taken(names, folder)
+    index, num_others = lock_gpu(names, folder)
     if len(names) > 1:
         os.environ[VISIBLE] = ",".join([*names[index:], *names[:index]])
     gpu = f"GPU {index + 1} of {len(names)} ({names[index]})" if len(names) > 1 else "the GPU"
@@ -69,7 +69,7 @@ def gpu_names(listing: str, visible: str | None) -> list[str]:
     return [name.strip() for name in visible.split(",") if name.strip()]
 
 
-def taken(names: Sequence[str], folder: Path) -> tuple[int, int]:
+def lock_gpu(names: Sequence[str], folder: Path) -> tuple[int, int]:
     """Index of the GPU with the fewest nodes, locked by this process, and its number of other nodes."""
     for others in range(_MAX_OTHER_NODES):
         for index, name in enumerate(names):

@@ -56,13 +56,13 @@ class NodeOutput:
             os.close(write_end)
         return pid
 
-    def renew(self, pid: int) -> None:
+    def reset_limit(self, pid: int) -> None:
         """Reset the limit of a process that handles a further message."""
         for pipe in self._pipes.values():
             if pipe.pid == pid:
                 pipe.room = A_CLIENT_APP
 
-    def pass_on(self, ready: Iterable[int]) -> None:
+    def forward_output(self, ready: Iterable[int]) -> None:
         """Read from the ready pipes, and print their output up to the limits."""
         for read_end in self._pipes.keys() & set(ready):
             output = os.read(read_end, _CHUNK)
@@ -101,7 +101,7 @@ class SuperNodeOutput:
     def __init__(self) -> None:
         self._has_contact = True
 
-    def passed(self, output: bytes) -> bytes:
+    def printable_part(self, output: bytes) -> bytes:
         """Part of further output that should be printed.
 
         A line is usually written in one piece; if it arrives in two, both are passed on.

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedge.config.flat import check_keys, fold_tables, options
 from fedge.config.registers.option import ConfigError, Scalar, arguments_of, shown
-from fedge.config.registers.register import look_in
+from fedge.config.registers.register import add_search_folders
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.projects.moved import connections, flower_config
 from fedge.launch.projects.packaged import is_packaged, packaged_file, packaged_folder, packaged_like
@@ -223,7 +223,7 @@ class Project:
             self.path = packaged_folder() / "pyproject.toml"
             tool = self._tool_table()
         self.folder = self.path.parent
-        look_in(app)
+        add_search_folders(app)
         table = self._checked_table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:
             raise ConfigError(

@@ -16,7 +16,7 @@ from fedge.config.config import Config
 from fedge.config.participation import Number, Participation
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
-from fedge.config.registers.twice import asked_twice
+from fedge.config.registers.twice import call_checked
 from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig
 
 _MOST_TRIED_ROUNDS = 1000  # for which a user's participation is checked before a run
@@ -38,23 +38,23 @@ def needed_leaves(cloud: CloudConfig) -> int:
     return max(2, CLOUD.quorum(cloud.rule, cloud.arguments("rule")))
 
 
-def of_krum(arguments: Mapping[str, Any]) -> int:
+def krum_quorum(arguments: Mapping[str, Any]) -> int:
     """Number of replies that Krum needs."""
     return 2 * int(arguments[_MALICIOUS]) + 3
 
 
-def of_multi_krum(arguments: Mapping[str, Any]) -> int:
+def multi_krum_quorum(arguments: Mapping[str, Any]) -> int:
     """Number of replies that Multi-Krum needs."""
     selected = int(arguments[_SELECTED])
-    return max(of_krum(arguments), selected + arguments[_MALICIOUS] + 2 if selected else 0)
+    return max(krum_quorum(arguments), selected + arguments[_MALICIOUS] + 2 if selected else 0)
 
 
-def of_bulyan(arguments: Mapping[str, Any]) -> int:
+def bulyan_quorum(arguments: Mapping[str, Any]) -> int:
     """Number of replies that Bulyan needs."""
     return 4 * int(arguments[_MALICIOUS]) + 3
 
 
-def of_trimmed_mean(arguments: Mapping[str, Any]) -> int:
+def trimmed_mean_quorum(arguments: Mapping[str, Any]) -> int:
     """Number of replies for which one is cut at each end; 1 if nothing is cut."""
     cut = arguments[_CUT]
     if cut == 0:
@@ -77,7 +77,7 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
     """
     hierarchy = config.hierarchy
     if hierarchy.participants is not None:
-        number = hierarchy.participants.at(global_round, leaf)
+        number = hierarchy.participants.number_at(global_round, leaf)
     elif hierarchy.participation in PARTICIPATIONS.names:
         number = hierarchy.fraction_train
     else:
@@ -89,7 +89,7 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
 def _call_participation(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
     """The number or share of clients that a user's function returns."""
     name = hierarchy.participation
-    with PARTICIPATIONS.carried_out(name):
+    with PARTICIPATIONS.explaining_errors(name):
         number = PARTICIPATIONS.load(name)(
             global_round, leaf, num_clients, **hierarchy.arguments("participation")
         )
@@ -129,7 +129,9 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
         ]
 
     is_code = hierarchy.participants is None
-    count, leaf = min(asked_twice(PARTICIPATIONS, hierarchy.participation, numbers) if is_code else numbers())
+    count, leaf = min(
+        call_checked(PARTICIPATIONS, hierarchy.participation, numbers) if is_code else numbers()
+    )
     return leaf, count
 
 
@@ -137,7 +139,7 @@ def _refuse_too_many(participants: Participation, rounds: Sequence[int], sizes: 
     """Raise ConfigError when more clients should train than a leaf has."""
     for global_round in rounds:
         for leaf, size in enumerate(sizes):
-            number = participants.at(global_round, leaf)
+            number = participants.number_at(global_round, leaf)
             if isinstance(number, int) and number > size:
                 raise ConfigError(
                     f"hierarchy.participation must be at most the clients that a leaf trains, but asks for "
@@ -201,7 +203,7 @@ def _quorum_hint(config: Config, training: int) -> str:
         number for number in fewer if _is_possible(leaf.strategy, {**arguments, _MALICIOUS: number}, training)
     )
     lower = next(possible, None)
-    leaves = f"lower {hierarchy.leaves_said}, " if hierarchy.num_servers > 1 else ""
+    leaves = f"lower {hierarchy.leaves_option}, " if hierarchy.num_servers > 1 else ""
     least = "" if lower is None else f"lower {_key(_MALICIOUS)} to {lower}, "
     return f"{least}{leaves}use more clients, or set another leaf.strategy"
 

@@ -23,7 +23,7 @@ from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
-from fedge.config.registers.twice import GLOBAL_STREAMS, asked_twice
+from fedge.config.registers.twice import GLOBAL_STREAMS, call_checked
 from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.exchange.round_context import RoundContext
@@ -32,14 +32,14 @@ from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import (
-    as_seen,
+    at_least_1d,
     contents_of,
     numbers_of,
-    refuse_other,
+    refuse_incompatible_state,
     states_of,
-    unkept_of,
+    unsaved_attribute,
 )
-from fedge.process.logs import flowers_words_once, without_flowers_news
+from fedge.process.logs import deduplicate_flower_log, quiet_flower_log
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.settings import LocalTraining
@@ -126,7 +126,7 @@ def _construct(register: Register, name: str, arguments: Mapping[str, Any]) -> S
         defaults = _accepted_arguments(rule, defaults)
     option = register.option
     try:
-        with flowers_words_once():
+        with deduplicate_flower_log():
             strategy = rule(**{**defaults, **arguments})
     except OWN_ERRORS as error:
         raise ConfigError(
@@ -171,7 +171,7 @@ def _accepted_arguments(rule: Callable[..., Strategy], offered: Mapping[str, Any
     return {key: value for key, value in offered.items() if key in names}
 
 
-@without_flowers_news()
+@quiet_flower_log()
 def refuse_strategy_that_fails(
     register: Register, name: str, strategy: Strategy, model: State, names: Sequence[str], clients: int
 ) -> None:
@@ -204,13 +204,13 @@ def refuse_strategy_that_fails(
             strategies.append(current)
         return models, strategies
 
-    with register.carried_out(name):
+    with register.explaining_errors(name):
         before = contents_of(copy.deepcopy(strategy))
         if register is CLOUD and _configures(strategy):
             _refuse_state_from_messages(name, strategy, before, model, clients)
-        _, strategies = asked_twice(register, name, run_rounds)
+        _, strategies = call_checked(register, name, run_rounds)
     last = strategies[-1]
-    unsaved = unkept_of(last, before)
+    unsaved = unsaved_attribute(last, before)
     if unsaved:
         raise ConfigError(
             f"{register.option} {name} must remember numbers, text, arrays, or lists and tables (by text) of "
@@ -281,7 +281,7 @@ def _replies_around(model: State, clients: int) -> list[TrainReply]:
 def _refuse_unrestorable(option: str, fresh: Strategy, changed: Strategy, model: State) -> None:
     """Raise ConfigError for a strategy whose state cannot be restored into a new one."""
     try:
-        refuse_other(fresh, states_of(changed), numbers_of(changed), model)
+        refuse_incompatible_state(fresh, states_of(changed), numbers_of(changed), model)
     except ValueError as error:
         raise ConfigError(
             f"{option} must keep attributes in forms that a run can resume from after a stop, but after a "
@@ -300,7 +300,7 @@ def _value_of(strategy: Any, name: str) -> Any:
 _READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # sent by Flower's strategies and privacy wrappers
 
 
-def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> None:
+def refuse_unread_keys(config: Config, reads: Collection[str]) -> None:
     """Raise ConfigError when a strategy sends clients keys that their algorithm does not read.
 
     Args:
@@ -327,7 +327,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
         )
 
 
-def keeps_nothing(strategy: Strategy) -> bool:
+def is_stateless(strategy: Strategy) -> bool:
     """Whether a strategy keeps no state between leaf rounds."""
     return isinstance(strategy, ExactFedAvg)
 
@@ -398,7 +398,7 @@ def combine(
 def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
     """Set the strategy's last model to the leaf's, because the gate may have changed it."""
     if isinstance(strategy, FedOpt):
-        strategy.current_arrays = {name: as_seen(array) for name, array in current.items()}
+        strategy.current_arrays = {name: at_least_1d(array) for name, array in current.items()}
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
         strategy.current_arrays = _shared_record(current, list(current))
     if isinstance(strategy, QFedAvg):
@@ -421,5 +421,5 @@ def _shared_record(state: State, names: Sequence[str]) -> ArrayRecord:
     """Entries of a state as a record for strategies, sharing its memory."""
     record = _SharedRecord()
     record.update(to_record(state, names))
-    record.update(to_record({name: as_seen(state[name]) for name in names if not state[name].ndim}))
+    record.update(to_record({name: at_least_1d(state[name]) for name in names if not state[name].ndim}))
     return record

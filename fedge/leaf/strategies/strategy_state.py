@@ -4,7 +4,7 @@ Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a 
 adaptive clipping keeps a norm (a number), and wrappers, such as Flower's for privacy, keep a strategy. A
 user's strategy may also keep single arrays, Flower's records, text, and lists and tables of numbers. If a
 round changes an attribute of another type, a checkpoint would lose it, so it is refused before the run
-(`unkept_of`).
+(`unsaved_attribute`).
 
 Settings are numbers, too, so they are saved and restored with the rest. In Flower's and Fedge's strategies
 they must equal those at construction; in a user's strategy they may change. The minimum number of nodes must
@@ -44,7 +44,7 @@ class ChecksItsNumbers(Protocol):
         """Raise ValueError for numbers (by attribute) that no sequence of rounds can produce."""
 
 
-def as_seen(array: np.ndarray) -> np.ndarray:
+def at_least_1d(array: np.ndarray) -> np.ndarray:
     """An entry of a model for strategies: a 0-d array as (1,).
 
     NumPy arithmetic turns 0-d arrays into scalars, which Flower's records do not accept.
@@ -102,7 +102,7 @@ def _is_json(value: Any) -> bool:
 
 
 def contents_of(strategy: Strategy) -> dict[str, Any]:
-    """Content of every attribute of a strategy and its inner strategies, for `unkept_of`."""
+    """Content of every attribute of a strategy and its inner strategies, for `unsaved_attribute`."""
     contents: dict[str, Any] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -115,7 +115,7 @@ def contents_of(strategy: Strategy) -> dict[str, Any]:
     return contents
 
 
-def unkept_of(strategy: Strategy, before: Mapping[str, Any]) -> str:
+def unsaved_attribute(strategy: Strategy, before: Mapping[str, Any]) -> str:
     """The first attribute changed since `contents_of` that checkpoints do not save; "" if none."""
     saved = set(map(_attribute_name, states_of(strategy))) | numbers_of(strategy).keys()
     current = contents_of(strategy)
@@ -151,7 +151,7 @@ def _writable(array: np.ndarray) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-def refuse_other(
+def refuse_incompatible_state(
     strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any], model: State
 ) -> None:
     """Raise ValueError unless a strategy can hold these states and numbers, as `restore_strategy` requires.
@@ -218,7 +218,7 @@ def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: Stat
     if isinstance(strategy, FedAdagrad | FedAdam | FedYogi):
         first, second = (states.get(f"{prefix}{name}", {}) for name in ("m_t", "v_t"))
         forms = [{name: array.shape for name, array in state.items()} for state in (first, second)]
-        model_shapes = {name: as_seen(array).shape for name, array in model.items()}
+        model_shapes = {name: at_least_1d(array).shape for name, array in model.items()}
         kinds = {array.dtype.kind for state in (first, second) for array in state.values()}
         if forms[0] != forms[1] or not forms[0].items() <= model_shapes.items() or not kinds <= {"f"}:
             raise ValueError("'m_t' and 'v_t' must both be floats of the model's entries")
@@ -264,7 +264,9 @@ def _refuse_json(name: str, value: Any) -> None:
 
 def _refuse_state(name: str, state: State, current: Any, model: State) -> None:
     """Raise ValueError unless arrays can replace `current`."""
-    shapes = {form.shape for array in model.values() for form in (array, as_seen(array))}  # as sent, as seen
+    shapes = {
+        form.shape for array in model.values() for form in (array, at_least_1d(array))
+    }  # as sent, as seen
     if _attribute_name(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
     if name.endswith(_SINGLE):

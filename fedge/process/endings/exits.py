@@ -47,7 +47,7 @@ def interruption(signum: int) -> str:
     return "interrupted" if signum == signal.SIGINT else f"interrupted ({signal.Signals(signum).name})"
 
 
-def interrupted_by(error: BaseException) -> Interrupted | None:
+def find_interruption(error: BaseException) -> Interrupted | None:
     """The interruption that an exception is or results from; None for others.
 
     A plain KeyboardInterrupt counts as SIGINT. A signal during a library's clean-up becomes another error:
@@ -69,7 +69,7 @@ def interruptions() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        interrupted = interrupted_by(error)
+        interrupted = find_interruption(error)
         if interrupted is None:
             raise
         raise interrupted from error

@@ -21,7 +21,7 @@ _KILLED = 128 + 9  # the shells' exit code for SIGKILL
 _NOT_FOUND = 127  # the shells' exit code for a command not found
 
 
-def be_followed(environment: MutableMapping[str, str] | None = None) -> None:
+def tie_children_to_parent(environment: MutableMapping[str, str] | None = None) -> None:
     """Make processes started with `environment` (None: this process's environment) end with this one."""
     variables = os.environ if environment is None else environment
     variables[_VARIABLE] = str(os.getpid())
@@ -46,7 +46,7 @@ def follow_parent(end: Callable[[], None]) -> bool:
     return True
 
 
-def follow_at_once() -> bool:
+def die_with_parent() -> bool:
     """Arrange to be killed with the parent, if it requested so; for processes without clean-up.
 
     On Linux the kernel does this, even if the interpreter is busy. Returns whether the parent is followed.

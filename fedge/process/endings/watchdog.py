@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedge.config.registers.failing import standing
+from fedge.config.registers.failing import current_user_line
 from fedge.config.sections.guard import GuardConfig
 from fedge.process.endings.awake import awake, keeping
 from fedge.process.endings.exits import refuse_interrupted
@@ -59,7 +59,7 @@ def _refuse_lost_signal() -> None:
 
 
 def _stall_reason(limit_s: float) -> str:
-    location = standing()
+    location = current_user_line()
     return (
         f"stalled: no reply and no finished step for {limit_s:g} s (guard.stall-timeout); "
         f"{f'your own code is at {location}; ' if location else ''}run.log has the stacks of all threads"

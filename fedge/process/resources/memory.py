@@ -68,10 +68,10 @@ class MemoryWatch:
 def measure(with_uss: bool = False) -> list[ProcessMemory]:
     """Measure this process and all its descendants; processes that end meanwhile are left out."""
     server = psutil.Process()
-    return in_order(_measure_all([server, *server.children(recursive=True)], with_uss))
+    return sort_processes(_measure_all([server, *server.children(recursive=True)], with_uss))
 
 
-def in_order(processes: Iterable[ProcessMemory]) -> list[ProcessMemory]:
+def sort_processes(processes: Iterable[ProcessMemory]) -> list[ProcessMemory]:
     """Processes in the order of memory.csv: by role, machine (the server's first), and process id."""
     return sorted(processes, key=lambda p: (_ROLES.index(p.role), p.machine, p.pid))
 

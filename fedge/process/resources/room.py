@@ -48,7 +48,7 @@ def needed_mib() -> int:
     return BARE_MIB + THREAD_MIB * (blas_threads() - 1)
 
 
-def refuse_little_room() -> None:
+def refuse_low_limits() -> None:
     """Raise ConfigError for too little address space or too few open files, before libraries are loaded.
 
     Under a sufficient limit of the address space, SciPy is imported first.

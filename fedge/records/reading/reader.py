@@ -15,7 +15,7 @@ import polars as pl
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fedge.clustering.memberships.membership import words
+from fedge.clustering.memberships.membership import event_description
 from fedge.config.registers.option import shown
 from fedge.config.registers.parts import TASKS
 from fedge.config.registers.traits import LABELS
@@ -28,7 +28,7 @@ from fedge.records.outputs import has_checksum, kept_models, models_file
 from fedge.records.reading.shown import run_html
 from fedge.records.tables.catalog import PARTITION, TABLES
 from fedge.records.tables.columns import FLOAT, INT, TEXT, Table
-from fedge.records.tables.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
+from fedge.records.tables.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing_tables
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.tables.round_tables import CLIENTS, GLOBAL, LEAF, round_tables
 from fedge.records.tables.rows import csv_rows
@@ -156,7 +156,7 @@ class RunData:
             return text
         first = self.scores[0]
         mean, worst = (self.rounds[f"test_{first.name}_{statistic}"][-1] for statistic in ("mean", "worst"))
-        return text if mean is None else f"{text}, test {first.said} {mean:.3f}, worst client {worst:.3f}"
+        return text if mean is None else f"{text}, test {first.label} {mean:.3f}, worst client {worst:.3f}"
 
     def _repr_html_(self) -> str:
         """HTML for Jupyter: the run's status, and a row per leaf."""
@@ -337,7 +337,7 @@ def load_run(path: str | Path) -> RunData:
     task_tables = round_tables(scores, loss_unit)
     by_path = {
         t.path: t
-        for t in (task_tables.rounds, task_tables.leaves, task_tables.clients, growing(scores[0])[0])
+        for t in (task_tables.rounds, task_tables.leaves, task_tables.clients, growing_tables(scores[0])[0])
     }
     tables = {
         t.path: _read_table(folder / t.path, by_path.get(t.path, t), problems)
@@ -504,7 +504,7 @@ def _cluster_entry(line: str, members: str) -> dict[str, Any] | None:
     try:
         entry = read_json(line)
         entry["compared"] = entry.get("compared", True)
-        entry["changes"] = [words(event, members) for event in entry.get("events", ())]
+        entry["changes"] = [event_description(event, members) for event in entry.get("events", ())]
         tests = entry.get("tests", ())
         entry["lowest_p"] = min((float(test["p"]) for test in tests), default=None)
         entry["server"], entry["server_round"] = entry.get("server", "/"), entry.get("server_round")

@@ -54,10 +54,10 @@ def _columns(run: ShownRun) -> dict[str, str]:
         "leaf": "leaf",
         "cluster": "cluster",
         "clients": "num_clients",
-        f"test {first.said}": f"test_{first.name}",
-        **{score.said: score.name for score in others},
+        f"test {first.label}": f"test_{first.name}",
+        **{score.label: score.name for score in others},
         "unseen clients": "unseen_clients",
-        f"their {first.said}": f"unseen_{first.name}",
+        f"their {first.label}": f"unseen_{first.name}",
         "gate": "gate",
     }
 
@@ -108,7 +108,7 @@ def _scores_text(run: ShownRun) -> str:
     first = run.scores[0]
     names = (f"test_{first.name}_mean", f"test_{first.name}_worst", f"unseen_{first.name}_mean")
     mean, worst, unseen = (run.rounds[name][-1] for name in names)
-    text += "" if mean is None else f", test {first.said} {mean:.4f}, worst client {worst:.4f}"
+    text += "" if mean is None else f", test {first.label} {mean:.4f}, worst client {worst:.4f}"
     return text if unseen is None else f"{text}, unseen clients {unseen:.4f}"
 
 

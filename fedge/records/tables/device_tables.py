@@ -54,7 +54,7 @@ _ON_TWO_TIERS = (
 
 def _versions_table(score: Score) -> Table:
     """Table of evaluations, with columns named by the task's first score."""
-    meaning = f"mean over clients of the model's test {score.said}"
+    meaning = f"mean over clients of the model's test {score.label}"
     return Table(
         "devices/versions.csv",
         "A row per evaluation of a run on the virtual clock; totals are of the run so far.",
@@ -216,7 +216,7 @@ ARRIVALS = Table(
 )
 
 
-def growing(score: Score, is_real: bool = False) -> tuple[Table, ...]:
+def growing_tables(score: Score, is_real: bool = False) -> tuple[Table, ...]:
     """Tables that grow during a run, with columns named by a score; arrivals only on a real clock."""
     return _versions_table(score), JOBS, *([ARRIVALS] if is_real else [])
 

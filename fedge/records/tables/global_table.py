@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedge.metrics.agreement import Agreement, agreement
 from fedge.metrics.scores import Spread
 from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at
-from fedge.records.tables.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, of_test
+from fedge.records.tables.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, further_score_meaning
 
 if TYPE_CHECKING:
     from fedge.rounds.measurements.results import RoundResult
@@ -116,7 +116,10 @@ def _test_columns(w: ScoreWords) -> list[Column]:
     return [
         *_score_columns(w, "test", ("mean", "std", "worst"), w.test),
         _client_statistic_column("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
-        *(_client_statistic_column(f.name, "mean", f.name, of_test(f), f.unit) for f in w.further),
+        *(
+            _client_statistic_column(f.name, "mean", f.name, further_score_meaning(f), f.unit)
+            for f in w.further
+        ),
         Column(
             "train_loss_mean",
             FLOAT,
@@ -174,7 +177,9 @@ def _unseen_client_columns(w: ScoreWords) -> list[Column]:
         *_score_columns(w, "unseen", ("mean", "std", "worst", "p10", "jain"), w.test, unseen=True),
         _client_statistic_column("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
         *(
-            _client_statistic_column(f"unseen_{f.name}", "mean", f.name, of_test(f), f.unit, unseen=True)
+            _client_statistic_column(
+                f"unseen_{f.name}", "mean", f.name, further_score_meaning(f), f.unit, unseen=True
+            )
             for f in w.further
         ),
     ]

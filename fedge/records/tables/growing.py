@@ -84,7 +84,7 @@ class GrowingFile:
         except FileNotFoundError:
             return  # reported when a checkpoint is written
         if size != self._written:
-            raise changed_by_others(self.path.name)
+            raise foreign_change_error(self.path.name)
 
     def close(self) -> None:
         """Close the file."""
@@ -101,10 +101,10 @@ class GrowingFile:
         return self._digest.hexdigest()
 
 
-def changed_by_others(name: str) -> OSError:
+def foreign_change_error(name: str) -> OSError:
     """Error for a file whose content is not what this process has written.
 
-    >>> changed_by_others("clients.csv").strerror
+    >>> foreign_change_error("clients.csv").strerror
     'another program has changed clients.csv'
     """
     return OSError(errno.ESTALE, f"another program has changed {name}")

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, USUAL, Column, Table, at, later_column
-from fedge.records.tables.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, further, of_test
+from fedge.records.tables.score_words import (
+    TEST_LOSS,
+    VAL_LOSS,
+    ScoreWords,
+    further_score_meaning,
+    further_score_reader,
+)
 
 if TYPE_CHECKING:
     from fedge.rounds.measurements.results import ClientResult, LeafResult
@@ -61,7 +67,12 @@ def _test_columns(w: ScoreWords) -> list[Column]:
     return [
         Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("leaf.test_score")),
         Column("test_loss", FLOAT, w.nat, TEST_LOSS, at("leaf.test_loss")),
-        *(Column(f.name, FLOAT, f.unit, of_test(f), further("leaf.further", f.name)) for f in w.further),
+        *(
+            Column(
+                f.name, FLOAT, f.unit, further_score_meaning(f), further_score_reader("leaf.further", f.name)
+            )
+            for f in w.further
+        ),
         Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
         Column("train_samples", INT, "windows", "training windows", at("leaf.train_samples")),
         later_column(
@@ -84,8 +95,8 @@ def _unseen_client_columns(w: ScoreWords) -> list[Column]:
                 f"unseen_{f.name}",
                 FLOAT,
                 f.unit,
-                f"{of_test(f)}, unseen clients",
-                further("leaf.unseen_further", f.name),
+                f"{further_score_meaning(f)}, unseen clients",
+                further_score_reader("leaf.unseen_further", f.name),
             )
             for f in w.further
         ),
@@ -232,7 +243,13 @@ def client_table(w: ScoreWords) -> Table:
             Column("test_samples", INT, "windows", "test windows", at("client.test_samples")),
             Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("client.test_score")),
             *(
-                Column(f.name, FLOAT, f.unit, of_test(f), further("client.further", f.name))
+                Column(
+                    f.name,
+                    FLOAT,
+                    f.unit,
+                    further_score_meaning(f),
+                    further_score_reader("client.further", f.name),
+                )
                 for f in w.further
             ),
             Column("train_seconds", FLOAT, "s", "training, all leaf rounds", at("client.train_seconds")),

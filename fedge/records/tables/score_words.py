@@ -18,21 +18,21 @@ class ScoreWords:
         first, *self.further = scores
         self.name, self.unit, self.nat = first.name, first.unit, loss_unit
         self.higher_is_better = first.higher_is_better
-        self.test = f"test {first.said}"
-        self.val = f"validation {first.said}"
-        self.shared = f"test {first.said} before fine-tuning"
-        self.tuned = f"test {first.said} after fine-tuning, served or not"
-        self.said = first.said
+        self.test = f"test {first.label}"
+        self.val = f"validation {first.label}"
+        self.shared = f"test {first.label} before fine-tuning"
+        self.tuned = f"test {first.label} after fine-tuning, served or not"
+        self.said = first.label
         if not first.higher_is_better:
             self.test += ", of which less is better"
 
 
-def of_test(score: Score) -> str:
+def further_score_meaning(score: Score) -> str:
     """Meaning of a further score, in words."""
-    return f"{score.said} on test windows"
+    return f"{score.label} on test windows"
 
 
-def further(path: str, name: str) -> Callable[[Any], Any]:
+def further_score_reader(path: str, name: str) -> Callable[[Any], Any]:
     """Reader of a further score."""
     look_up = at(path)
     return lambda row: look_up(row).get(name)

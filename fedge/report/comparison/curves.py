@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from fedge.console.palette import colour, dashes
 from fedge.records.reading.costs import bytes_so_far, joules, virtual_seconds
 from fedge.records.reading.reader import RunData
-from fedge.report.comparison.groups import Group, has_energy, is_on_clock, scored_alike
+from fedge.report.comparison.groups import Group, has_energy, is_on_clock, with_same_score
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.points import Points, Series
-from fedge.report.html.svg import new_figure, whole_ticks
+from fedge.report.html.svg import integer_ticks, new_figure
 from fedge.report.html.tables import NOTHING, table, text_of
 
 Position = Callable[[RunData], pl.Series]
@@ -55,7 +55,7 @@ _YLABEL_WIDTH = 26  # characters that fit along a figure's y axis
 
 def curves_section(groups: Sequence[Group]) -> PageSection:
     """The score over rounds and over costs, and the worst client over rounds."""
-    score_label, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
+    score_label, test, groups = groups[0].score.label, f"test_{groups[0].score.name}", with_same_score(groups)
     unseen = f"unseen_{groups[0].score.name}_mean"
     mean = (f"{test}_mean", f"mean test {score_label}")
     panels = [
@@ -107,7 +107,7 @@ def curve_panel(
     axes.set_xlabel(axis_label)
     axes.set_ylabel(textwrap.fill(label, _YLABEL_WIDTH))
     if over == "rounds":
-        whole_ticks(axes)
+        integer_ticks(axes)
     headers = ("group", "round", axis_label, label, "std over seeds", "seeds")
     return Panel(
         f"{label[0].upper()}{label[1:]} over {over}",

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedge.process.durable import write_output
-from fedge.process.escape import harmless, printable
+from fedge.process.escape import escape_cells, printable
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.metrics import (
     COMMON_TEST,
     OWN_MODELS,
     Metric,
-    by_validation,
     comparison_metrics,
     cost,
     own_model_metrics,
     share_metric,
+    validation_metric,
 )
 from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.report.comparison.targets import JOULES, VIRTUAL, costs_to, default_target, device_costs_to
@@ -90,7 +90,7 @@ def choice(rows: Sequence[Final], score: Score) -> str | None:
 
     Selection uses no test scores, so those of the selected group remain an unbiased measure.
     """
-    name = by_validation(score)
+    name = validation_metric(score)
     validated = [row for row in rows if row.metric == name]
     best = [row for row in validated if row.is_best]
     if len(best) == 1:
@@ -201,7 +201,7 @@ def write_csv(path: Path, rows: Sequence[Final]) -> None:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(CSV_COLUMNS)
-    table.writerows(map(harmless, map(csv_cells, rows)))
+    table.writerows(map(escape_cells, map(csv_cells, rows)))
     write_output(path, text.getvalue().encode())
 
 

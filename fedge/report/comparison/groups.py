@@ -83,7 +83,7 @@ def has_energy(group: Group) -> bool:
     return all(joules(run) is not None for run in group.runs)
 
 
-def scored_alike(groups: Sequence[Group]) -> list[Group]:
+def with_same_score(groups: Sequence[Group]) -> list[Group]:
     """Groups with the first one's score; groups of a sweep over tasks may have others."""
     return [group for group in groups if group.score.name == groups[0].score.name]
 
@@ -126,9 +126,9 @@ def refuse_other_scores(runs: Sequence[RunData]) -> None:
     """Raise ConfigError unless all runs are compared by one score."""
     scored = {run.score.name: run for run in reversed(runs)}
     if len(scored) > 1:
-        labels = {run.score.said for run in scored.values()}
+        labels = {run.score.label for run in scored.values()}
         names = {
-            name: run.score.said if len(labels) == len(scored) else shown(name)
+            name: run.score.label if len(labels) == len(scored) else shown(name)
             for name, run in scored.items()
         }
         listing = " and ".join(f"{run.name} has {names[name]}" for name, run in reversed(scored.items()))

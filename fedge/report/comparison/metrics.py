@@ -100,8 +100,10 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
     metrics = {}
     for name in pl.concat(names_per_run).unique().sort() if have_several else [""]:
         prefix = f"{OWN_MODELS} ({name})" if name else OWN_MODELS
-        metrics[f"{prefix}: mean test {score.said}"] = of_score(score, _own_model_score(name, pl.Series.mean))
-        metrics[f"{prefix}: worst test {score.said}"] = of_score(score, _own_model_score(name, worst))
+        metrics[f"{prefix}: mean test {score.label}"] = of_score(
+            score, _own_model_score(name, pl.Series.mean)
+        )
+        metrics[f"{prefix}: worst test {score.label}"] = of_score(score, _own_model_score(name, worst))
     return metrics
 
 
@@ -141,11 +143,11 @@ def comparison_metrics(scores: Sequence[Score], least_loss: float = 0.0) -> dict
     """
     metrics = {**_required_metrics(scores, least_loss), **_optional_metrics(scores)}
     summary = (
-        f"mean test {scores[0].said}",
-        f"worst client's test {scores[0].said}",
-        by_validation(scores[0]),
-        *(f"mean {score.said}" for score in scores[1:2]),
-        f"unseen users: mean {scores[0].said}",
+        f"mean test {scores[0].label}",
+        f"worst client's test {scores[0].label}",
+        validation_metric(scores[0]),
+        *(f"mean {score.label}" for score in scores[1:2]),
+        f"unseen users: mean {scores[0].label}",
         _RAND,
         _MEGABYTES,
     )
@@ -154,23 +156,23 @@ def comparison_metrics(scores: Sequence[Score], least_loss: float = 0.0) -> dict
     }
 
 
-def by_validation(score: Score) -> str:
+def validation_metric(score: Score) -> str:
     """Name of the metric for selecting a setting: the validation score of served models."""
-    return f"mean validation {score.said}"
+    return f"mean validation {score.label}"
 
 
 def _required_metrics(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
     """Metrics that every comparison has."""
     first, *further = scores
-    label, test = first.said, f"test_{first.name}"
+    label, test = first.label, f"test_{first.name}"
     metrics = {
         f"mean test {label}": of_score(first, _last_value(f"{test}_mean")),
         f"worst client's test {label}": of_score(first, _last_value(f"{test}_worst")),
-        f"{first.tail_said} of test {label}": of_score(first, _last_value(f"{test}_p10")),
+        f"{first.tail_label} of test {label}": of_score(first, _last_value(f"{test}_p10")),
         f"std of test {label} over clients": cost(_last_value(f"{test}_std")),
         f"Jain index of test {label}": evenness(_last_value(f"{test}_jain")),
         f"mean test {label} over leaves": of_score(first, _mean_over_leaves(test)),
-        **{f"mean {score.said}": of_score(score, _last_value(f"{score.name}_mean")) for score in further},
+        **{f"mean {score.label}": of_score(score, _last_value(f"{score.name}_mean")) for score in further},
         "mean test loss": Metric(_last_value("test_loss_mean"), -1, least_loss),
         "seconds of all rounds": cost(lambda run: total(run.rounds, "seconds")),
         _MEGABYTES: cost(lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6),
@@ -182,20 +184,20 @@ def _required_metrics(scores: Sequence[Score], least_loss: float) -> dict[str, M
 def _optional_metrics(scores: Sequence[Score]) -> dict[str, Metric]:
     """Metrics omitted if no run has them."""
     first, *further = scores
-    label, name = first.said, first.name
+    label, name = first.label, first.name
     unseen = f"unseen_{name}"
     return {
-        by_validation(first): of_score(first, _last_value(f"val_{first.name}_mean")),
+        validation_metric(first): of_score(first, _last_value(f"val_{first.name}_mean")),
         f"seen users: mean {label} before fine-tuning": of_score(first, _last_value(f"shared_{name}_mean")),
         f"seen users: mean {label} after fine-tuning": of_score(first, _last_value(f"tuned_{name}_mean")),
         f"unseen users: mean {label}": of_score(first, _last_value(f"{unseen}_mean")),
         f"unseen users: worst {label}": of_score(first, _last_value(f"{unseen}_worst")),
-        f"unseen users: {first.tail_said}": of_score(first, _last_value(f"{unseen}_p10")),
+        f"unseen users: {first.tail_label}": of_score(first, _last_value(f"{unseen}_p10")),
         "unseen users: std over unseen clients": cost(_last_value(f"{unseen}_std")),
         "unseen users: Jain index": evenness(_last_value(f"{unseen}_jain")),
         "unseen users: mean over leaves": of_score(first, _mean_over_leaves(unseen)),
         **{
-            f"unseen users: mean {score.said}": of_score(score, _last_value(f"unseen_{score.name}_mean"))
+            f"unseen users: mean {score.label}": of_score(score, _last_value(f"unseen_{score.name}_mean"))
             for score in further
         },
         f"{COMMON_TEST}: {label} of the global mean": of_score(first, _on_common_test("global")),

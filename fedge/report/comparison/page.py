@@ -25,8 +25,8 @@ from fedge.report.comparison.groups import (
     is_on_clock,
     mixed_settings,
     reached_end,
-    scored_alike,
     seed_of_run,
+    with_same_score,
 )
 from fedge.report.comparison.statistics import estimate
 from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, yardstick_role
@@ -102,7 +102,7 @@ def _was_ended_by_callback(run: RunData) -> bool:
     return run.manifest["stopped"]["by"] in names_in(str(run.config.get("callbacks", "")))
 
 
-def unlike_lines(groups: Sequence[Group]) -> list[str]:
+def group_differences(groups: Sequence[Group]) -> list[str]:
     """Differences between groups other than their methods, one line each with the numbers of every group."""
     differing = differing_settings(groups)
     return [
@@ -136,10 +136,10 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
     notices += [Notice("warning", f"{run.name}: {problem}.") for run in runs for problem in problems_of(run)]
     if any(run.manifest.get("data", {}).get("synthetic") for run in runs):
         notices.append(Notice("warning", "Synthetic data: scores say nothing about people."))
-    differently_scored = [group for group in groups if group not in scored_alike(groups)]
+    differently_scored = [group for group in groups if group not in with_same_score(groups)]
     notices += [
-        Notice("warning", f"{group.label} is scored by {group.score.said}, not by {groups[0].score.said}: it "
-               "has none of these numbers.")
+        Notice("warning", f"{group.label} is scored by {group.score.label}, not by "
+               f"{groups[0].score.label}: it has none of these numbers.")
         for group in differently_scored
     ]  # fmt: skip
     notices += [
@@ -153,7 +153,7 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
                'have it with devices.time-rounds=true, or on that clock with asynchrony.rule="fedavg".')
         for group in groups if on_clock and group not in on_clock
     ]  # fmt: skip
-    notices += [Notice("warning", f"{line}.") for line in unlike_lines(groups)]
+    notices += [Notice("warning", f"{line}.") for line in group_differences(groups)]
     if len({json.dumps(run.manifest.get("versions", {}), sort_keys=True) for run in runs}) > 1:
         notices.append(Notice("note", "The runs were made with different versions of Fedge or its packages."))
     if any(len(group.finished) < 2 for group in groups):
@@ -184,7 +184,7 @@ def _bounds_text(score: Score) -> str:
     """End of the sentence about intervals: the bounds of a score."""
     bounds = [bound for bound in (score.highest, score.lowest) if math.isfinite(bound)]
     best_first = bounds if score.higher_is_better else bounds[::-1]
-    return f": {score.said} at {best_first[0]:g}." if bounds else "."
+    return f": {score.label} at {best_first[0]:g}." if bounds else "."
 
 
 def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
@@ -218,18 +218,18 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     unit_suffix = "" if score.unit == "share" else " of its range" if is_bounded else " of the oracle's"
     text = (
         f"The other groups are compared with {listing}, seed by seed, where all clients have the same test "
-        f"windows. Worse off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}."
+        f"windows. Worse off: a {'lower' if score.higher_is_better else 'higher'} test {score.label}."
     )
     if {"global", "oracle"} <= set(roles.values()):
         text += (
-            f" Recovered: 0 is the global model's {score.said}, 1 the oracle's; a seed in "
+            f" Recovered: 0 is the global model's {score.label}, 1 the oracle's; a seed in "
             f"which these are less than {smallest}{unit_suffix} apart has nothing to recover."
         )
     sentences = [text]
     if any(is_fine_tuned(group.runs[0]) for group in groups):
         sentences.append(
             "Fine-tuned runs measure only those fine-tuned alike. Worse off compares what is served; what is "
-            f"recovered of seen users' {score.said}, the models before fine-tuning."
+            f"recovered of seen users' {score.label}, the models before fine-tuning."
         )
     return sentences
 
@@ -272,7 +272,7 @@ def _non_breaking(text: str) -> str:
 
 def seeds_panel(groups: Sequence[Group]) -> Panel:
     """Every seed's final score, with mean and interval of each group."""
-    score, groups = groups[0].score, scored_alike(groups)
+    score, groups = groups[0].score, with_same_score(groups)
     mean, unseen = f"test_{score.name}_mean", f"unseen_{score.name}_mean"
     columns = (mean, f"test_{score.name}_worst", unseen, "ari")
     labels = [textwrap.wrap(group.label, _LABEL_WIDTH) or [""] for group in groups]
@@ -301,7 +301,7 @@ def seeds_panel(groups: Sequence[Group]) -> Panel:
     axes.spines["left"].set_visible(False)
     axes.set_ylim(offset + 0.05, -0.05)
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel(f"final test {score.said}, mean over clients")
+    axes.set_xlabel(f"final test {score.label}, mean over clients")
     headers = ("group", "seed", "run", "mean over clients", "worst client", "unseen users", "ARI")
     caption = "A dot per run that reached its last round; the bar is the mean and its 95 % interval."
     drawn = [entry for entry in series if entry.points]

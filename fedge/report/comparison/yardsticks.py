@@ -53,7 +53,7 @@ class Yardsticks:
 
     groups: Sequence[Group]
 
-    def of(self, run: RunData, role: Role) -> RunData | None:
+    def run_for(self, run: RunData, role: Role) -> RunData | None:
         """Yardstick of a role for `run`, from the first suitable group; None without one.
 
         Runs with the same options `personal.…` take precedence. Otherwise only runs without fine-tuning
@@ -78,7 +78,7 @@ class Yardsticks:
         """
 
         def share(run: RunData) -> float | None:
-            reference = self.of(run, role)
+            reference = self.run_for(run, role)
             if reference is None or reference is run:
                 return None
             return _share_worse_off(run, reference, unseen_clients)
@@ -103,7 +103,7 @@ class Yardsticks:
             return None if run is None or score is None else run.score.merit(score)
 
         def share(run: RunData) -> float | None:
-            value, low, high = map(merit, (run, self.of(run, "global"), self.of(run, "oracle")))
+            value, low, high = map(merit, (run, self.run_for(run, "global"), self.run_for(run, "oracle")))
             if value is None or low is None or high is None or high - low < _smallest_gap(run.score, high):
                 return None
             return float((value - low) / (high - low))

@@ -76,7 +76,7 @@ def new_figures(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
     return figure, list(grid[:, 0])
 
 
-def whole_ticks(axes: Axes) -> None:
+def integer_ticks(axes: Axes) -> None:
     """Restrict the x axis to whole numbers, for rounds."""
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
 
@@ -107,7 +107,7 @@ def stacked_over_rounds(
     axes.set_xlabel("global round")
     axes.set_ylabel(ylabel)
     axes.set_ylim(bottom=0)
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes)
     return figure
 

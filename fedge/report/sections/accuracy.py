@@ -24,7 +24,7 @@ MANY_LEAVES = 12  # above this number, leaves are shown as a range, because line
 def accuracy_section(run: RunData) -> PageSection:
     """Score and loss over rounds."""
     return PageSection(
-        f"{_capitalise(run.score.said)} and loss",
+        f"{_capitalise(run.score.label)} and loss",
         [
             "The model that a leaf serves at the end of a round, on test windows; nothing is chosen on them.",
             "Point at a figure, or go through it with ← and →, for its values.",
@@ -48,7 +48,7 @@ def _capitalise(text: str) -> str:
 def accuracy_panel(run: RunData) -> Panel:
     """Test score per leaf over rounds."""
     return _per_leaf_panel(
-        run, f"Test {run.score.said} per leaf", f"test_{run.score.name}", f"test {run.score.said}"
+        run, f"Test {run.score.label} per leaf", f"test_{run.score.name}", f"test {run.score.label}"
     )
 
 
@@ -80,9 +80,9 @@ def overall_panel(run: RunData) -> Panel:
         ),
         _curve(axes, run, rounds, f"test_{run.score.name}_worst", "worst client", 1, "dashed"),
     ]
-    _finish(run, axes, f"test {run.score.said}")
+    _finish(run, axes, f"test {run.score.label}")
     numbers = table(
-        ("round", "mean", "std", "worst", *(s.said for s in run.scores[1:2]), "test loss", "training loss"),
+        ("round", "mean", "std", "worst", *(s.label for s in run.scores[1:2]), "test loss", "training loss"),
         rounds.select(
             "global_round", *(f"test_{run.score.name}_{statistic}" for statistic in ("mean", "std", "worst")),
             *(f"{score.name}_mean" for score in run.scores[1:2]), "test_loss_mean", "train_loss_mean",
@@ -112,7 +112,7 @@ def own_model_panels(run: RunData) -> list[Panel]:
             for statistic, style in (("mean", "solid"), ("worst", "dashed"))
         ),
     ]
-    _finish(run, axes, f"test {run.score.said}")
+    _finish(run, axes, f"test {run.score.label}")
     numbers = table(
         ("round", "model", "clients", "mean", "std", "worst"),
         (
@@ -139,11 +139,11 @@ def unseen_panels(run: RunData) -> list[Panel]:
         _curve(axes, run, rounds, column, label, index, style)
         for index, (column, label, style) in enumerate(lines)
     ]
-    _finish(run, axes, f"test {run.score.said}")
+    _finish(run, axes, f"test {run.score.label}")
     numbers = table(
         (
-            "round", "seen mean", "unseen mean", "std", "worst", run.score.tail_said, "Jain index",
-            *(score.said for score in run.scores[1:2]),
+            "round", "seen mean", "unseen mean", "std", "worst", run.score.tail_label, "Jain index",
+            *(score.label for score in run.scores[1:2]),
         ),
         rounds.select(
             "global_round", f"test_{run.score.name}_mean",
@@ -186,7 +186,7 @@ def common_panels(run: RunData) -> list[Panel]:
             x, _floats(rows["mean"]), color=colour(index), linestyle=dashes(index), marker=_marker(x),
             label=f"{kind}s: mean and range",
         )  # fmt: skip
-    _finish(run, axes, f"{run.score.said} on the common test set")
+    _finish(run, axes, f"{run.score.label} on the common test set")
     legend_below(figure, axes, columns=3)
     columns = ("mean", "low", "high")
     numbers = table(

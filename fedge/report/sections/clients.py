@@ -127,8 +127,8 @@ def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Pa
     ordered = last.sort(test, "client", descending=[not run.score.higher_is_better, False], nulls_last=True)
     numbers = table(
         (
-            "client", "leaf", "user", "in training", f"test {run.score.said}",
-            *(score.said for score in further), "test windows",
+            "client", "leaf", "user", "in training", f"test {run.score.label}",
+            *(score.label for score in further), "test windows",
             "training windows",
         ),
         (
@@ -137,7 +137,7 @@ def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Pa
             for r in ordered.iter_rows(named=True)
         ),
     )  # fmt: skip
-    return Panel(f"Final test {run.score.said} per client", numbers, figure, caption)
+    return Panel(f"Final test {run.score.label} per client", numbers, figure, caption)
 
 
 def _bar_plot(run: RunData, last: pl.DataFrame) -> Figure:
@@ -172,7 +172,7 @@ def _bar_plot(run: RunData, last: pl.DataFrame) -> Figure:
     if is_share:
         axes.set_xlim(0, 1.18)
         axes.set_xticks(np.linspace(0, 1, 6))
-    axes.set_xlabel(f"test {run.score.said}")
+    axes.set_xlabel(f"test {run.score.label}")
     axes.grid(False, axis="y")
     legend_below(figure, axes, columns=4)
     return figure
@@ -190,7 +190,7 @@ def _rank_plot(run: RunData, last: pl.DataFrame) -> Figure:
         rows = ranked.filter((pl.col("unseen_client").fill_null(0) == 1) == unseen_clients)
         axes.scatter(rows["rank"], rows[test], c=[colour(leaf) for leaf in rows["leaf"]], **style)
     axes.set_xlabel("clients, worst first")
-    axes.set_ylabel(f"test {run.score.said}")
+    axes.set_ylabel(f"test {run.score.label}")
     return figure
 
 
@@ -215,7 +215,7 @@ def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> P
     figure, axes = new_figure(3.6 if count <= 8 else 4.6)
     if count <= MANY_CLASSES:
         axes.pcolormesh(shares, cmap="cividis", vmin=0, vmax=1)
-        names = [shortened(name) for name in classes]
+        names = [shorten(name) for name in classes]
         axes.set_xticks(np.arange(count) + 0.5, names, rotation=35, ha="right")
         axes.set_yticks(np.arange(count) + 0.5, names)
     else:
@@ -252,7 +252,7 @@ def _confusion_table(matrix: np.ndarray, classes: Sequence[str]) -> NumberTable:
     ))  # fmt: skip
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     """A name for an axis or a legend, of at most 24 characters."""
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 

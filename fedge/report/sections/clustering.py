@@ -10,10 +10,10 @@ import polars as pl
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.traits import BY_SIGNAL
 from fedge.console.palette import INK, PAPER, colour
-from fedge.console.tiers import several_of
+from fedge.console.tiers import plural_of
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
+from fedge.report.html.svg import integer_ticks, legend_below, new_figure, new_figures
 from fedge.report.html.tables import NumberTable, minus, numbered, table, text_of
 from fedge.report.sections.clients import annotate_cells
 from hhar.quantity import quantity
@@ -45,7 +45,7 @@ def children_of_cloud(run: RunData) -> Children:
     if first.is_empty():
         return Children()
     name = str(first["name"][0])
-    return Children(name, several_of(name))
+    return Children(name, plural_of(name))
 
 
 def clustering_section(run: RunData) -> PageSection:
@@ -172,7 +172,7 @@ def truth_panels(run: RunData) -> list[Panel]:
         axes.axvline(first - 0.5, color=INK, linestyle="dotted", linewidth=1)
     axes.set_xlabel("global round")
     axes.set_ylabel("agreement")
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes, columns=2)
     numbers = table(
         ("round", *(label for label, _ in _AGREEMENT.values()), "churn"),
@@ -215,7 +215,7 @@ def membership_panel(steps: pl.DataFrame, children: Children) -> Panel:
         axes.set_ylabel(children.one)
     axes.set_xlabel("global round")
     axes.grid(False)
-    whole_ticks(axes)
+    integer_ticks(axes)
     return Panel(
         f"Cluster of each {children.one}",
         _moves_table(steps, children),
@@ -246,7 +246,7 @@ def family_panels(run: RunData) -> list[Panel]:
         axes.set_yticks([0.5], [f"leaf {leaf}"])
         axes.grid(False)
     all_axes[-1].set_xlabel("global round")
-    whole_ticks(all_axes[-1])
+    integer_ticks(all_axes[-1])
     last = shares.filter(pl.col("global_round") == shares["global_round"].max())
     rows = []
     for (leaf,), memberships in last.group_by("leaf", maintain_order=True):
@@ -320,7 +320,7 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
         "{x:g}"
     )  # plain text: powers would be set in TeX, which a page does not render
     axes.yaxis.set_minor_formatter("")
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes)
     numbers = table(("round", "lowest p"), zip(rounds, p, strict=True))
     return [Panel("Are there groups?", numbers, figure, _DEAL_TEST)]
@@ -338,7 +338,7 @@ def similarity_range_panel(compared: pl.DataFrame, children: Children, by_tau: b
         axes.plot(rounds, compared["tau"], color=INK, linestyle="dashed", linewidth=1, label="tau")
     axes.set_xlabel("global round")
     axes.set_ylabel("similarity")
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes)
     numbers = table(
         ("round", "lowest", "median", "highest", "tau", "clusters", "one start"),

@@ -40,7 +40,7 @@ def _panels(run: RunData, seconds: pl.Series) -> list[Panel]:
 
 def _panel(run: RunData, over: str, unit: str, costs: pl.Series) -> Panel:
     """The score on seen and unseen users over one cost."""
-    score_label, rounds = run.score.said, run.rounds
+    score_label, rounds = run.score.label, run.rounds
     columns = {f"test_{run.score.name}_mean": "seen users", f"unseen_{run.score.name}_mean": "unseen users"}
     available = {column: label for column, label in columns.items() if not rounds[column].is_null().all()}
     figure, axes = new_figure()

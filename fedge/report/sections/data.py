@@ -11,7 +11,7 @@ from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table
-from fedge.report.sections.clients import MANY_CLASSES, MANY_CLIENTS, shortened, users_of
+from fedge.report.sections.clients import MANY_CLASSES, MANY_CLIENTS, shorten, users_of
 from hhar.quantity import quantity
 
 
@@ -93,7 +93,7 @@ def _draw_stacked(axes: Axes, counts: pl.DataFrame, classes: Sequence[str]) -> N
     for index, name in enumerate(classes):
         windows = counts[:, 1 + index].to_list()
         axes.barh(
-            range(len(counts)), windows, left=base, height=0.75, color=colour(index), label=shortened(name),
+            range(len(counts)), windows, left=base, height=0.75, color=colour(index), label=shorten(name),
             hatch="//" if index >= 7 else None,
         )  # fmt: skip
         base = [a + b for a, b in zip(base, windows, strict=True)]

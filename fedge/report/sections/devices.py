@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel, Tile
-from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.svg import integer_ticks, legend_below, new_figure
 from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of
 from hhar.quantity import quantity
 
@@ -154,7 +154,7 @@ def _scores(run: RunData) -> dict[str, str]:
 
 def _score_title(run: RunData) -> str:
     """Name of the score with its first letter capitalised, for a title."""
-    return run.score.said[:1].upper() + run.score.said[1:]
+    return run.score.label[:1].upper() + run.score.label[1:]
 
 
 def _draw_score(run: RunData, axes: Axes, costs: pl.Series) -> None:
@@ -164,7 +164,7 @@ def _draw_score(run: RunData, axes: Axes, costs: pl.Series) -> None:
         column = f"{users}_{run.score.name}"
         if rows[column].null_count() < len(rows):
             axes.plot(costs, rows[column], color=colour(index), marker=".", label=label)
-    axes.set_ylabel(f"mean test {run.score.said}")
+    axes.set_ylabel(f"mean test {run.score.label}")
 
 
 def bytes_panel(run: RunData) -> Panel:
@@ -299,7 +299,7 @@ def staleness_panel(run: RunData) -> Panel:
     rows = run.staleness
     figure, axes = new_figure()
     axes.bar(rows["staleness"], rows["arrivals"], color=colour(0), width=0.9)
-    whole_ticks(axes)
+    integer_ticks(axes)
     axes.set_xlabel("versions made between start and arrival")
     axes.set_ylabel("arrivals")
     numbers = frame_table(rows, staleness="staleness", arrivals="arrivals")

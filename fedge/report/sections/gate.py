@@ -7,7 +7,7 @@ from fedge.config.registers.option import ConfigError, arguments_of
 from fedge.console.palette import INK, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.svg import integer_ticks, legend_below, new_figure
 from fedge.report.html.tables import frame_table, table
 from fedge.report.sections.accuracy import MANY_LEAVES
 from hhar.quantity import quantity
@@ -123,11 +123,11 @@ def _has_accuracy(run: RunData) -> bool:
 
 
 def _scores_noun(run: RunData) -> str:
-    return "Accuracies" if _has_accuracy(run) else f"Scores ({run.score.said})"
+    return "Accuracies" if _has_accuracy(run) else f"Scores ({run.score.label})"
 
 
 def _better_phrase(run: RunData) -> str:
-    return "more accurate" if _has_accuracy(run) else f"better in {run.score.said}"
+    return "more accurate" if _has_accuracy(run) else f"better in {run.score.label}"
 
 
 def _test_name(run: RunData) -> str:
@@ -185,13 +185,13 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     axes.set_xlim(0.5, run.rounds["global_round"][-1] + 0.5)
     axes.set_xlabel("global round")
     axes.set_ylabel("offered − own" if sign > 0 else "own − offered")
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes, columns=4)
     scores = (f"val_{run.score.name}_own", f"val_{run.score.name}_offered")
     rows = offers.with_columns(who=_decider_number(offers)).select("global_round", "who", *scores, "gate")
     numbers = table(("round", _decider_noun(offers), "own", "offered", "decision"), rows.iter_rows())
     lower = "" if sign > 0 else " A lower one is better: above 0 the offer is."
-    caption = f"In validation {run.score.said}.{lower} Filled: taken; hollow: turned down."
+    caption = f"In validation {run.score.label}.{lower} Filled: taken; hollow: turned down."
     return Panel("Gain of every offer", numbers, figure, caption)
 
 
@@ -221,7 +221,7 @@ def evidence_panels(run: RunData, offers: pl.DataFrame) -> list[Panel]:
     numbers = frame_table(offers.with_columns(counts, who=_decider_number(offers)), **headers)
     prefix = "Windows that only one of the two models has right; the" if _has_accuracy(run) else "The"
     caption = (
-        f"{prefix} standard error is that of offered − own {run.score.said}; p is that of {_test_name(run)} "
+        f"{prefix} standard error is that of offered − own {run.score.label}; p is that of {_test_name(run)} "
         "one-sided test. Both treat windows as independent."
     )
     title = "How both models compare" if _is_off(offers) else "What each decision rests on"
@@ -240,7 +240,7 @@ def personal_panels(run: RunData) -> list[Panel]:
         f"val_{run.score.name}_personal": "personal", "serves": "served",
     }  # fmt: skip
     rounds = run.config.get("personal.leaf-rounds", "?")
-    label = f"Validation {run.score.said}"
+    label = f"Validation {run.score.label}"
     caption = f"{label} before and after {quantity(rounds, 'leaf round')} for the clients that a leaf knows."
     return [Panel("Personal models", frame_table(tuned, **headers), caption=caption)]
 
@@ -260,8 +260,8 @@ def decider_panel(run: RunData, offers: pl.DataFrame, last_round: int) -> Panel:
         zorder=3, label="turned down",
     )  # fmt: skip
     axes.set_xlabel("global round")
-    axes.set_ylabel(f"validation {run.score.said}")
-    whole_ticks(axes)
+    axes.set_ylabel(f"validation {run.score.label}")
+    integer_ticks(axes)
     axes.set_xlim(0.5, last_round + 0.5)
     legend_below(figure, axes, columns=4)
     numbers = table(

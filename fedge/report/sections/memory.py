@@ -5,7 +5,7 @@ import polars as pl
 from fedge.console.palette import colour, dashes
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.svg import integer_ticks, legend_below, new_figure
 from fedge.report.html.tables import table, text_of
 
 # column → its name in sentences, in the order of their mention
@@ -91,7 +91,7 @@ def memory_panel(run: RunData, column: str, title: str) -> Panel:
     axes.set_xlabel("global round")
     axes.set_ylabel("MiB")
     axes.set_ylim(0, 1.1 * float(per_role["mib"].to_numpy().max()))
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes)
     rows = []
     for role in roles:

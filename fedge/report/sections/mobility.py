@@ -6,7 +6,7 @@ from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.svg import new_figure, whole_ticks
+from fedge.report.html.svg import integer_ticks, new_figure
 from fedge.report.html.tables import table, text_of
 from hhar.quantity import quantity
 
@@ -37,7 +37,7 @@ def _sentences(run: RunData, moves: pl.DataFrame) -> list[str]:
     moved_mean, other_mean = moves[column].mean(), known.filter(pl.col("came_from").is_null())[column].mean()
     if moved_mean is not None and other_mean is not None:
         text.append(
-            f"Mean test {run.score.said} in the round of a move {text_of(moved_mean)}, in all others "
+            f"Mean test {run.score.label} in the round of a move {text_of(moved_mean)}, in all others "
             f"{text_of(other_mean)}."
         )
     return text
@@ -58,7 +58,7 @@ def _moves_panel(run: RunData, moves: pl.DataFrame) -> Panel:
     axes.bar(rows["global_round"], rows["moves"], color=colour(0))
     axes.set_xlabel("global round")
     axes.set_ylabel("clients that moved")
-    whole_ticks(axes)
+    integer_ticks(axes)
     cells = (
         (r, n, " ".join(map(str, sorted(empty_leaves or ())))) for r, n, empty_leaves in rows.iter_rows()
     )

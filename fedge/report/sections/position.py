@@ -4,7 +4,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from fedge.records.reading.reader import RunData
-from fedge.report.html.svg import whole_ticks
+from fedge.report.html.svg import integer_ticks
 from fedge.report.html.tables import text_of
 
 
@@ -36,6 +36,6 @@ def name_axis(run: RunData, axes: Axes) -> None:
     """Label the x axis: virtual seconds, or global rounds as whole numbers."""
     if run.versions.is_empty():
         axes.set_xlabel("global round")
-        whole_ticks(axes)
+        integer_ticks(axes)
     else:
         axes.set_xlabel("virtual s")

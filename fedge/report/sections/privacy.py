@@ -3,7 +3,7 @@
 from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.svg import new_figure, whole_ticks
+from fedge.report.html.svg import integer_ticks, new_figure
 from fedge.report.html.tables import frame_table, text_of
 
 
@@ -36,7 +36,7 @@ def epsilon_panel(run: RunData) -> Panel:
     axes.set_xlabel("global round")
     axes.set_ylabel("ε spent")
     axes.set_ylim(bottom=0)
-    whole_ticks(axes)
+    integer_ticks(axes)
     numbers = frame_table(rows, global_round="round", epsilon_spent="ε spent")
     accountant = run.manifest.get("privacy", {}).get("accountant")
     return Panel("Privacy spent", numbers, figure, f"Added up by {accountant}." if accountant else "")

@@ -41,7 +41,7 @@ def _is_higher_better(run: RunData, column: str) -> bool:
 
 def spread_panel(run: RunData) -> Panel:
     """Spread of all scores over clients and leaves after the last round."""
-    tails = dict.fromkeys(score.tail_said.split()[0] for score in run.scores)
+    tails = dict.fromkeys(score.tail_label.split()[0] for score in run.scores)
     tail = f"{' or '.join(tails)} percentile"
     headers = ("over", "users", "score", "number", "mean", "std", "worst", tail, "Jain index")
     caption = (
@@ -67,7 +67,7 @@ def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
                 yield (
                     over,
                     users,
-                    score.said,
+                    score.label,
                     spread.n,
                     spread.mean,
                     spread.std,

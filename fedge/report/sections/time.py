@@ -5,7 +5,7 @@ import polars as pl
 from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
+from fedge.report.html.svg import integer_ticks, legend_below, new_figure, stacked_over_rounds
 from fedge.report.html.tables import bytes_text, percent, seconds_text, table, total
 from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
 from fedge.timing.laps import PHASES
@@ -92,7 +92,7 @@ def traffic_panel(run: RunData) -> Panel:
     axes.set_xlabel("global round")
     axes.set_ylabel("MB so far")
     axes.set_ylim(bottom=0)
-    whole_ticks(axes)
+    integer_ticks(axes)
     legend_below(figure, axes)
     up, down, cloud_up, cloud_down = (bytes_text(total(rounds, column)) for column in _TRAFFIC)
     above = "leaves and the cloud" if len(tiers) == len(_TRAFFIC) else "servers"

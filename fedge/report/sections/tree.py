@@ -27,7 +27,7 @@ def tree_sections(run: RunData) -> list[PageSection]:
     panel = Panel(
         f"Round {newest}",
         tree=open_tiers(_Drawing(run, rows).branch(rows[0])),
-        caption=f"Test {run.score.said} of what is served, pooled over the clients below each server. "
+        caption=f"Test {run.score.label} of what is served, pooled over the clients below each server. "
         "↑ and ↓: arrays to the server above and back in this round. metrics/servers.csv has all rounds.",
         is_wide=True,
     )

@@ -11,7 +11,7 @@ from fedge.cloud.region import Region
 from fedge.cloud.step import CloudStep
 from fedge.clustering.likeness.evidence import Questions
 from fedge.config.tree import Path
-from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
+from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pool_evaluations
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, PERSONAL, Line
 from fedge.exchange.train import TrainReply
@@ -31,7 +31,7 @@ from fedge.rounds.measurements.results import (
 )
 from fedge.rounds.measurements.wanted import Requests
 from fedge.serving.gate import GateResult
-from fedge.serving.personal import PersonalResult, compared
+from fedge.serving.personal import PersonalResult, compare_personal
 from fedge.serving.roles import served_role
 from fedge.states.averaging import State
 from fedge.states.distinct import DistinctStates
@@ -61,13 +61,13 @@ class RoundBook:
         traffic: path of a server → bytes of arrays to and from its parent.
         began: start of the round, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        wanted: what servers above leaves request from a leaf round beside models.
+        requests: what servers above leaves request from a leaf round beside models.
         folds: leaf → client → model of the other clients in the latest leaf round, if requested.
         models: evaluations of the algorithm's models, by client.
         common: results on the common test set.
         dispersion: leaf → dispersion of its clients' models in its latest accepted leaf round.
         trained: clients with accepted replies in the latest leaf round.
-        told: number of clients asked to train in the latest leaf round.
+        asked_clients: number of clients asked to train in the latest leaf round.
         answered: number of models received in the latest leaf round, whether accepted or refused.
     """
 
@@ -86,14 +86,14 @@ class RoundBook:
     traffic: dict[Path, Traffic] = field(default_factory=dict)
     began: float = 0.0
     exchanges: list[ExchangeTimes] = field(default_factory=list)
-    wanted: Requests = field(default_factory=Requests)
+    requests: Requests = field(default_factory=Requests)
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
     models: list[ModelResult] = field(default_factory=list)
     came_from: Mapping[int, int] = field(default_factory=dict)
     common: list[CommonResult] = field(default_factory=list)
     dispersion: dict[int, float] = field(default_factory=dict)
     trained: set[int] = field(default_factory=set)
-    told: int = 0
+    asked_clients: int = 0
     answered: int = 0
 
     @property
@@ -106,13 +106,13 @@ class RoundBook:
         """Bytes of arrays from servers to their children."""
         return sum(traffic.down for traffic in self.traffic.values())
 
-    def minutes_of(self, path: Path) -> ServerRoundRecord | None:
+    def latest_record(self, path: Path) -> ServerRoundRecord | None:
         """Latest minutes of a server; None for a server that only averages its children."""
         return next((minutes for minutes in (*reversed(self.inner), self.root) if minutes.path == path), None)
 
-    def minutes_above(self, path: Path) -> list[ServerRoundRecord]:
+    def records_above(self, path: Path) -> list[ServerRoundRecord]:
         """Latest minutes of the servers above a server, from the root down."""
-        candidates = (self.minutes_of(path[:tier]) for tier in range(len(path)))
+        candidates = (self.latest_record(path[:tier]) for tier in range(len(path)))
         return [minutes for minutes in candidates if minutes is not None]
 
     def gate(self, leaf: Leaf) -> GateResult:
@@ -163,11 +163,11 @@ class RoundBook:
                 self.evaluated[client] = {**self.evaluated[client], **evaluated[client]}
         replies = [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
         complete = [reply for reply in replies if (PERSONAL, "val") in reply]
-        before = pooled([reply[self.gate(leaf).role, "val"] for reply in complete])
-        after = pooled([reply[PERSONAL, "val"] for reply in complete])
+        before = pool_evaluations([reply[self.gate(leaf).role, "val"] for reply in complete])
+        after = pool_evaluations([reply[PERSONAL, "val"] for reply in complete])
         if before is None or after is None:
             return False
-        self.personal[leaf.index] = compared(before, after)
+        self.personal[leaf.index] = compare_personal(before, after)
         return self.personal[leaf.index].serves
 
     def note_models(self, leaves: Sequence[Leaf], evaluated: Mapping[int, EvaluateReply]) -> None:
@@ -284,7 +284,7 @@ class RoundBook:
             ],
             leaves=[
                 self._leaf_row(leaf, cluster, None if truth is None else truth[leaf.index])
-                for leaf, cluster in zip(leaves, clusters_of(leaves, self.minutes_above), strict=True)
+                for leaf, cluster in zip(leaves, clusters_of(leaves, self.records_above), strict=True)
             ],
             cloud=root.step and _without_models(root.step),
             inner_steps=[
@@ -335,13 +335,13 @@ class RoundBook:
 
     def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:
         """The row of one leaf."""
-        test = pooled(list(self.served(leaf).values()))
-        unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
-        val = pooled(list(self.served(leaf, split="val").values()))
+        test = pool_evaluations(list(self.served(leaf).values()))
+        unseen = pool_evaluations(list(self.served(leaf, unseen_clients=True).values()))
+        val = pool_evaluations(list(self.served(leaf, split="val").values()))
         return LeafResult(
             leaf=leaf.index,
             cluster=cluster,
-            gate=shown_gate(leaf, self.minutes_above(leaf.path)),
+            gate=shown_gate(leaf, self.records_above(leaf.path)),
             test_score=test.score if test else None,
             test_loss=test.loss if test else None,
             further=test.further if test else {},

@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from fedge.config.sections.train import TrainConfig
-from fedge.exchange.evaluate import Evaluation, pooled
+from fedge.exchange.evaluate import Evaluation, pool_evaluations
 from fedge.leaf.leaf import Leaf
 from fedge.process.endings.watchdog import note_progress
 from fedge.rounds.measurements.book import RoundBook
@@ -60,7 +60,7 @@ class CommonTest:
 
     def note(self, leaves: Sequence[Leaf], book: RoundBook) -> None:
         """Add results to a round's record, with the leaves' clusters from its rows."""
-        clusters = clusters_of(leaves, book.minutes_above)
+        clusters = clusters_of(leaves, book.records_above)
         cluster_of = {leaf.index: cluster for leaf, cluster in zip(leaves, clusters, strict=True)}
         book.common = self.evaluated(leaves, cluster_of, book.global_round)
 
@@ -78,7 +78,7 @@ class CommonTest:
 
         def result_of(model: str, number: int | None, members: Sequence[Leaf]) -> CommonResult:
             evaluations = evaluate(mean_of(members))
-            total = pooled(evaluations)
+            total = pool_evaluations(evaluations)
             samples = sum(evaluation.windows for evaluation in evaluations)
             if total is None:
                 return CommonResult(model, number, samples, None, None)

@@ -59,15 +59,15 @@ def shown_gate(leaf: Leaf, above: Sequence[ServerRoundRecord]) -> GateResult:
 
 
 def clusters_of(
-    leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence[ServerRoundRecord]]
+    leaves: Sequence[Leaf], records_above: Callable[[Path], Sequence[ServerRoundRecord]]
 ) -> list[int]:
     """Cluster of each leaf: that of the root, or of root and regions together if regions group, too.
 
     Args:
         leaves: all leaves, in order.
-        minutes_above: path → latest minutes of the servers above, from the root down.
+        records_above: path → latest minutes of the servers above, from the root down.
     """
-    above = [minutes_above(leaf.path) for leaf in leaves]
+    above = [records_above(leaf.path) for leaf in leaves]
     if not any(minutes.groups and minutes.path for servers in above for minutes in servers):
         return [int(servers[0].labels[leaf.path[0]]) for leaf, servers in zip(leaves, above, strict=True)]
     numbers: dict[object, int] = {}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedge.cloud.region import leaves_below
 from fedge.config.tree import Path
-from fedge.exchange.evaluate import pooled
+from fedge.exchange.evaluate import pool_evaluations
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.rounds.measurements.book import RoundBook
@@ -25,7 +25,7 @@ def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult
 
 def _rows_below(book: RoundBook, server: Server, cluster: int | None) -> list[ServerResult]:
     """Rows of a server and those below; without grouping, a server is in the cluster of its parent."""
-    minutes = book.minutes_of(server.path[:-1])
+    minutes = book.latest_record(server.path[:-1])
     gate = None
     if minutes is not None:
         gate = minutes.gates[server.number] if minutes.has_gates and minutes.gates else None
@@ -43,7 +43,9 @@ def _row(
 ) -> ServerResult:
     """Row of one server over leaves, or of one leaf."""
     known, unseen = (
-        pooled([evaluation for leaf in leaves for evaluation in book.served(leaf, is_unseen).values()])
+        pool_evaluations(
+            [evaluation for leaf in leaves for evaluation in book.served(leaf, is_unseen).values()]
+        )
         for is_unseen in (False, True)
     )
     traffic = book.traffic.get(path)

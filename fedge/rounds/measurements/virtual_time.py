@@ -15,7 +15,7 @@ from fedge.config.tree import Path
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.rounds.measurements.results import Traffic
-from fedge.states.restored import number, whole
+from fedge.states.restored import checked_int, checked_number
 
 
 class Speeds(Protocol):
@@ -102,7 +102,7 @@ class VirtualTime:
         for leaf, seconds in longest.items():
             self._clocks[leaf] += seconds
 
-    def meet(self, children: Sequence[Server], traffic: Mapping[Path, Traffic]) -> None:
+    def aggregate(self, children: Sequence[Server], traffic: Mapping[Path, Traffic]) -> None:
         """Advance by a server's aggregation, if anything is transferred.
 
         Args:
@@ -135,16 +135,19 @@ class VirtualTime:
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Continue from the result of `facts`; ValueError if they do not belong to this run's."""
         clocks = {
-            whole(leaf, "a leaf with a clock"): number(s, "a leaf's clock", 0) for leaf, s in facts["at"]
+            checked_int(leaf, "a leaf with a clock"): checked_number(s, "a leaf's clock", 0)
+            for leaf, s in facts["at"]
         }
         if clocks.keys() != self._clocks.keys():
             raise ValueError(
                 f"the clocks must be those of leaves {sorted(self._clocks)}, but are of {sorted(clocks)}"
             )
-        jobs = {whole(client, "a client"): whole(n, "a client's jobs") for client, n in facts["jobs"]}
+        jobs = {
+            checked_int(client, "a client"): checked_int(n, "a client's jobs") for client, n in facts["jobs"]
+        }
         joules = facts["joules"]
         self._clocks, self._jobs = clocks, jobs
-        self.joules = None if joules is None else number(joules, "joules", 0)
+        self.joules = None if joules is None else checked_number(joules, "joules", 0)
 
 
 def _parent_tier(server: Server) -> int:

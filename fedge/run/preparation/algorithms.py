@@ -57,7 +57,7 @@ def _refuse_algorithm_on_clock(config: Config, name: str, part: "LeafPart") -> N
     """Raise ConfigError if an algorithm has no meaning on the virtual clock."""
     rule = config.asynchrony.rule
     if part.combines() and part.reads_replies and not SERVER_RULES.has(rule, ROUNDS):
-        in_rounds = " or ".join(SERVER_RULES.having(ROUNDS))
+        in_rounds = " or ".join(SERVER_RULES.names_with(ROUNDS))
         raise ConfigError(
             f"{name} has a leaf part that combines replies to one model, so asynchrony.rule must work in "
             f"rounds ({in_rounds}), but is {rule}; set one of them otherwise"
@@ -69,12 +69,12 @@ def _refuse_algorithm_on_clock(config: Config, name: str, part: "LeafPart") -> N
         )
 
 
-def refuse_unread(config: Config) -> None:
+def refuse_unread_settings(config: Config) -> None:
     """Raise ConfigError if the leaf strategy sends settings that the clients' algorithm does not read."""
     from fedge.algorithm.making import algorithm_of
-    from fedge.leaf.strategies.rules import refuse_keys_that_nobody_reads
+    from fedge.leaf.strategies.rules import refuse_unread_keys
 
-    refuse_keys_that_nobody_reads(config, algorithm_of(config.train).reads)
+    refuse_unread_keys(config, algorithm_of(config.train).reads)
 
 
 def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None) -> "ReplyForm | None":

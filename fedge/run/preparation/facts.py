@@ -34,7 +34,7 @@ from fedge.run.preparation.parts import (
 from fedge.run.preparation.population import alike_remarks, refuse_other_number, user_count_remark
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.resume import Resumption, refuse_other_data
-from fedge.run.preparation.shortfalls import split_remarks, untaught_remarks
+from fedge.run.preparation.shortfalls import split_remarks, untrained_class_remarks
 from fedge.run.preparation.targets import target_remarks
 from hhar.quantity import quantity
 
@@ -102,7 +102,7 @@ def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     held = list(holdings(windows, dealt, sizes))
     remarks = [
         *([remark] if remark else []), *alike_remarks(windows), *split_remarks(windows, dealt, config),
-        *leak_remarks(windows, dealt, config), *untaught_remarks(held, windows.classes),
+        *leak_remarks(windows, dealt, config), *untrained_class_remarks(held, windows.classes),
         *target_remarks(config, windows),
     ]  # fmt: skip
     return DataFacts(
@@ -177,7 +177,7 @@ def data_of_owners(
     held = list(_holdings(reports, dealt, sizes))
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, _common_description(reports), None, dealt,
-        sizes, held, untaught_remarks(held, first.classes), odd,
+        sizes, held, untrained_class_remarks(held, first.classes), odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
 

@@ -32,9 +32,11 @@ def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mappi
 def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) -> None:
     """Raise ConfigError for a model that is not a PyTorch network, before it is called."""
     if register is MODELS and not has_run:
-        from fedge.training.networks.own_models import refuse_no_network  # PyTorch, which few runs need here
+        from fedge.training.networks.own_models import (
+            refuse_undeclared_network,  # PyTorch, which few runs need here
+        )
 
-        refuse_no_network(name, code)
+        refuse_undeclared_network(name, code)
 
 
 def refuse_code_of_others(

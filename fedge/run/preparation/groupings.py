@@ -20,7 +20,7 @@ from fedge.config.config import Config
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.traits import BY_SIGNAL
-from fedge.config.registers.twice import alike, asked_twice
+from fedge.config.registers.twice import are_identical, call_checked
 from fedge.states.averaging import State
 from fedge.states.named import Memory, packed, unpacked
 
@@ -127,7 +127,7 @@ def _clients_per_child(config: Config, clients: Sequence[int]) -> list[list[int]
     hierarchy = config.hierarchy
     if hierarchy.tiers == 2:
         return [list(clients)]
-    tiers = {0} if config.asynchrony.is_on else hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
+    tiers = {0} if config.asynchrony.is_on else hierarchy.parse_tiers(config.cluster.tiers, "cluster.tiers")
     counts = {len(server.children) for tier in tiers for server in hierarchy.shape.servers(tier)}
     return [[max(1, sum(clients) // count)] * count for count in sorted(counts) if count]
 
@@ -142,8 +142,8 @@ def _try_grouping(config: Config, generated: "_Generated") -> None:
     if not inspect.isclass(GROUPINGS.load(name)):  # a function is called twice in every step
         _run_two_steps(config, generated)
         return
-    steps = asked_twice(GROUPINGS, name, lambda: _run_two_steps(config, generated))
-    if not alike(steps, _run_two_steps(config, generated, with_new_object=True)):
+    steps = call_checked(GROUPINGS, name, lambda: _run_two_steps(config, generated))
+    if not are_identical(steps, _run_two_steps(config, generated, with_new_object=True)):
         raise ConfigError(
             f"cluster.method {name} must keep its state in cloud.memory, but keeps some in its object, which "
             f"is lost when a run is resumed, so that groups then differ; move it there"

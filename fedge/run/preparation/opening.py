@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.flat import to_run_config
-from fedge.config.registers.trust import remember_parts
+from fedge.config.registers.trust import record_parts
 from fedge.process.versions import versions
-from fedge.records.folder import create_run_folder, find_run, point_latest
+from fedge.records.folder import create_run_folder, find_run, update_latest_link
 from fedge.records.lock import RunLock
 from fedge.records.private import without_places
 from fedge.records.recorder import utc_now
@@ -54,7 +54,7 @@ def open_folder(prepared: Prepared) -> OpenedRun:
         ConfigError: the folder cannot be created or is in use, or the run cannot be resumed.
     """
     config = prepared.config
-    remember_parts(own_parts(config))
+    record_parts(own_parts(config))
     if not config.resume:
         folder = create_run_folder(config.runs_dir, config.run_name, prepared.seed)
         return OpenedRun(folder, RunLock(folder))
@@ -67,7 +67,7 @@ def open_folder(prepared: Prepared) -> OpenedRun:
     except BaseException:
         lock.close()
         raise
-    point_latest(folder)
+    update_latest_link(folder)
     return OpenedRun(folder, lock, resumption)
 
 

@@ -44,10 +44,10 @@ from fedge.config.registers.parts import (
     TRACKERS,
     callback_arguments,
     names_in,
+    refuse_callback_without_methods,
     refuse_input_shape,
-    refuse_uncalled,
 )
-from fedge.config.registers.register import Register, code_facts, refuse_misfit, source_sha256
+from fedge.config.registers.register import Register, code_facts, refuse_wrong_signature, source_sha256
 from fedge.config.registers.traits import BATCH_NORM, BY_SHARES
 from fedge.config.registers.typed_code import object_sha256
 from fedge.config.sections.cluster import ClusterConfig
@@ -55,7 +55,7 @@ from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.privacy.account import noise_multiplier
-from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
+from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread_settings
 from fedge.run.preparation.examples import examples_of
 from fedge.run.preparation.groupings import refuse_grouping_that_fails, tries_grouping
 from fedge.tasks.chosen import is_default_task, refuse_task_that_fails, task_of
@@ -181,7 +181,7 @@ def _refuse_invalid_leaf_strategy(config: Config) -> None:
 
         make_strategy(config, 1)
     if is_own:
-        refuse_unread(config)
+        refuse_unread_settings(config)
 
 
 def _refuse_invalid_client_selection(config: Config) -> None:
@@ -207,7 +207,7 @@ def _refuse_invalid_client_selection(config: Config) -> None:
         arguments = hierarchy.arguments("mobility")
         MOBILITIES.refuse_wrong_arguments(hierarchy.mobility, arguments, "places", "turn")
         if not MOBILITIES.is_own(hierarchy.mobility) and not arguments:
-            refuse_misfit(
+            refuse_wrong_signature(
                 MOBILITIES.load(hierarchy.mobility), f"hierarchy.mobility {hierarchy.mobility}",
                 "hierarchy.mobility-args", arguments, ("places", "turn"),
             )  # fmt: skip
@@ -250,7 +250,7 @@ def _refuse_invalid_cloud_rule(config: Config) -> None:
         hierarchy = config.hierarchy
         raise ConfigError(
             f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but has {available} "
-            f"under a {hierarchy.tier_names[tier]}; raise {hierarchy.children_said(tier)}, or use another "
+            f"under a {hierarchy.tier_names[tier]}; raise {hierarchy.children_option(tier)}, or use another "
             f"rule"
         )
 
@@ -258,7 +258,7 @@ def _refuse_invalid_cloud_rule(config: Config) -> None:
 def _models_to_combine(config: Config) -> tuple[int, int]:
     """Smallest number of children of any server that combines models by the cloud's rule, and its tier."""
     hierarchy = config.hierarchy
-    return hierarchy.fewest_and_tier(hierarchy.tiers_said(config.cloud.rule_tiers, "cloud.rule-tiers"))
+    return hierarchy.fewest_and_tier(hierarchy.parse_tiers(config.cloud.rule_tiers, "cloud.rule-tiers"))
 
 
 def _refuse_missing_kernel(config: Config) -> None:
@@ -289,7 +289,7 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     duration = devices.arguments("duration")
     if DURATIONS.is_own(devices.duration):
         DURATIONS.refuse_wrong_arguments(devices.duration, duration, "work")
-    from fedge.devices.timeline.real import refuse_what_reality_decides
+    from fedge.devices.timeline.real import refuse_simulated_times
     from fedge.devices.trying import (
         refuse_partial_work,
         try_availability,
@@ -299,7 +299,7 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
         try_rule,
     )
 
-    refuse_what_reality_decides(config)
+    refuse_simulated_times(config)
     try_rule(asynchrony.rule, rule)
     refuse_partial_work(devices, asynchrony.rule)
     if has_servers_above_leaves(config.hierarchy):
@@ -308,9 +308,9 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
             CLOUD_RULES.refuse_wrong_arguments(tier.cloud_rule, cloud, "model", "memory", "arrival")
             try_rule(tier.cloud_rule, cloud, CLOUD_RULES)
         if config.cluster.enabled:
-            from fedge.devices.tiers.groups import refuse_needs_of_rounds
+            from fedge.devices.tiers.groups import refuse_methods_of_rounds
 
-            refuse_needs_of_rounds(config.cluster)
+            refuse_methods_of_rounds(config.cluster)
     from fedge.devices.outlook import refuse_unknown_power
     from fedge.devices.population.fleet import with_power
 
@@ -339,7 +339,7 @@ def _refuse_score_without_shares(config: Config) -> None:
     if config.cluster.enabled and GROUPINGS.has(method, BY_SHARES) and not has_shares:
         raise ConfigError(
             f"cluster.method {method} weighs models by shares of their scores, so that of train.task {task} "
-            f"must be at least 0, and larger be better, but is {score.said}; use another of the two"
+            f"must be at least 0, and larger be better, but is {score.label}; use another of the two"
         )
 
 
@@ -351,9 +351,9 @@ def _refuse_invalid_callbacks(config: Config) -> None:
     for name in names:
         arguments = callback_arguments(name, config.callbacks_args)
         code = CALLBACKS.load(name)
-        refuse_misfit(code, f"callbacks {name}", f"callbacks-args.{name}", arguments, ())
+        refuse_wrong_signature(code, f"callbacks {name}", f"callbacks-args.{name}", arguments, ())
         if inspect.isclass(code) or hasattr(code, "part"):
-            refuse_uncalled(getattr(code, "part", code), name)
+            refuse_callback_without_methods(getattr(code, "part", code), name)
         if not CALLBACKS.is_own(name):
             refuse_other_columns(code(**arguments), config)
     all_arguments = arguments_of(config.callbacks_args, "callbacks-args")
@@ -413,7 +413,7 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
     from fedge.run.preparation.starts import refuse_start
     from fedge.training.networks.fitting import fit_of
     from fedge.training.networks.models import build_model, layer_names, variance_names
-    from fedge.training.networks.own_models import refuse_a_step_that_fails, refuse_weights_of_chance
+    from fedge.training.networks.own_models import refuse_a_step_that_fails, refuse_unseeded_weights
 
     train, name = config.train, config.train.model
     fit = fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens)
@@ -426,7 +426,7 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
         own_norms = layer_names(model, ("batch-norm",))
         layer_names(model, config.personal.kept)
         if MODELS.is_own(name):
-            refuse_weights_of_chance(name, model, build)
+            refuse_unseeded_weights(name, model, build)
             refuse_a_step_that_fails(name, model, from_numpy(examples_of(shape, windows, train)[0][:2]))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):

@@ -44,7 +44,7 @@ class Handover(Generic[_T]):
         """The value; IndexError if it was taken before."""
         return self._values.pop()
 
-    def look(self) -> _T:
+    def peek(self) -> _T:
         """The value, without taking it; IndexError if it was taken before."""
         return self._values[-1]
 
@@ -127,7 +127,7 @@ def deal_data(
     Raises:
         ConfigError: clients, data and configuration do not fit together.
     """
-    cut = in_pieces(config)
+    cut = splits_users(config)
     loaded = load(config, num_clients) if follow_users and not cut else None
     if loaded is not None:
         num_clients = _implied_clients(config, loaded, num_clients)
@@ -136,9 +136,9 @@ def deal_data(
     known_clients = known_per_leaf(sizes, config.partition.unseen_clients)
     refuse_missing_quorum(config, known_clients)
     if config.hierarchy.moves:
-        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # slow import, rarely needed
+        from fedge.rounds.mobility import refuse_impossible_moves  # slow import, rarely needed
 
-        refuse_moves_that_cannot_be(config, sizes, seed)
+        refuse_impossible_moves(config, sizes, seed)
     if config.asynchrony.is_on:
         refuse_more_places_than_devices(config.asynchrony.concurrency, known_clients)
     windows, source = loaded or load(config, 1 if cut else num_clients)
@@ -162,10 +162,10 @@ def clients_of_data(config: Config, default: int, load: Load = load_source) -> i
     Raises:
         ConfigError: the data cannot be loaded.
     """
-    return default if in_pieces(config) else _implied_clients(config, load(config, default), default)
+    return default if splits_users(config) else _implied_clients(config, load(config, default), default)
 
 
-def in_pieces(config: Config) -> bool:
+def splits_users(config: Config) -> bool:
     """Whether users are split into devices, so that there are fewer users than clients."""
     return config.asynchrony.is_on and config.devices.pieces > 0
 

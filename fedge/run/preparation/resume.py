@@ -17,16 +17,23 @@ from fedge.config.sections.hierarchy import OF_TREE
 from fedge.data.own import WindowsReport
 from fedge.privacy.noise import SYSTEM
 from fedge.records.folder import find_run, short
-from fedge.records.foreign import refuse_links, refuse_no_rights, refuse_odd_files
-from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
-from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, has_checksum, is_kept
+from fedge.records.foreign import refuse_foreign_files, refuse_inaccessible, refuse_links
+from fedge.records.manifest import RunFolderError, invalid_entries, read_manifest
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, has_checksum, is_kept_model
 from fedge.records.private import places_of
 from fedge.records.tables.catalog import ROUND_TABLES
 from fedge.records.tables.device_tables import GROWING
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.run.preparation.starts import described_start
 from fedge.run.preparation.traces import described_traces
-from fedge.states.checkpoint import FOLDER, IN_USE, Checkpoint, CheckpointError, newest_good, odd_content
+from fedge.states.checkpoint import (
+    FOLDER,
+    IN_USE,
+    Checkpoint,
+    CheckpointError,
+    newest_valid_checkpoint,
+    refusing_impossible_values,
+)
 
 # Options that may differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
@@ -80,7 +87,7 @@ class Resumption:
         }
 
     @property
-    def told(self) -> dict[int, WindowsReport] | None:
+    def reports(self) -> dict[int, WindowsReport] | None:
         """Partition id → the owner's description of its windows; None if the server dealt the windows.
 
         Raises:
@@ -89,7 +96,7 @@ class Resumption:
         texts = self.checkpoint.facts.get("told")
         if texts is None:
             return None
-        with odd_content(self.checkpoint.folder, IN_USE):
+        with refusing_impossible_values(self.checkpoint.folder, IN_USE):
             return {int(client): WindowsReport.of_text(text) for client, text in texts.items()}
 
     @property
@@ -162,8 +169,8 @@ def open_resumption(folder: Path) -> Resumption:
         ConfigError: there is none, or the folder contains links that lead elsewhere.
     """
     refuse_links(folder)
-    refuse_odd_files(folder)
-    refuse_no_rights(folder)
+    refuse_foreign_files(folder)
+    refuse_inaccessible(folder)
     checkpoint, damaged = _newest_fitting_checkpoint(folder, _confusion_is_due)
     if checkpoint is None and damaged:
         checkpoint, damaged = _newest_fitting_checkpoint(folder, lambda *_: False)
@@ -188,7 +195,9 @@ def open_resumption(folder: Path) -> Resumption:
     notes += _changed_options(manifest, checkpoint)
     if manifest.get("status") in ("completed", "partial"):
         damage = damaged_outputs(folder, manifest)
-        notes += [f"{problem}; it is written again" for problem in damage if not is_kept(problem.split()[0])]
+        notes += [
+            f"{problem}; it is written again" for problem in damage if not is_kept_model(problem.split()[0])
+        ]
     return Resumption(folder, checkpoint, notes, manifest, restarted | dropped)
 
 
@@ -206,7 +215,7 @@ def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> lis
     return [f"{changes} not what the run began with in manifest.json; the checkpoint's are used"]
 
 
-def hindrance_to_resume(folder: Path) -> str:
+def resume_obstacle(folder: Path) -> str:
     """Reason why the run in `folder` cannot be resumed; empty if it can."""
     try:
         open_resumption(folder)
@@ -217,7 +226,9 @@ def hindrance_to_resume(folder: Path) -> str:
 
 def _kept_model_checksums(checkpoint: Checkpoint) -> dict[str, str]:
     """File of kept models → its sha256 at a checkpoint."""
-    return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}
+    return {
+        name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept_model(name)
+    }
 
 
 def is_unchanged(resumption: Resumption) -> bool:
@@ -235,7 +246,7 @@ def _newest_fitting_checkpoint(
         confusion_is_due: (folder, checkpoint) → whether the confusion matrices must be those of the
             checkpoint, because no further round would replace them.
     """
-    checkpoint, damaged = newest_good(folder / FOLDER)
+    checkpoint, damaged = newest_valid_checkpoint(folder / FOLDER)
     while checkpoint is not None:
         other_tables = (*GROWING, CLIENT_MODELS, MEMBERSHIPS, COMMON_TEST)
         needed = [table.path for table in (*ROUND_TABLES, *other_tables) if not table.optional] + [CLUSTERS]
@@ -247,7 +258,7 @@ def _newest_fitting_checkpoint(
         damaged.append(
             CheckpointError(f"checkpoint {checkpoint.folder} does not fit: {'; '.join(misfits.values())}")
         )
-        checkpoint, newly_damaged = newest_good(folder / FOLDER, before=checkpoint.global_round)
+        checkpoint, newly_damaged = newest_valid_checkpoint(folder / FOLDER, before=checkpoint.global_round)
         damaged += newly_damaged
     return None, damaged
 
@@ -256,7 +267,7 @@ def _invalid_facts(checkpoint: Checkpoint) -> dict[str, str]:
     """Fact → its fault, for facts of a checkpoint that Fedge cannot have written."""
     facts, faults = checkpoint.facts, {}
     run = facts.get("run")
-    odd = odd_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
+    odd = invalid_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
     if odd:
         faults["run"] = f"its copy of the manifest is invalid in {', '.join(map(shown, odd[:3]))}"
     kinds = {"offsets": int, "sha256": str}

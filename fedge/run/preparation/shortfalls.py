@@ -7,7 +7,7 @@ import numpy as np
 from fedge.config.config import Config
 from fedge.data.composition import Holding
 from fedge.data.partition import Partition
-from fedge.data.split import fewest_to_cut
+from fedge.data.split import fewest_windows_to_cut
 from fedge.data.window_split import pair_codes, stream_codes
 from hhar.quantity import quantity
 from hhar.windows.window_file import Windows
@@ -41,7 +41,7 @@ def split_remarks(windows: Windows, dealt: Partition, config: Config) -> list[st
         for name, count, share, option in asked
         if count < _FAR_LESS * share * held
     ]
-    fewest = fewest_to_cut(data)
+    fewest = fewest_windows_to_cut(data)
     why = (
         f"a class of which a user has fewer than {fewest} windows stays in training (data.split blocks)"
         if kind == "blocks"
@@ -66,11 +66,11 @@ def _guards(windows: Windows, fewest: int, guard: int) -> int:
     return 2 * guard * int((np.unique(streams, return_counts=True)[1] >= fewest).sum())
 
 
-def untaught_remarks(held: Iterable[Holding], classes: Sequence[str]) -> list[str]:
+def untrained_class_remarks(held: Iterable[Holding], classes: Sequence[str]) -> list[str]:
     """Remarks on classes of which no known client has a training window; none if windows have no classes.
 
     >>> of = lambda split, label: Holding(0, 0, split, "u", "", label, 9, 0, None)
-    >>> untaught_remarks([of("train", "sit"), of("test", "walk")], ("sit", "walk", "run"))
+    >>> untrained_class_remarks([of("train", "sit"), of("test", "walk")], ("sit", "walk", "run"))
     ['2 of 3 classes have no training windows: walk (9 untrained windows), run; no model can learn them']
     """
     others: dict[str, int] = {}

@@ -48,7 +48,7 @@ def refuse_start(config: TrainConfig, model: "nn.Module") -> None:
         )
 
 
-def refuse_start_that_owners_do_not_have(config: Config) -> None:
+def refuse_start_missing_at_owners(config: Config) -> None:
     """Raise ConfigError if clients on other machines would need frozen entries from a file at the server."""
     train = config.train
     if train.start and train.exchange != "all":

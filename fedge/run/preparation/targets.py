@@ -24,7 +24,7 @@ def refuse_other_targets(config: Config, windows: Windows, deal: Callable[[], Pa
     refuse_parts_without_classes(config, has_labels=windows.has_labels, tokens=windows.x.dtype == "int64")
     task, outputs = task_of(config.train), len(windows.classes)
     try:
-        with TASKS.carried_out(config.train.task, ValueError):
+        with TASKS.explaining_errors(config.train.task, ValueError):
             task.refuse(windows.y, outputs)
     except ConfigError:
         raise
@@ -76,5 +76,5 @@ def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bo
 
 def target_remarks(config: Config, windows: Windows) -> list[str]:
     """The task's remarks on the targets; ConfigError if a user's task fails at it."""
-    with TASKS.carried_out(config.train.task):
+    with TASKS.explaining_errors(config.train.task):
         return [str(line) for line in task_of(config.train).remarks(windows.y, windows.classes)]

@@ -20,5 +20,5 @@ def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, token
     OwnFit(tokens=True, answer=(27, 16), word='answers')
     """
     word = "logits" if TASKS.has(config.task, LABELS) else "answers"
-    with TASKS.carried_out(config.task):
+    with TASKS.explaining_errors(config.task):
         return OwnFit(tokens, tuple(task_of(config).answer_shape(outputs, y_shape)), word)

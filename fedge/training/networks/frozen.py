@@ -30,11 +30,11 @@ def frozen_names(network: nn.Module, config: TrainConfig) -> frozenset[str]:
     return frozenset(name for name, p in network.named_parameters() if not p.requires_grad)
 
 
-def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
+def split_frozen(state: State, frozen: frozenset[str]) -> tuple[State, State]:
     """The transmitted and the frozen part of a whole state, both in its order.
 
     >>> import numpy as np
-    >>> parted({"a": np.zeros(1), "b": np.ones(1)}, frozenset({"a"}))
+    >>> split_frozen({"a": np.zeros(1), "b": np.ones(1)}, frozenset({"a"}))
     ({'b': array([1.])}, {'a': array([0.])})
     """
     transmitted = {name: array for name, array in state.items() if name not in frozen}

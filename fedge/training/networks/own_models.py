@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
-from fedge.config.registers.register import refuse_misfit
-from fedge.config.registers.twice import GLOBAL_STREAMS, asked_again
+from fedge.config.registers.register import refuse_wrong_signature
+from fedge.config.registers.twice import GLOBAL_STREAMS, call_twice
 
 Shape = tuple[int, ...]
 """Of one input: (C, T) or (C, H, W)."""
@@ -120,7 +120,7 @@ def _seeded_global_streams(seed: int) -> Iterator[None]:
             random.setstate(python_state)
 
 
-def refuse_weights_of_chance(name: str, model: nn.Module, rebuild: Callable[[], nn.Module]) -> None:
+def refuse_unseeded_weights(name: str, model: nn.Module, rebuild: Callable[[], nn.Module]) -> None:
     """Raise ConfigError unless the seed of a run determines initial weights.
 
     Nodes with their own data draw frozen entries themselves, and would otherwise train different networks.
@@ -168,7 +168,7 @@ def _call_hint(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> str
     return default_hint
 
 
-def refuse_no_network(name: str, factory: Any) -> None:
+def refuse_undeclared_network(name: str, factory: Any) -> None:
     """Raise ConfigError for code named by a file as a network without declaring one.
 
     Subclasses of `nn.Module` declare one, and functions annotated to return one, as in torchvision; an entry
@@ -203,7 +203,7 @@ def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) ->
     by_keyword = takes_num_classes(factory)
     call_arguments = {**arguments, "num_classes": 1} if by_keyword else arguments
     positions = () if by_keyword else ("input_shape", "classes")
-    refuse_misfit(factory, f"train.model {name}", "train.model-args", call_arguments, positions)
+    refuse_wrong_signature(factory, f"train.model {name}", "train.model-args", call_arguments, positions)
     hints: Mapping[str, Any] = {}
     with suppress(Exception):  # annotations are others' code
         hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
@@ -375,8 +375,8 @@ def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:
         with torch.no_grad():
             model.eval()(inputs)
 
-    asked_again(f"train.model {name} in training", run_training, "draw by torch.randn and the like", True)
-    asked_again(f"train.model {name} in evaluation", run_evaluation, "draw in training only", True)
+    call_twice(f"train.model {name} in training", run_training, "draw by torch.randn and the like", True)
+    call_twice(f"train.model {name} in evaluation", run_evaluation, "draw in training only", True)
 
 
 def _shape_text(shape: Any) -> str:

@@ -42,7 +42,7 @@ class Unsaved:
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
         return {id(part): part for part in parts}
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore the network's attributes, as after construction; its state dict is left alone."""
         for module, kind, tables in zip(self._modules, self._kinds, self._tables, strict=True):
             module.__class__ = kind  # a parametrised layer has one of its own

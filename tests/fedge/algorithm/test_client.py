@@ -7,7 +7,7 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client, Place
-from fedge.algorithm.taking_part import plain_training, take_part
+from fedge.algorithm.taking_part import plain_training, run_algorithm
 from fedge.config.registers.option import ConfigError
 from fedge.training.kernels import native_plan
 from fedge.training.networks.module_state import get_state
@@ -158,8 +158,8 @@ class Sends(Algorithm):
 
 def test_a_text_is_no_list_of_entries_to_send():
     with pytest.raises(TypeError, match=r"only must be a list of names, as client\.head, but is 'head'"):
-        take_part(Sends("head"), client(), None)
-    assert set(take_part(Sends(name for name in ["head.bias"]), client(), None).sent) == {"head.bias"}
+        run_algorithm(Sends("head"), client(), None)
+    assert set(run_algorithm(Sends(name for name in ["head.bias"]), client(), None).sent) == {"head.bias"}
 
 
 def test_a_network_can_be_copied_while_its_features_are_recorded():

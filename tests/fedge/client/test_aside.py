@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from fedge.client import aside
-from fedge.client.aside import FOLDER, states_aside
+from fedge.client.aside import FOLDER, states_in_files
 from fedge.client.memory import KEY
 from fedge.config.sections.guard import TransferConfig
 from fedge.exchange.content import ARRAYS, CONTROL, arrays_of
@@ -37,7 +37,7 @@ def is_aside(message):
 
 def test_states_of_message_and_reply_lie_in_files_that_go(tmp_path):
     message, node = question(), {KEY: str(tmp_path)}
-    with states_aside(message, ALL, node) as put_aside:
+    with states_in_files(message, ALL, node) as put_aside:
         assert is_aside(message)
         assert len(list(tmp_path.glob(f"{FOLDER}/fedge-states-*/server-*"))) == 1
         reply = Message(RecordDict({ARRAYS: to_record({"w": MODEL["w"] + 1})}), reply_to=message)
@@ -52,7 +52,7 @@ def test_states_of_message_and_reply_lie_in_files_that_go(tmp_path):
 
 
 def test_an_error_of_the_client_leaves_no_file(tmp_path):
-    with suppress(ZeroDivisionError), states_aside(question(), ALL, {KEY: str(tmp_path)}):
+    with suppress(ZeroDivisionError), states_in_files(question(), ALL, {KEY: str(tmp_path)}):
         raise ZeroDivisionError
     assert list((tmp_path / FOLDER).iterdir()) == []
 
@@ -61,7 +61,7 @@ def test_the_files_of_a_client_that_was_killed_go_with_the_next_message(tmp_path
     left = tmp_path / FOLDER / "fedge-states-1-left"
     left.mkdir(parents=True)
     (left / "server-1").write_bytes(b"x")
-    with states_aside(question(), ALL, {KEY: str(tmp_path)}):
+    with states_in_files(question(), ALL, {KEY: str(tmp_path)}):
         assert not left.exists()
 
 
@@ -84,7 +84,7 @@ def test_free_memory_decides_as_it_does_in_one_process(
     asked = []
     monkeypatch.setattr(aside, "fits_in_memory", lambda size: (asked.append(size), size <= free)[1])
     message = question(**({CONTROL: to_record({"w": np.zeros(2)})} if control else {}))
-    with states_aside(message, transfer, {KEY: str(tmp_path)}):
+    with states_in_files(message, transfer, {KEY: str(tmp_path)}):
         assert is_aside(message) == expected
     assert asked in ([], [4 * 408])
 
@@ -92,7 +92,7 @@ def test_free_memory_decides_as_it_does_in_one_process(
 def test_threads_and_workers_of_ray_keep_theirs(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/opt/bin/fedge", "run"])
     message = question()
-    with states_aside(message, ALL, {KEY: str(tmp_path)}):
+    with states_in_files(message, ALL, {KEY: str(tmp_path)}):
         assert not is_aside(message)
     assert list(tmp_path.iterdir()) == []
 
@@ -100,6 +100,6 @@ def test_threads_and_workers_of_ray_keep_theirs(tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_made_leaves_models_in_memory(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     message = question()
-    with states_aside(message, ALL, {KEY: str(tmp_path / "file")}):
+    with states_in_files(message, ALL, {KEY: str(tmp_path / "file")}):
         assert not is_aside(message)
     assert "models stay in memory" in caplog.text

@@ -10,7 +10,7 @@ from small_runs import small_config
 
 import fedge.client_app as client_app
 from fedge import simulate
-from fedge.client.own_code import refuse_code_that_is_not_here
+from fedge.client.own_code import refuse_missing_code
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.engine.inprocess import InProcessGrid
@@ -21,11 +21,11 @@ from fedge.run.preparation.parts import code_of_parts
 
 
 def test_parts_of_fedge_and_code_that_is_there_are_well(tmp_path, monkeypatch):
-    refuse_code_that_is_not_here({"train.model": "cnn", "uplink.clients": "none"})
+    refuse_missing_code({"train.model": "cnn", "uplink.clients": "none"})
     (tmp_path / "nets_of_ours.py").write_text("class Net: ...\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    refuse_code_that_is_not_here({"train.model": "nets_of_ours:Net"})
+    refuse_missing_code({"train.model": "nets_of_ours:Net"})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_parts_of_fedge_and_code_that_is_there_are_well(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_imported_is_refused_with_whose_machine_it_is(options, words):
     with pytest.raises(ConfigError, match="where partition 3 is") as caught:
-        refuse_code_that_is_not_here(options, client=3)
+        refuse_missing_code(options, client=3)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -51,9 +51,9 @@ def test_other_code_than_the_servers_is_refused(tmp_path, monkeypatch, option):
     monkeypatch.setattr(sys, "path", list(sys.path))
     options, here = {option.removesuffix("[0]"): "same_name:Part"}, hashlib.sha256(b"class Part: ...\n")
     with forgotten(tmp_path):
-        refuse_code_that_is_not_here(options, parts={option: here.hexdigest()})
+        refuse_missing_code(options, parts={option: here.hexdigest()})
         with pytest.raises(ConfigError, match=r"where partition 3 is.* same code on every machine") as caught:
-            refuse_code_that_is_not_here(options, client=3, parts={option: "f" * 64})
+            refuse_missing_code(options, client=3, parts={option: "f" * 64})
     assert "copy the server's file to" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -66,9 +66,9 @@ def test_folders_of_the_server_are_for_workers_of_ray_alone(tmp_path, monkeypatc
     monkeypatch.setattr("fedge.config.registers.register._looked_in", [])
     options = {"train.model": "nets_of_theirs:Net"}
     with pytest.raises(ConfigError, match="No module named 'nets_of_theirs'"):
-        refuse_code_that_is_not_here(options, [str(tmp_path)])
+        refuse_missing_code(options, [str(tmp_path)])
     monkeypatch.setitem(sys.modules, "ray", sys)
-    refuse_code_that_is_not_here(options, [str(tmp_path)])
+    refuse_missing_code(options, [str(tmp_path)])
 
 
 def test_a_run_whose_clients_lack_the_code_ends_before_it_begins(tmp_path):
@@ -93,7 +93,7 @@ def test_a_hello_names_the_servers_code():
 
 def test_clients_of_a_run_hear_of_its_code(tmp_path, monkeypatch):
     heard = []
-    monkeypatch.setattr(client_app, "refuse_code_that_is_not_here", lambda *asked: heard.append(asked[3]))
+    monkeypatch.setattr(client_app, "refuse_missing_code", lambda *asked: heard.append(asked[3]))
     (tmp_path / "heard_of.py").write_text("def constant(global_round):\n    return 1.0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

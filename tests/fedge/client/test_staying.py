@@ -6,7 +6,7 @@ import pytest
 
 from fedge import client_app
 from fedge.client import guarded_app
-from fedge.client.guarded_app import ClientError, answered
+from fedge.client.guarded_app import ClientError, guarded_reply
 from fedge.process import lasting
 
 
@@ -23,12 +23,12 @@ def test_a_client_that_fails_does_not_leave_its_process_to_the_next_message(erro
     def app(message, context):
         raise error
 
-    lasting.allow_to_stay()
+    lasting.allow_further_messages()
     context = SimpleNamespace(run_id=4, node_config={"partition-id": 0})
-    assert lasting.stays()
+    assert lasting.handles_further_messages()
     with pytest.raises((RuntimeError, ClientError)):
-        answered(app, SimpleNamespace(), context)
-    assert not lasting.stays()
+        guarded_reply(app, SimpleNamespace(), context)
+    assert not lasting.handles_further_messages()
 
 
 def test_the_run_of_a_message_is_known_before_its_work(monkeypatch):
@@ -36,14 +36,14 @@ def test_the_run_of_a_message_is_known_before_its_work(monkeypatch):
     monkeypatch.setattr(guarded_app, "begin_message_of", seen.append)
     context = SimpleNamespace(run_id=7, node_config={"partition-id": 0})
     with pytest.raises(ClientError, match="the client returned NoneType instead of a reply"):
-        answered(lambda message, context: seen.append("work"), SimpleNamespace(), context)
+        guarded_reply(lambda message, context: seen.append("work"), SimpleNamespace(), context)
     assert seen == [7, "work"]
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_its_network_is_kept_for_the_next_message_where_the_process_stays(monkeypatch, stays):
     monkeypatch.setattr(client_app, "is_client_app", lambda: True)
-    monkeypatch.setattr(client_app, "stays", lambda: stays)
+    monkeypatch.setattr(client_app, "handles_further_messages", lambda: stays)
     monkeypatch.setattr(client_app, "_workspace", SimpleNamespace(model="network"))
     client_app._release_network()
     assert hasattr(client_app._workspace, "model") is stays
@@ -56,4 +56,4 @@ def test_an_error_of_a_users_own_code_says_where(error):
     exec(compile(f"def app(message, context):\n    raise {error}\n", "/home/me/my_part.py", "exec"), known)
     context = SimpleNamespace(run_id=7, node_config={"partition-id": 0})
     with pytest.raises(ClientError, match=r"^\w+[:(].* \(my_part\.py, line 2\)$"):
-        answered(known["app"], SimpleNamespace(), context)
+        guarded_reply(known["app"], SimpleNamespace(), context)

@@ -66,15 +66,15 @@ def test_where_not_all_can_be_compared_by_the_first_round_all_are_asked_once():
     config = ClusterConfig(signal="affinity", method="agglomerative", count="auto", patience=2, level="auto")
     setting = CloudSetting(("w",), asks_all=True, even_windows=7)
     aggregator, first = CloudAggregator(config, setting), state(1)
-    aggregator.know_first(first)
+    aggregator.set_initial_model(first)
     begun = aggregator.begin([first, first])
     assert begun.updates is None
     brought = [Contribution(leaf, state(leaf), 1.0, 1) for leaf in range(2)]
-    meeting = begun.meet(brought)
+    meeting = begun.receive(brought)
     assert meeting.probe_start() is first
     updates = begun.probed_updates(first, 1)
     for client in range(8):
         updates.note(client, client // 4, {"w": np.array([1.0 + client % 3, 2.0])}, 7)
     meeting.open(Probe(first, [first, first], updates)).finish()
-    later = aggregator.begin([first, first], 2).meet(brought, 2)
+    later = aggregator.begin([first, first], 2).receive(brought, 2)
     assert later.probe_start() is None

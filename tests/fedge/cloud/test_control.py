@@ -63,7 +63,7 @@ class Hierarchy:
     def train(self, leaf: Leaf) -> None:
         """One leaf round, as clients and leaf carry it out."""
         replies = {}
-        told = leaf.told_control
+        told = leaf.sent_control
         assert told is not None
         for i in leaf.clients:
             correction = scaffold.correction(told, self.own[i])["w"]
@@ -102,10 +102,10 @@ class Hierarchy:
         groups = []
         for leaf, mine in zip(self.leaves, offers, strict=True):
             if mine and leaf.index not in refuses:
-                leaf.models.go_on_with(mine[OFFERED].model)
+                leaf.models.continue_with(mine[OFFERED].model)
             groups.append(cloud_control.group_of(labels[leaf.index], leaf.model, mine))
         if self.leaves[0].drift is not None:
-            cloud_control.depart(self.leaves, groups, kept)
+            cloud_control.start_drifts(self.leaves, groups, kept)
         for leaf in self.leaves:
             leaf.keep_states(lambda state: state)
 
@@ -301,8 +301,8 @@ def test_a_fork_goes_its_own_way(hierarchy: Hierarchy) -> None:
     assert leaf.drift is not None
     length, fork = leaf.drift.length, leaf.fork(leaf.model, scaffold=True)
     hierarchy.train(fork)
-    assert fork.told_control is leaf.told_control
-    assert leaf.told_control is not leaf.control
+    assert fork.sent_control is leaf.sent_control
+    assert leaf.sent_control is not leaf.control
     assert leaf.drift.length == length
 
 
@@ -378,7 +378,7 @@ def test_one_level_has_no_drift() -> None:
     hierarchy.meet()
     leaf = hierarchy.leaves[0]
     assert leaf.drift is None
-    assert leaf.told_control is leaf.control
+    assert leaf.sent_control is leaf.control
     assert not {"correction", "start"} & set(leaf.states())
     assert "drift" not in leaf.facts()
 

@@ -51,7 +51,7 @@ def test_groups_of_three_are_found_one_cut_after_the_other():
     """Three groups of two leaves: a cut found in step 1, tried in 2, the next one tried at once in 3."""
     dealt = DealtGroups(CONFIG)
     groups = [0, 0, 1, 1, 2, 2]
-    dealt.hear_updates(likeness(groups, clients=6), 0)
+    dealt.record_updates(likeness(groups, clients=6), 0)
     labels, _ = step(dealt, 6)
     assert labels.tolist() == [0] * 6
     assert [len(change.after) for change in dealt.proposals.on_trial] == [2]
@@ -67,12 +67,12 @@ def test_groups_of_three_are_found_one_cut_after_the_other():
 
 def test_what_is_averaged_after_a_split_are_its_forks():
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
+    dealt.record_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
     step(dealt, 6)
     starts = dealt.forks(models(6), [1.0] * 6)
     assert [float(start["w"][0]) for start in starts] == pytest.approx([1.0] * 3 + [4.0] * 3)
     step(dealt, 6, better, models(6, 10.0))
-    states, weights = dealt.brought(models(6), [1.0] * 6)
+    states, weights = dealt.cluster_models(models(6), [1.0] * 6)
     assert [float(state["w"][0]) for state in states] == [10, 11, 12, 13, 14, 15]
     assert weights == [1.0] * 6
 
@@ -80,14 +80,14 @@ def test_what_is_averaged_after_a_split_are_its_forks():
 def test_equal_updates_ask_nothing_anew():
     """A probe of clients whose data are as before: the result stands as it was, reached or not."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0] * 6), 0)
+    dealt.record_updates(likeness([0] * 6), 0)
     step(dealt, 6)
     assert not dealt.is_open
     before = dealt.tests
-    dealt.hear_updates(likeness([0] * 6), 0)
+    dealt.record_updates(likeness([0] * 6), 0)
     assert dealt.tests is before
     assert not dealt.is_open
-    dealt.hear_updates(likeness([0] * 6, seed=1), 0)
+    dealt.record_updates(likeness([0] * 6, seed=1), 0)
     assert dealt.tests is not before
     assert dealt.is_open
 
@@ -128,7 +128,7 @@ def test_a_leaf_that_moves_takes_its_new_clusters_model_as_it_is():
     assert dealt.forks(models(5), [1.0] * 5) == [None] * 5
     labels, _ = step(dealt, 5, loss)
     assert labels.tolist() == [0, 0, 1, 1, 1]
-    assert dealt.brought(models(5), [1.0] * 5)[1] == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert dealt.cluster_models(models(5), [1.0] * 5)[1] == [1.0, 1.0, 0.0, 1.0, 1.0]
 
 
 def test_a_leaf_whose_loss_has_jumped_moves_at_once():
@@ -159,7 +159,7 @@ def test_clusters_that_are_as_good_for_each_other_become_one():
 def test_forks_of_a_useful_split_train_on_while_a_part_loses():
     """Leaves 3 to 5 lose 1.2 / 1 by a split that the others gain much by; then they gain, and it counts."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
+    dealt.record_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
     step(dealt, 6)
 
     def young(role, leaf):
@@ -175,7 +175,7 @@ def test_forks_of_a_useful_split_train_on_while_a_part_loses():
 def test_doubts_do_not_last():
     """One part goes on losing: the third trial decides by the mean of both."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
+    dealt.record_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
     step(dealt, 6)
     losses = {PRESENT: 1.0}
 
@@ -202,7 +202,7 @@ def test_a_leaf_on_the_wrong_side_is_put_right_only_if_that_cut_stands_too(place
     """
     dealt = DealtGroups(CONFIG)
     plain = likeness([0, 0, 0, 1, 1, 1])
-    dealt.hear_updates(beside(place) if stands else plain, 0)
+    dealt.record_updates(beside(place) if stands else plain, 0)
     step(dealt, 6)
 
     def loss(role, leaf):
@@ -231,7 +231,7 @@ def test_leaves_of_a_group_to_come_stay_where_their_own_group_is_cut_off(tempted
     it a model of its own.
     """
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 1, 1, 2, 2], clients=6), 0)
+    dealt.record_updates(likeness([0, 0, 1, 1, 2, 2], clients=6), 0)
     cuts = [test.parts for test in dealt.tests if test.stands]
     assert cuts == [((0, 1, 4, 5), (2, 3)), ((0, 1), (4, 5))]
     step(dealt, 6)
@@ -251,7 +251,7 @@ def test_leaves_of_a_group_to_come_stay_where_their_own_group_is_cut_off(tempted
 def test_all_of_it_survives(seed, useful):
     """After any step a copy that was restored goes on as the original does."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 1, 1, 2, 2], clients=4, seed=seed), 0)
+    dealt.record_updates(likeness([0, 0, 1, 1, 2, 2], clients=4, seed=seed), 0)
     loss = better if useful else (lambda role, leaf: 1.0)
     for _ in range(4):
         copy = DealtGroups(CONFIG)
@@ -287,7 +287,7 @@ def test_simulated_nulls_split_no_more_often_than_the_level(leaves):
         traits = rng.normal(size=(leaves * 3, 4))
         cosines = traits @ traits.T + 0.3 * (noise := rng.normal(size=(leaves * 3,) * 2)) + 0.3 * noise.T
         dealt = DealtGroups(config)
-        dealt.hear_updates(Likeness(cosines[None], np.repeat(np.arange(leaves), 3), 1), seed)
+        dealt.record_updates(Likeness(cosines[None], np.repeat(np.arange(leaves), 3), 1), seed)
         for _ in range(3):
             labels, _ = step(dealt, leaves, better, models(leaves, 10.0))
         split += bool(labels.any())

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.cloud.offers import GRID, blends_of, make_offers, mix, with_own
+from fedge.cloud.offers import GRID, blends_of, make_offers, mix, with_own_entries
 from fedge.states.averaging import weighted_mean
 
 
@@ -84,7 +84,7 @@ def test_a_leaf_keeps_its_own_entries():
         assert model["body"] is CLUSTER["body"]
         assert model["head"] is own["head"]
         assert model["norm.count"] is own["norm.count"]
-    assert with_own(CLUSTER, OWN[0], ()) is CLUSTER
+    assert with_own_entries(CLUSTER, OWN[0], ()) is CLUSTER
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=5), st.sampled_from(GRID))

@@ -38,7 +38,7 @@ def train(leaves, gradients):
     """A leaf round of one step, as clients and leaves carry it out."""
     for leaf, gradient in zip(leaves, gradients, strict=True):
         own = leaf.client_controls.get(leaf.index, state(0.0))
-        correction = leaf.told_control["w"] - own["w"]
+        correction = leaf.sent_control["w"] - own["w"]
         reply = TrainReply({"w": leaf.model["w"] - LR * (gradient + correction)}, 1, 1, 0.0, 0.0, 0)
         context = RoundContext(0, 1, 1, "", "", 0, 1.0)
         leaf.aggregate_train(context, {leaf.index: reply}, reply.state, LocalTraining(lr=LR))
@@ -50,10 +50,10 @@ def cloud_round(branches):
     control.arrive(branches)
     mean = mean_of(branch.contribution(1) for branch in branches)
     for branch in branches:
-        branch.models.go_on_with(mean)
-    control.depart(branches, [0] * len(branches))
+        branch.models.continue_with(mean)
+    control.start_drifts(branches, [0] * len(branches))
     for branch in branches:
-        branch.be_corrected(None)
+        branch.set_correction(None)
         branch.keep_states(same)
         branch.depart()
 
@@ -87,7 +87,7 @@ def test_a_round_of_scaffold_on_three_tiers_worked_out_by_hand():
     cloud_round(branches)
     assert models(leaves) == [-5.0] * 4
     assert [float(region.drift.correction["w"][0]) for region in branches] == [3.0, -3.0]
-    told = [float(leaf.told_control["w"][0] - g) for leaf, g in zip(leaves, gradients, strict=True)]
+    told = [float(leaf.sent_control["w"][0] - g) for leaf, g in zip(leaves, gradients, strict=True)]
     assert told == [4.0, 2.0, 0.0, -6.0]  # u + v
     assert [float(leaf.drift.start["w"][0]) for leaf in leaves] == [-5.0] * 4
     train(leaves, gradients)
@@ -134,7 +134,7 @@ def test_a_region_hands_on_what_it_is_made_of():
 def test_what_a_region_serves_all_below_serve():
     branches, leaves = tree_of([0.0] * 8, 1, "2x2x2x1")
     served, unseen = state(3.0), state(4.0)
-    branches[1].models.go_on_with(served)
+    branches[1].models.continue_with(served)
     branches[1].models.serve_unseen(unseen)
     assert [leaf.models.served is served for leaf in leaves] == [False] * 4 + [True] * 4
     assert [leaf.models.unseen is unseen for leaf in leaves] == [False] * 4 + [True] * 4
@@ -145,16 +145,16 @@ def test_what_a_region_serves_all_below_serve():
 def test_unseen_clients_are_served_a_leaf_s_own_layers_with_the_region_s_model_alone():
     """A model for unseen clients alone is theirs as it is; without one they have what others have."""
     region, leaves = apart(kept=["w"])
-    region.models.go_on_with(state(9.0))
-    seen = [region.as_seen_from(leaf, "own", region.model, unseen=True) for leaf in leaves]
+    region.models.continue_with(state(9.0))
+    seen = [region.evaluated_model(leaf, "own", region.model, unseen=True) for leaf in leaves]
     assert [model is leaf.models.served for model, leaf in zip(seen, leaves, strict=True)] == [True, True]
     region.models.serve_unseen(region.model)
     assert [float(leaf.models.unseen["w"][0]) for leaf in leaves] == models(leaves) == [1.0, 5.0]
     other = state(7.0)
     region.models.serve_unseen(other)
     assert all(leaf.models.unseen is other for leaf in leaves)
-    assert all(region.as_seen_from(leaf, "own", region.model, unseen=True) is other for leaf in leaves)
-    assert all(region.as_seen_from(leaf, "own", region.model) is leaf.models.served for leaf in leaves)
+    assert all(region.evaluated_model(leaf, "own", region.model, unseen=True) is other for leaf in leaves)
+    assert all(region.evaluated_model(leaf, "own", region.model) is leaf.models.served for leaf in leaves)
     region.models.serve_unseen(None)
     assert all(leaf.models.unseen is None for leaf in leaves)
 
@@ -207,7 +207,7 @@ def apart(kept=()):
         leaf.path = (0, leaf.index)
     region = Region((0,), leaves, False, True, kept)  # they begin with one model
     for leaf, value in zip(leaves, (1.0, 5.0), strict=True):
-        leaf.models.go_on_with(state(value))
+        leaf.models.continue_with(state(value))
     return region, leaves
 
 
@@ -217,13 +217,13 @@ def test_servers_that_stand_apart_go_on_with_their_own_and_bring_their_mean():
     region.gather(1, same)
     assert float(region.contribution(1).state["w"][0]) == 4.0
     assert models(leaves) == [1.0, 5.0]
-    region.models.stay()
+    region.models.continue_with_own()
     assert models(leaves) == [1.0, 5.0]
-    seen = [float(region.as_seen_from(leaf, "own", region.model)["w"][0]) for leaf in leaves]
+    seen = [float(region.evaluated_model(leaf, "own", region.model)["w"][0]) for leaf in leaves]
     assert seen == [1.0, 5.0]
     offer = state(9.0)
-    assert region.as_seen_from(leaves[0], "offered", offer) is offer
-    region.models.go_on_with(offer)
+    assert region.evaluated_model(leaves[0], "offered", offer) is offer
+    region.models.continue_with(offer)
     assert models(leaves) == [9.0, 9.0]
 
 
@@ -232,19 +232,19 @@ def test_what_a_region_was_given_from_above_it_looks_at_once(way):
     """Not its own mean, nor a model that it has kept, nor that of a line beside the leaves' own."""
     region, _ = apart()
     region.gather(1, same)
-    region.models.stay()
-    assert region.models.look_at_given() is None
+    region.models.continue_with_own()
+    assert region.models.take_received_model() is None
     given = state(9.0)
     if way == "offer":
-        region.models.go_on_with(given)
+        region.models.continue_with(given)
     elif way == "tentative":
         region.models.take_tentatively(given)
         for server in (region, *region.below):
             server.models.trained(OWN_LINE, state(5.0))
     else:
         region.models.trained(LEAF, given)
-    assert region.models.look_at_given() is given
-    assert region.models.look_at_given() is None
+    assert region.models.take_received_model() is given
+    assert region.models.take_received_model() is None
 
 
 def test_layers_of_a_leaf_s_own_stay_through_means_and_offers():
@@ -254,12 +254,12 @@ def test_layers_of_a_leaf_s_own_stay_through_means_and_offers():
         leaf.path = (0, leaf.index)
     region = Region((0,), leaves, False, False, ["h"])
     for leaf in leaves:
-        leaf.models.go_on_with({"w": np.array([2.0 * leaf.index]), "h": np.array([10.0 + leaf.index])})
+        leaf.models.continue_with({"w": np.array([2.0 * leaf.index]), "h": np.array([10.0 + leaf.index])})
     region.combine(1, same)
     assert [(float(leaf.model["w"][0]), float(leaf.model["h"][0])) for leaf in leaves] == [(1, 10), (1, 11)]
     offer = {"w": np.array([7.0]), "h": np.array([0.0])}
-    seen = [region.as_seen_from(leaf, "offered", offer) for leaf in leaves]
-    region.models.go_on_with(offer)
+    seen = [region.evaluated_model(leaf, "offered", offer) for leaf in leaves]
+    region.models.continue_with(offer)
     for leaf, model in zip(leaves, seen, strict=True):
         assert (float(leaf.model["w"][0]), float(leaf.model["h"][0])) == (7, 10 + leaf.index)
         assert all((leaf.models.served[name] == model[name]).all() for name in model)
@@ -276,7 +276,7 @@ def test_an_offer_that_a_region_takes_tentatively_is_trained_beside_its_leaves_o
     branches[0].combine(1, same)
     assert models(leaves) == [7.0, 7.0]
     assert [float(leaf.models.own_line["w"][0]) for leaf in leaves] == [3.0, 3.0]
-    branches[0].models.go_on_with(branches[0].models.own_line)
+    branches[0].models.continue_with(branches[0].models.own_line)
     assert models(leaves) == [3.0, 3.0]
     assert all(leaf.models.own_line is None for leaf in leaves)
 
@@ -285,7 +285,7 @@ def test_zero_controls_stand_still():
     branches, leaves = tree_of([0.0] * 4, levels=3)
     train(leaves, [0.0] * 4)
     branches[0].combine(1, same)
-    assert (leaves[0].told_control["w"] == scaffold.zero_control(state(0.0))["w"]).all()
+    assert (leaves[0].sent_control["w"] == scaffold.zero_control(state(0.0))["w"]).all()
 
 
 @pytest.mark.parametrize(("rounds", "parts"), [("1", [0.0, 1.0]), ("2", [])])

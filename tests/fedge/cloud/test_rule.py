@@ -23,7 +23,7 @@ def brought(*values, weights=None):
 
 def rule_of(make, needed=2, first=0.0):
     rule = CloudRule(RuleMaker(make, needed, ("w",)))
-    rule.know_first(model(first))
+    rule.set_initial_model(model(first))
     return rule
 
 
@@ -115,7 +115,7 @@ class Overshoots(FedAvg):
 def test_a_rule_cannot_make_a_variance_negative(variances, caplog):
     """Mean 2, made −1: as a variance it would be NaN at all clients; zero is one. Their own models stay."""
     rule = CloudRule(RuleMaker(lambda: Overshoots(**EVERYONE), 2, ("w",), variances))
-    rule.know_first(model(0))
+    rule.set_initial_model(model(0))
     assert step(rule, [0, 0], [3, 3])[0] == [0, 0]
     if "w" not in variances:
         assert step(rule, [0, 0], [1, 3], 2)[0] == [-1, -1]

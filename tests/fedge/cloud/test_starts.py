@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.setting import CloudSetting
-from fedge.cloud.starts import began_alike, usable
+from fedge.cloud.starts import number_starts, usable
 from fedge.clustering.likeness.evidence import NotComparable
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.strategies.aggregation import Contribution
@@ -21,7 +21,7 @@ def state(value):
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_leaves_are_alike_by_their_bits(values):
-    began = began_alike([state(value) for value in values])
+    began = number_starts([state(value) for value in values])
     assert all((began[i] == began[j]) == (a == b) for i, a in enumerate(values) for j, b in enumerate(values))
     assert began[0] == 0
 
@@ -58,7 +58,7 @@ def steps(method, starts_by_round, **settings):
         begun = aggregator.begin([state(value) for value in starts], number)
         ended = [{"head": state(value)["head"] + move} for value, move in zip(starts, moves, strict=True)]
         brought = [Contribution(leaf, model, 1.0, 1) for leaf, model in enumerate(ended)]
-        step = begun.meet(brought, number).open().finish()
+        step = begun.receive(brought, number).open().finish()
     return step.labels.tolist(), step.facts.get("skipped", "")
 
 

@@ -38,7 +38,7 @@ def brought(models, weights):
 
 
 def step_of(aggregator, starts, models, weights):
-    return aggregator.begin(starts).meet(brought(models, weights)).open().finish()
+    return aggregator.begin(starts).receive(brought(models, weights)).open().finish()
 
 
 START = state([1, 1])
@@ -180,7 +180,7 @@ def four(seed=1):
 
 def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
     """The leaves' meeting with the cloud, after a round from one start or from different ones."""
-    return aggregator.begin([START] * 4 if start else four(2)).meet(brought(four(), weights), global_round)
+    return aggregator.begin([START] * 4 if start else four(2)).receive(brought(four(), weights), global_round)
 
 
 def next_step(aggregator, answers, start=True, probe=None):
@@ -318,7 +318,7 @@ def walk(aggregator, pattern):
     for number, letter in enumerate(pattern, start=1):
         begun = aggregator.begin(APART if letter == "u" else [START] * 2)
         models = APART if letter == "A" else TOGETHER
-        open_step = begun.meet(brought(models, [1, 3]), number).open()
+        open_step = begun.receive(brought(models, [1, 3]), number).open()
         assert not any(open_step.questions)
         steps.append(open_step.finish())
     return steps
@@ -394,7 +394,7 @@ def test_methods_that_group_when_it_is_time_see_every_step(method):
     steps = []
     for number in range(1, 10):
         begun = aggregator.begin([START] * 2)
-        steps.append(begun.meet(brought([state([3, 1]), state([-1, 1])], [1, 1]), number).open().finish())
+        steps.append(begun.receive(brought([state([3, 1]), state([-1, 1])], [1, 1]), number).open().finish())
     assert not any("compared" in step.facts for step in steps)
     first = 1 if method == "cfl" else 8
     assert [int(step.labels[1]) for step in steps] == [0] * (first - 1) + [1] * (10 - first)

@@ -16,7 +16,7 @@ from fedge.clustering.registry import (
     Grouping,
     cloud_model_count,
     method_named,
-    sent_for,
+    sent_quantities,
 )
 from fedge.clustering.signals import similarity_of
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
@@ -152,14 +152,16 @@ def test_what_cannot_be_compared_yet_goes_on_as_such(carry_out):
 
 
 def test_what_clients_send_follows_from_what_a_method_needs():
-    sent = {name: sent_for(ClusterConfig(method=name, count="2")) for name in ("clove", "feddrift", "ifca")}
+    sent = {
+        name: sent_quantities(ClusterConfig(method=name, count="2")) for name in ("clove", "feddrift", "ifca")
+    }
     assert list(sent.values()) == [NEEDS["pool"].sent] * 3
-    assert sent_for(ClusterConfig(method="flux")) == NEEDS["description"].sent
-    assert sent_for(ClusterConfig(method="cfl")) == {}
-    assert sent_for(ClusterConfig(signal="cross-loss")) == NEEDS["cross-losses"].sent
-    assert sent_for(ClusterConfig(method="flux", enabled=False)) == {}
-    assert sent_for(ClusterConfig(method="soft-family")) == NEEDS["dispersion"].sent
-    assert [*sent_for(ClusterConfig(method="phefl"))] == [
+    assert sent_quantities(ClusterConfig(method="flux")) == NEEDS["description"].sent
+    assert sent_quantities(ClusterConfig(method="cfl")) == {}
+    assert sent_quantities(ClusterConfig(signal="cross-loss")) == NEEDS["cross-losses"].sent
+    assert sent_quantities(ClusterConfig(method="flux", enabled=False)) == {}
+    assert sent_quantities(ClusterConfig(method="soft-family")) == NEEDS["dispersion"].sent
+    assert [*sent_quantities(ClusterConfig(method="phefl"))] == [
         "losses and scores of models that the method asks about"
     ]
 

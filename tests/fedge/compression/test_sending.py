@@ -23,7 +23,7 @@ def test_updates_count_from_the_model_that_was_given():
     """(3, 1) sends 3, 1 waits; given (5, 5) and at (5, 5.5) it sends the 1.5 that wait and are new."""
     up = sending(TopK(share=0.5))
     assert up.send(model(3.0, 1.0))["w"].tolist() == [3.0, 0.0]
-    up.took(model(5.0, 5.0))
+    up.set_base(model(5.0, 5.0))
     assert up.send(model(5.0, 5.5))["w"].tolist() == [5.0, 6.5]
     assert up.send(model(6.0, 5.0))["w"].tolist() == [6.0, 5.0]  # the cloud gave none since
 
@@ -32,7 +32,7 @@ def test_it_goes_on_where_it_was():
     def begun():
         up = sending(TopK(share=0.5))
         up.send(model(3.0, 1.0))
-        up.took(model(5.0, 5.0))
+        up.set_base(model(5.0, 5.0))
         return up
 
     before, after = begun(), sending(TopK(share=0.5))

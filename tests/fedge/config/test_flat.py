@@ -426,7 +426,7 @@ CONFIGS = sorted(PYPROJECT.parent.glob("configs/**/*.toml"))
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configurations_are_accepted(path):
-    groups = {"scenario": "rotate"} if path.stem in GROUPINGS.having(TRUTH) else {}
+    groups = {"scenario": "rotate"} if path.stem in GROUPINGS.names_with(TRUTH) else {}
     assert from_run_config({**flatten(read_toml(path, "config")), **groups})
 
 

@@ -24,7 +24,7 @@ NUMBERS = st.one_of(st.integers(1, 99), st.integers(1, 100).map(lambda n: n / 10
     ],
 )
 def test_what_a_text_says(text, leaves, at, number):
-    found = parse_participation(text, leaves).at(*at)
+    found = parse_participation(text, leaves).number_at(*at)
     assert (found, type(found)) == (number, type(number))
 
 
@@ -34,7 +34,7 @@ def test_the_newest_step_holds(later, first):
     said = parse_participation("; ".join(f"{round_}: {number}" for round_, number in steps), 1)
     assert said.rounds == tuple(round_ for round_, _ in steps)
     for global_round in range(1, 55):
-        assert said.at(global_round, 0) == [n for round_, n in steps if round_ <= global_round][-1]
+        assert said.number_at(global_round, 0) == [n for round_, n in steps if round_ <= global_round][-1]
 
 
 @pytest.mark.parametrize(

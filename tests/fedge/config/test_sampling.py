@@ -27,4 +27,4 @@ def test_what_cannot_both_be_is_refused(options, telling):
 
 def test_privacy_takes_a_number_for_each_leaf():
     config = from_run_config({**PRIVATE, "hierarchy.participation": "2,1,2"})
-    assert config.hierarchy.participants.at(3, 1) == 1
+    assert config.hierarchy.participants.number_at(3, 1) == 1

@@ -4,7 +4,7 @@ import pytest
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.config.tree import tiers_said
+from fedge.config.tree import parse_tiers
 
 TRIALS = {
     "cluster.count": "auto", "cluster.method": "agglomerative", "cluster.signal": "affinity",
@@ -37,7 +37,7 @@ def test_tiers_are_said_by_number_or_name():
 @pytest.mark.parametrize("text", ["", "3", "d", "-1", "a;b"])
 def test_a_tier_of_no_servers_over_servers_is_refused(text):
     with pytest.raises(ConfigError, match=r"cluster.tiers must name tiers .*\(a, b, c\)"):
-        tiers_said(text, ["a", "b", "c", "d"], "cluster.tiers")
+        parse_tiers(text, ["a", "b", "c", "d"], "cluster.tiers")
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_clients_that_do_not_fit_a_tree():
 
 
 def test_no_other_message_names_the_option_beside_a_tree():
-    """Messages take `leaves_said`; these are its defaults, keys of options, and what no tree reaches."""
+    """Messages take `leaves_option`; these are its defaults, keys of options, and what no tree reaches."""
     root = Path(fedge.__file__).parent
     naming = {
         path.relative_to(root).as_posix(): path.read_text().count("hierarchy.num-servers")

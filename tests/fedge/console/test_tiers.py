@@ -1,4 +1,4 @@
-from fedge.console.tiers import servers_of, several_of
+from fedge.console.tiers import plural_of, servers_of
 
 
 def test_tiers_with_numbers_are_servers_of_them():
@@ -12,4 +12,4 @@ def test_tiers_with_numbers_are_servers_of_them():
         "8 leaves",
         "2 cities",
     ]
-    assert [several_of("region-1"), several_of("leaf")] == ["servers of region-1", "leaves"]
+    assert [plural_of("region-1"), plural_of("leaf")] == ["servers of region-1", "leaves"]

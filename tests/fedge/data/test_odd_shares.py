@@ -64,11 +64,11 @@ def became(dealt, place, seed):
         check_refusal(error, place)
         return "refused"
     assert same(found, read(dealt, folders / "client-0")), f"seed {seed}: {case}: other windows"
-    assert WindowsReport.of_text(found.told.to_text()) == found.told
+    assert WindowsReport.of_text(found.report.to_text()) == found.report
     at = found.bounds(1)
     sizes = [at.val - at.start, at.test - at.val, at.stop - at.test]
-    assert sizes == [found.told.windows(split) for split in ("train", "val", "test")]
-    assert found.told.input_shape == found.laid.x.shape[1:]
+    assert sizes == [found.report.windows(split) for split in ("train", "val", "test")]
+    assert found.report.input_shape == found.laid.x.shape[1:]
     return "read"
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.data.outliers import outlying_clients, unlike_owners
+from fedge.data.outliers import incompatible_owners, outlying_clients
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums, channel_sums, scale_of
 
@@ -187,7 +187,7 @@ OTHERS = [
 
 
 def test_each_property_is_named():
-    found = [unlike_owners({0: TOLD, 3: other, 5: TOLD}) for other in OTHERS]
+    found = [incompatible_owners({0: TOLD, 3: other, 5: TOLD}) for other in OTHERS]
     assert [list(odd) for odd in found] == [[3]] * len(OTHERS)
     words = ["classes", "channels", "input shape", "dtype", "split kind", "y shape", "y dtype"]
     for odd, name in zip(found, words, strict=False):
@@ -197,25 +197,30 @@ def test_each_property_is_named():
 
 def test_a_run_that_goes_on_takes_the_windows_of_its_start():
     known = {0: TOLD, 1: replace(TOLD, fingerprint="0" * 64)}
-    assert unlike_owners({0: TOLD, 1: TOLD, 2: TOLD}, known) == {
+    assert incompatible_owners({0: TOLD, 1: TOLD, 2: TOLD}, known) == {
         1: "partition 1 has other windows than at the start of the run"
     }
 
 
 def test_either_most_clients_own_windows_or_none_does():
-    assert unlike_owners({0: TOLD, 1: None, 2: TOLD}) == {
+    assert incompatible_owners({0: TOLD, 1: None, 2: TOLD}) == {
         1: "partition 1 names no windows of its own, unlike most clients"
     }
-    assert unlike_owners({0: None, 1: None, 2: TOLD}) == {
+    assert incompatible_owners({0: None, 1: None, 2: TOLD}) == {
         2: "partition 2 names windows of its own, unlike most clients"
     }
-    assert unlike_owners({0: None, 2: TOLD}) == unlike_owners({0: None}) == unlike_owners({}) == {}
+    assert (
+        incompatible_owners({0: None, 2: TOLD})
+        == incompatible_owners({0: None})
+        == incompatible_owners({})
+        == {}
+    )
 
 
 @given(st.lists(st.sampled_from([TOLD, None, *OTHERS[:-1]]), max_size=9))
 def test_only_less_than_half_are_ever_unlike(told):
     """Of two kinds of equal number neither is the usual one."""
-    odd = unlike_owners(dict(enumerate(told)))
+    odd = incompatible_owners(dict(enumerate(told)))
     assert 2 * len(odd) < max(1, len(told))
     usual = [one for client, one in enumerate(told) if client not in odd]
     assert not odd or all(one == usual[0] for one in usual)

@@ -86,10 +86,10 @@ def test_clients_have_the_bits_that_a_server_deals(tmp_path, window_file, name):
         folder = tmp_path / f"client-{client}"
         write_share(folder, share_of(windows, dealt, client, "six.npz", False))
         given = own_data({**node, FOLDER: str(folder)}, elsewhere, SEED)
-        assert given.told == mine.told
+        assert given.report == mine.report
         owned.append((mine, given))
     known = [mine for client, (mine, _) in enumerate(owned) if client not in dealt.unseen_clients]
-    scale = scale_of([own.told.sums for own in known])
+    scale = scale_of([own.report.sums for own in known])
     assert (scale.mean, scale.std) == (shape.mean, shape.std)
     for client, both in enumerate(owned):
         for global_round in (1, 2, 3, 5):
@@ -105,7 +105,7 @@ def test_clients_have_the_bits_that_a_server_deals(tmp_path, window_file, name):
 def test_what_is_told_are_counts_and_sums(tmp_path, window_file):
     config = from_run_config({"data.path": str(window_file())})
     windows, dealt, _ = server_side(tmp_path, config)
-    told = share_of(windows, dealt, 2, "six.npz", False).told
+    told = share_of(windows, dealt, 2, "six.npz", False).report
     for split, rows in zip(("train", "val", "test"), dealt.clients[2], strict=True):
         assert told.counts[split] == tuple(np.bincount(windows.y[rows], minlength=4))
         assert told.windows(split) == len(rows)
@@ -122,7 +122,7 @@ def changed(told, **changes):
 def test_what_is_no_account_of_windows_is_refused(tmp_path, window_file):
     config = from_run_config({"data.path": str(window_file())})
     windows, dealt, _ = server_side(tmp_path, config)
-    told = share_of(windows, dealt, 0, "six.npz", False).told
+    told = share_of(windows, dealt, 0, "six.npz", False).report
     sums = asdict(told.sums)
     for text in (
         "[]", "no JSON", "{}",
@@ -151,12 +151,12 @@ def test_a_file_of_ones_own_is_split_alone(tmp_path):
     config = from_run_config({"data.normalize": True})
     node = {"partition-id": 4, "num-partitions": CLIENTS, OWN: path}
     own = own_data(node, config, SEED)
-    assert own.told.source == "mine.npz"
-    assert own.told.split_kind == "session"
-    assert sum(own.told.windows(split) for split in ("train", "val", "test")) == len(rows)
-    assert own_data({**node, "partition-id": 4}, config, SEED).told == own.told
+    assert own.report.source == "mine.npz"
+    assert own.report.split_kind == "session"
+    assert sum(own.report.windows(split) for split in ("train", "val", "test")) == len(rows)
+    assert own_data({**node, "partition-id": 4}, config, SEED).report == own.report
     others = [own_data({**node, "partition-id": 3}, config, SEED), own_data(node, config, SEED + 1)]
-    assert len({own.told.fingerprint, *(other.told.fingerprint for other in others)}) == 3
+    assert len({own.report.fingerprint, *(other.report.fingerprint for other in others)}) == 3
     data = client_data(own, Scale((0.0,), (2.0,)), 1)
     held = np.concatenate([data.train[0], data.val[0], data.test[0]])
     assert sorted((held * 2).ravel().tolist()) == list(range(len(rows)))

@@ -13,7 +13,7 @@ from made_up import make_windows
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import looked_in
+from fedge.config.registers.register import search_folders
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, load_source, open_client, write_client_data, write_frozen
 from fedge.data.scaling import apply_scale, channel_sums, scale_of
@@ -148,7 +148,7 @@ def test_an_older_folder_is_replaced_as_a_whole(tmp_path):
         "classes": 2,
         "bounds": [{"start": 0, "val": 1, "test": 2, "stop": 3}],
         "eras": [[1, [0]]],
-        "look_in": looked_in(),
+        "look_in": search_folders(),
     }
 
 

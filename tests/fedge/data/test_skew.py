@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.data.partition import partition
-from fedge.data.skew import class_shares, foreign_shares, quantity_shares, top_up
+from fedge.data.skew import class_shares, fill_empty_clients, independent_shares, quantity_shares
 from hhar.windows.window_file import Windows
 
 
@@ -50,7 +50,7 @@ def test_numbers_of_windows_are_log_normal() -> None:
 
 
 def test_foreign_shares_are_even_within_a_leaf() -> None:
-    shares = foreign_shares([2, 3], 4, rng(), 0.1)
+    shares = independent_shares([2, 3], 4, rng(), 0.1)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert (shares[:, 0] == shares[:, 1]).all()
     assert (shares[:, 2] == shares[:, 4]).all()
@@ -59,9 +59,9 @@ def test_foreign_shares_are_even_within_a_leaf() -> None:
 def test_the_poor_get_from_the_largest_of_their_leaf() -> None:
     """Clients 0, 1 under one leaf, 2, 3 under another: 1 gets of 0, and 3 of 0, since 2 has one window."""
     client = np.array([0, 0, 0, 0, 2, -1])
-    dealt = top_up(client, np.arange(6), [2, 2])
+    dealt = fill_empty_clients(client, np.arange(6), [2, 2])
     assert dealt.tolist() == [0, 0, 3, 1, 2, -1]
-    assert top_up(client[4:5], np.arange(1), [2, 2]).tolist() == [2]  # nobody has one to spare
+    assert fill_empty_clients(client[4:5], np.arange(1), [2, 2]).tolist() == [2]  # nobody has one to spare
 
 
 @settings(max_examples=20, deadline=None)

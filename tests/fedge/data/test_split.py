@@ -13,7 +13,7 @@ from fedge.data.split import (
     UNUSED,
     VAL,
     blocks,
-    fewest_to_cut,
+    fewest_windows_to_cut,
     groups_of,
     split_by_blocks,
     split_by_session,
@@ -192,10 +192,12 @@ def test_the_fewest_windows_that_are_cut_are_the_first_not_to_stay_in_training(t
     def is_cut(n):
         return (split_by_blocks(np.zeros(n), np.zeros(n, np.int64), config) != TRAIN).any()
 
-    fewest = fewest_to_cut(config)
+    fewest = fewest_windows_to_cut(config)
     assert is_cut(fewest)
     assert not any(is_cut(n) for n in range(1, fewest))
 
 
 def test_the_fewest_windows_of_a_huge_guard_take_no_time():
-    assert fewest_to_cut(DataConfig(test_fraction=0.8, val_fraction=0.1, guard_windows=10**12)) > 10**13
+    assert (
+        fewest_windows_to_cut(DataConfig(test_fraction=0.8, val_fraction=0.1, guard_windows=10**12)) > 10**13
+    )

@@ -13,7 +13,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import DATASETS
 from fedge.data.prepared import load_source
-from fedge.launch.simulate import given_windows
+from fedge.launch.simulate import return_windows
 from hhar.errors import HharError
 from hhar.windows import window_file
 from hhar.windows.window_file import fingerprint_windows, load_windows
@@ -24,7 +24,7 @@ KEYS = ("x", "y", "user", "device", "session", "part")
 
 def taken(windows):
     """The windows as a run takes them."""
-    name = DATASETS.given(partial(given_windows, windows))
+    name = DATASETS.given(partial(return_windows, windows))
     try:
         return load_source(from_run_config({"data.path": name}), 3)[0]
     finally:

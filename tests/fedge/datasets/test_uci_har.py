@@ -5,7 +5,7 @@ import pytest
 from published import write_hapt, write_uci_har
 
 from fedge.datasets.catalog import prepare
-from fedge.datasets.uci_har import stitched
+from fedge.datasets.uci_har import stitch_recordings
 from hhar.errors import HharError
 
 WALK, SIT, LIE = 1, 4, 6
@@ -42,7 +42,7 @@ def test_nothing_is_put_together_across_what_is_missing(tmp_path):
 def test_stitched():
     """Windows of one signal that counts: 0..127, 64..191, then 300..427."""
     x = np.stack([np.arange(a, a + 128) for a in (0, 64, 300)])[:, :, None].astype(np.float32)
-    found = stitched(x)
+    found = stitch_recordings(x)
     assert [(row, part.shape, part[0, 0], part[-1, 0]) for row, part in found] == [
         (0, (192, 1), 0, 191), (2, (128, 1), 300, 427),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ def refuse_difference(case):
     other = Simulation(case).run()
     procedure, told, ahead = procedure_of(case)
     procedure.begin()
-    procedure.go_on(case.evaluations)
+    procedure.run_until(case.evaluations)
     assert sorted(told.ended) == sorted(other.ended)
     assert [row[:8] for row in told.ended if row[8] == "updates"] == [
         row[:8] for row in other.ended if row[8] == "updates"

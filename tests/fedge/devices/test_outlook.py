@@ -8,7 +8,12 @@ from virtual_world import carried_out, config_of
 
 from fedge.config.registers.option import ConfigError
 from fedge.devices.clients.results import Population
-from fedge.devices.outlook import jobs_expected, nothing_made, refuse_nobody_there, refuse_vain_times
+from fedge.devices.outlook import (
+    jobs_expected,
+    refuse_absent_devices,
+    refuse_impossible_times,
+    unchanged_model_advice,
+)
 from fedge.devices.population.availability import FOREVER_US
 from fedge.devices.population.fleet import Fleet
 
@@ -46,10 +51,12 @@ def test_a_deadline_that_nobody_meets_is_refused():
     words = r"must leave the quickest device time for a job, 2 virtual s, but is 1\.9; raise it"
     for rule, name in (("fedavg", "deadline"), ("fedbuff", "timeout")):
         with pytest.raises(ConfigError, match=f"asynchrony.{name}-s {words}"):
-            refuse_vain_times(FLEET, WHO, limited(rule, name, 1.9), 100)
+            refuse_impossible_times(FLEET, WHO, limited(rule, name, 1.9), 100)
         for enough in (2.0, 0.0):
-            refuse_vain_times(FLEET, WHO, limited(rule, name, enough), 100)
-    refuse_vain_times(FLEET, WHO, limited("fedavg", "timeout", 1.9), 100)  # rounds have a deadline alone
+            refuse_impossible_times(FLEET, WHO, limited(rule, name, enough), 100)
+    refuse_impossible_times(
+        FLEET, WHO, limited("fedavg", "timeout", 1.9), 100
+    )  # rounds have a deadline alone
 
 
 def limited(rule, name, seconds):
@@ -62,7 +69,7 @@ def test_jobs_below_a_microsecond_are_refused():
     fleet = Fleet(np.full(4, 1e-8), np.array([1.0, 0.0, 1.0, 0.0]), ENDLESS, ENDLESS, NOTHING, NOTHING)
     words = "devices.preset lognormal must make jobs take a microsecond, .* those of device 1 take 5e-08 s"
     with pytest.raises(ConfigError, match=words):
-        refuse_vain_times(fleet, WHO, config_of(train__local_epochs=1), 100)
+        refuse_impossible_times(fleet, WHO, config_of(train__local_epochs=1), 100)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +86,11 @@ def test_jobs_below_a_microsecond_are_refused():
 def test_a_fleet_in_which_nobody_is_there_is_refused(presence, words):
     """A run of 30 virtual seconds."""
     if words is None:
-        refuse_nobody_there(WHO, config_of(), presence)
+        refuse_absent_devices(WHO, config_of(), presence)
         return
     told = f"must make a device available before the run ends, at 30 virtual s, but {words}; lengthen"
     with pytest.raises(ConfigError, match=told):
-        refuse_nobody_there(WHO, config_of(), presence)
+        refuse_absent_devices(WHO, config_of(), presence)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ def test_a_run_that_made_no_model_says_what_helps(changes, words):
            "asynchrony__evaluate_every_s": 2.0, "num_server_rounds": 1, **changes}
     )  # fmt: skip
     procedure, _ = carried_out(config, 8)
-    remark = nothing_made(procedure)
+    remark = unchanged_model_advice(procedure)
     assert remark is None if words is None else re.search(words, remark)
 
 

@@ -179,11 +179,11 @@ def test_devices_that_are_lost_never_train():
     config = small("fedavg", asynchrony__concurrency=10, asynchrony__over_selection=2.0)
     with world(config, 12) as (procedure, noted):
         asked = []
-        ahead = procedure.world.ahead
+        ahead = procedure.world.look_ahead
         begin = ahead.begin
         ahead.begin = lambda job: asked.append(job.number) or begin(job)
         procedure.begin()
-        procedure.go_on(3)
+        procedure.run_until(3)
     lost = [row.job.number for row in noted.jobs if row.outcome in ("late", "dropped")]
     assert lost
     assert not set(lost) & set(asked)
@@ -193,7 +193,7 @@ def test_a_version_is_held_once():
     config = small("fedbuff", asynchrony__concurrency=12)
     with world(config, 12) as (procedure, _):
         procedure.begin()
-        procedure.go_on(3, events=13)
+        procedure.run_until(3, events=13)
         starts = {id(job.start) for job in procedure.jobs.values()}
         assert len(procedure.jobs) > 5
         assert len(starts) == 1

@@ -5,7 +5,7 @@ import copy
 import pytest
 from virtual_world import config_of, world
 
-from fedge.devices.restoring import refuse_others
+from fedge.devices.restoring import refuse_foreign_facts
 from fedge.devices.snapshot import snapshot
 
 
@@ -29,11 +29,11 @@ def test_facts_of_nobody(change, words):
     with world(of, 12) as (procedure, _):
         procedure.begin()
         _, facts = snapshot(procedure)
-        refuse_others(procedure, facts)
+        refuse_foreign_facts(procedure, facts)
         forged = copy.deepcopy(facts)
         change(forged)
         with pytest.raises(ValueError, match=words) as refused:
-            refuse_others(procedure, forged)
+            refuse_foreign_facts(procedure, forged)
         assert "\n" not in str(refused.value)
 
 
@@ -42,5 +42,5 @@ def test_bytes_before_are_all_there():
     with world(config_of(asynchrony__rule="fedbuff"), 12) as (procedure, _):
         procedure.begin()
         _, facts = snapshot(procedure)
-        with pytest.raises(KeyError, match="'up'"):  # told as missing by `odd_content`
-            refuse_others(procedure, {**facts, "moved_before": {}})
+        with pytest.raises(KeyError, match="'up'"):  # told as missing by `refusing_impossible_values`
+            refuse_foreign_facts(procedure, {**facts, "moved_before": {}})

@@ -72,7 +72,7 @@ def test_what_a_rule_keeps_late_and_no_checkpoint_holds_is_named(option):
     """After any trial before the run, and by the option of its own tier."""
     procedure, _ = carried_out(config("fedbuff"), DEVICES)
     server = procedure.servers[0]
-    server.told = f"{option} mine:rule"
+    server.rule_label = f"{option} mine:rule"
     server.memory.buffer.append((0.5, 1.0))
     with pytest.raises(ConfigError, match=rf"^{option} mine:rule must keep arrivals in memory\.buffer"):
         snapshot(procedure)

@@ -6,16 +6,16 @@ import pytest
 from virtual_world import WINDOWS, carried_out, config_of
 
 from fedge.config.registers.option import ConfigError
-from fedge.devices.timing import TimedFleet, timed
+from fedge.devices.timing import TimedFleet, build_timed_run
 
 BYTES = 16  # of the model of `virtual_world`: two numbers and a counter
 
 
 def clocked(config, devices, seed=3):
     rows = []
-    procedure = timed(config, seed, TimedFleet(devices, WINDOWS, BYTES), rows.append)
+    procedure = build_timed_run(config, seed, TimedFleet(devices, WINDOWS, BYTES), rows.append)
     procedure.begin()
-    procedure.go_on(config.num_server_rounds)
+    procedure.run_until(config.num_server_rounds)
     return procedure, rows
 
 
@@ -87,4 +87,4 @@ def test_what_cannot_be_timed_is_refused_in_one_line(changes, words):
 def test_nobody_times_reality():
     config = config_of(asynchrony__concurrency=2, asynchrony__clock="real")
     with pytest.raises(ConfigError, match="fedge clock needs the virtual clock"):
-        timed(config, 3, TimedFleet(4, WINDOWS, BYTES), print)
+        build_timed_run(config, 3, TimedFleet(4, WINDOWS, BYTES), print)

@@ -150,7 +150,7 @@ def test_arguments_are_looked_at():
 
 def test_partial_work_needs_a_rule_that_takes_it():
     partial = DevicesConfig(partial_work=True)
-    for name in SERVER_RULES.having(PARTIAL):
+    for name in SERVER_RULES.names_with(PARTIAL):
         refuse_partial_work(partial, name)
     for name in {"ca2fl", "fedfa", "fedrevive"}:
         refuse_partial_work(DevicesConfig(), name)

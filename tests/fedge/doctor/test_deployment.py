@@ -11,7 +11,13 @@ from contextlib import suppress
 import pytest
 
 from fedge.cli import main
-from fedge.doctor.deployment import of_certificates, of_clock, of_places, of_servers, of_versions
+from fedge.doctor.deployment import (
+    certificate_findings,
+    clock_findings,
+    folder_findings,
+    server_findings,
+    version_findings,
+)
 from fedge.doctor.findings import BROKEN, TRAP, WELL
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port
@@ -57,7 +63,7 @@ def named(found):
 
 
 def test_certificates_are_good_until_their_end(certificates):
-    found = named(of_certificates(certificates))
+    found = named(certificate_findings(certificates))
     assert found["superlink.crt"].state == found["leaf-0.crt"].state == WELL
     assert "days" in found["cloud.crt"].words
     assert (found["ca.key"].state, "only the machine" in found["ca.key"].words) == (TRAP, True)
@@ -68,18 +74,18 @@ def test_a_certificate_that_ends_soon_or_fits_no_key_is_named(tmp_path):
     soon, other = tmp_path / "soon", tmp_path / "other"
     make_certificates(soon, CertificateRequest({"superlink": ["localhost"]}, days=5))
     make_certificates(other, CertificateRequest({"superlink": ["localhost"]}))
-    assert named(of_certificates(soon))["superlink.crt"].state == TRAP
+    assert named(certificate_findings(soon))["superlink.crt"].state == TRAP
     (soon / "superlink.key").write_bytes((other / "superlink.key").read_bytes())
-    found = [one for one in of_certificates(soon) if one.state == BROKEN]
+    found = [one for one in certificate_findings(soon) if one.state == BROKEN]
     assert [one.name for one in found] == ["superlink.crt"]
-    assert [one.words for one in of_certificates(tmp_path)] == [
+    assert [one.words for one in certificate_findings(tmp_path)] == [
         f"{tmp_path}/ca.crt does not exist; fedge certs creates one for trials"
     ]
 
 
 def asked(folder, **addresses):
     none = {"superlink": None, "cloud": None, "control": None}
-    return named(of_servers(argparse.Namespace(certs=folder, **none | addresses)))
+    return named(server_findings(argparse.Namespace(certs=folder, **none | addresses)))
 
 
 def test_servers_are_reached_as_whom_they_have_to_be(certificates, server, tmp_path):
@@ -99,20 +105,20 @@ def test_servers_are_reached_as_whom_they_have_to_be(certificates, server, tmp_p
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_place_of_another_account_is_named(tmp_path):
     tmp_path.chmod(0o500)
-    ((found),) = of_places((tmp_path / "own",))
+    ((found),) = folder_findings((tmp_path / "own",))
     tmp_path.chmod(0o700)
     assert (found.state, "chown" in found.words) == (BROKEN, True)
 
 
 def test_places_have_their_room(tmp_path):
-    (found,) = of_places((tmp_path / "not" / "there",))
+    (found,) = folder_findings((tmp_path / "not" / "there",))
     assert found.state in (WELL, TRAP)
     assert "MiB free" in found.words
 
 
 def test_versions_and_clock_are_told():
-    assert "flwr" in of_versions().words
-    assert of_clock().words.count(" UTC, ") == 1
+    assert "flwr" in version_findings().words
+    assert clock_findings().words.count(" UTC, ") == 1
 
 
 def test_the_command(certificates, capsys, monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ def words_of(found, name):
 
 def test_a_good_machine_has_no_notes():
     gpu = Gpu("H100", 80_000.0, 79_000.0)
-    found = list(findings.of_machine(MACHINE, [gpu], on_ray=True))
+    found = list(findings.machine_findings(MACHINE, [gpu], on_ray=True))
     assert set(states(found).values()) == {"ok"}
     assert "GPU 0" in states(found)
     assert "GPU" not in states(found)
@@ -38,13 +38,13 @@ def test_a_good_machine_has_no_notes():
     ],
 )
 def test_what_is_scarce_is_a_note(change, name, words):
-    found = list(findings.of_machine(replace(MACHINE, **change), [], on_ray=True))
+    found = list(findings.machine_findings(replace(MACHINE, **change), [], on_ray=True))
     assert states(found)[name] == "note"
     assert re.search(words, words_of(found, name))
 
 
 def test_a_gpu_that_others_use_is_a_note():
-    found = list(findings.of_machine(MACHINE, [Gpu("T4", 15_000.0, 2_000.0)], on_ray=False))
+    found = list(findings.machine_findings(MACHINE, [Gpu("T4", 15_000.0, 2_000.0)], on_ray=False))
     assert states(found)["GPU 0"] == "note"
 
 
@@ -62,7 +62,7 @@ def test_versions_have_their_traps(versions, on_ray, name, state, words, monkeyp
     real = findings.version
     monkeypatch.setattr(findings, "version", lambda package: versions.get(package) or real(package))
     monkeypatch.setattr(findings, "uses_superlink", lambda: False)
-    found = list(findings.of_installation(on_ray))
+    found = list(findings.installation_findings(on_ray))
     assert states(found)[name] == state
     assert words in words_of(found, name)
 
@@ -76,25 +76,27 @@ def test_a_package_that_is_missing_is_an_error_and_no_end(monkeypatch):
         return real(package)
 
     monkeypatch.setattr(findings, "version", version)
-    found = list(findings.of_installation(on_ray=False))
+    found = list(findings.installation_findings(on_ray=False))
     assert states(found)["packages"] == "error"
     assert words_of(found, "packages").endswith("polars is missing; pip install polars")
 
 
 def test_the_seed_that_a_run_will_have():
-    assert words_of(findings.of_environment(5, environment={"SEED": "7"}), "seed").startswith("7, from env")
-    assert words_of(findings.of_environment(5, environment={}), "seed").startswith("5, from config")
-    assert states(findings.of_environment(5, environment={"SEED": "x"})) == {"seed": "error"}
+    assert words_of(findings.environment_findings(5, environment={"SEED": "7"}), "seed").startswith(
+        "7, from env"
+    )
+    assert words_of(findings.environment_findings(5, environment={}), "seed").startswith("5, from config")
+    assert states(findings.environment_findings(5, environment={"SEED": "x"})) == {"seed": "error"}
 
 
 def test_a_superlink_in_the_background_is_looked_at(monkeypatch):
     monkeypatch.setattr(findings, "uses_superlink", lambda: True)
     free = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": "39873", "FLWR_LOCAL_CONTROL_API_PORT": "39874"}
-    found = list(findings.of_environment(5, environment=free))
+    found = list(findings.environment_findings(5, environment=free))
     assert "none in the background" in words_of(found, "SuperLink")
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
-    assert findings.of_folder(str(tmp_path / "runs")).state == "ok"
+    assert findings.runs_folder_findings(str(tmp_path / "runs")).state == "ok"
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert findings.of_folder(str(tmp_path / "runs")).state == "error"
+    assert findings.runs_folder_findings(str(tmp_path / "runs")).state == "error"

@@ -13,7 +13,7 @@ from fedge.doctor.gpu_check import BAD, GOOD, SKIPPED, all_checks, check_gpus, d
 from fedge.doctor.project_network import project_network
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
-from fedge.training.device_speeds import recall, setting
+from fedge.training.device_speeds import recorded_speeds, setting
 from fedge.training.networks.models import build_model
 
 pytestmark = pytest.mark.whole_runs
@@ -77,7 +77,7 @@ def test_a_projects_network_is_measured_and_remembered_for_its_runs(tmp_path, mo
     prepared = check(options, federation)
     shape = prepared.shape
     model = build_model("linear", shape.input_shape, shape.classes, torch.Generator().manual_seed(9))
-    speeds = recall(setting(model, shape.input_shape, prepared.config.train))
+    speeds = recorded_speeds(setting(model, shape.input_shape, prepared.config.train))
     assert found.figures == {"cores": speeds.cores, "plain": speeds.plain, "graph": speeds.graph}
     assert min(found.figures.values()) > 10
 

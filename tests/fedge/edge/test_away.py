@@ -37,7 +37,7 @@ def test_an_upper_region_takes_those_below_with_it_for_a_round_of_the_cloud():
     """12 leaf rounds a global round: 2 in a round of a lower region, of which 3 make one of an upper one."""
     regions, leaves = away()
     assert begun(regions, 1) == [(path, 1, 12) for path in TOP]
-    assert [span.speaker for span in regions.spans] == [0, 4]
+    assert [span.linked_leaf for span in regions.spans] == [0, 4]
     assert regions.span_of(leaves[5]).leaves == leaves[4:]
     assert begun(regions, 7) == []
     assert all(regions.has_combined(region) for region in regions._candidates)

@@ -104,7 +104,7 @@ def test_leaf_servers_are_told_of_the_run_and_their_leaves_move(port):
     leaves, transport, made = port(*hosts)
     assert made.train(own_models(leaves), 5) == 4
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [10, 11]
-    assert [float(leaf.told_control["w"][0]) for leaf in leaves] == [1, 1]
+    assert [float(leaf.sent_control["w"][0]) for leaf in leaves] == [1, 1]
     assert [packet.kind for packet in hosts[1].asked] == [orders.BEGIN, orders.TRAIN]
     assert hosts[1].asked[0].facts["leaf"] == 1
     assert transport.book.uplink_bytes == 16

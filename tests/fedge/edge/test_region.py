@@ -20,7 +20,7 @@ def an_order(model, leaves, **changes):
     rows, states = [], {orders.MODEL: model}
     for leaf in leaves:
         own, kept = leaf.round_states()
-        states |= orders.named_for(own, leaf.index)
+        states |= orders.region_states(own, leaf.index)
         rows.append([leaf.index, kept, 0, []])
     facts = {"path": [0], "first": 1, "last": 2, "leaves": rows, "run": "a run", "global_round": 1, **changes}
     return Packet(orders.REGION, facts, states)

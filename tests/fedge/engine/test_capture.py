@@ -44,7 +44,7 @@ def none_of(record):
 def test_what_is_no_answer_ends_nothing_but_its_own_wait(odd, monkeypatch, caplog):
     ended = []
     roles = [SimpleNamespace(role="worker", pid=7), SimpleNamespace(role="server", pid=8)]
-    monkeypatch.setattr(capture.capture, "is_on", lambda: True)
+    monkeypatch.setattr(capture.capture, "is_captured", lambda: True)
     monkeypatch.setattr(capture.capture, "end", lambda: ended.append(1))
     monkeypatch.setattr(capture.memory, "measure", lambda: roles)
     workers = Workers(odd)

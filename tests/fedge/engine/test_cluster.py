@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.engine.cluster import address_of, refuse_clients_that_fit_nowhere, words_of_cluster
+from fedge.engine.cluster import address_of, refuse_oversized_clients, words_of_cluster
 from fedge.engine.federation import Federation
 
 NODES = [{"CPU": 2.0, "memory": 1e9}, {"CPU": 8.0, "GPU": 1.0}]
@@ -11,7 +11,7 @@ NODES = [{"CPU": 2.0, "memory": 1e9}, {"CPU": 8.0, "GPU": 1.0}]
 
 @pytest.mark.parametrize("federation", [Federation(9, 8), Federation(9, 1, 0.5), Federation(9, 2, 0)])
 def test_a_client_needs_one_machine_that_has_all(federation):
-    refuse_clients_that_fit_nowhere(federation, NODES)
+    refuse_oversized_clients(federation, NODES)
 
 
 @pytest.mark.parametrize("federation", [Federation(9, 10), Federation(9, 1, 2)])
@@ -19,7 +19,7 @@ def test_what_fits_on_no_machine_is_refused_although_all_together_have_it(federa
     with pytest.raises(
         ConfigError, match="and its machines have 2 CPUs and 0 GPUs; 8 CPUs and 1 GPUs; change"
     ):
-        refuse_clients_that_fit_nowhere(federation, NODES)
+        refuse_oversized_clients(federation, NODES)
 
 
 def test_a_federation_names_its_cluster_before_the_environment_does(monkeypatch):

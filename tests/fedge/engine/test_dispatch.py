@@ -13,11 +13,11 @@ FOR_EVER_S = 60.0
 def test_a_push_ends_the_pause_once():
     stop = threading.Event()
     pause = dispatch._WakeableEvent(stop)
-    dispatch.look_now()
+    dispatch.signal_push()
     assert pause.wait(FOR_EVER_S) is False
     assert pause.wait(0.001) is False  # nothing was pushed since
     stop.set()
-    dispatch.look_now()
+    dispatch.signal_push()
     assert pause.is_set()
     assert pause.wait(FOR_EVER_S) is True
 
@@ -36,8 +36,8 @@ def test_flowers_thread_takes_what_is_pushed_and_ends_when_it_is_told_to():
     """The real function of the Flower that is installed."""
     from flwr.server.superlink.fleet.vce import vce_api
 
-    assert dispatch.look_when_pushed()
-    assert dispatch.look_when_pushed()  # once is enough
+    assert dispatch.wake_on_push()
+    assert dispatch.wake_on_push()  # once is enough
     messages, queue, stop = {1: [], 2: []}, Queue(), threading.Event()
     thread = threading.Thread(
         target=vce_api.add_messages_to_queue, args=(Pushed(messages), queue, {1: 0, 2: 1}, stop), daemon=True
@@ -45,7 +45,7 @@ def test_flowers_thread_takes_what_is_pushed_and_ends_when_it_is_told_to():
     thread.start()
     for node, message in ((2, "b"), (1, "a")):
         messages[node].append(message)
-        dispatch.look_now()
+        dispatch.signal_push()
         assert queue.get(timeout=FOR_EVER_S) == message
     stop.set()
     thread.join(FOR_EVER_S)
@@ -55,7 +55,7 @@ def test_flowers_thread_takes_what_is_pushed_and_ends_when_it_is_told_to():
 def test_without_flowers_engine_nothing_is_loaded():
     program = (
         "import sys, fedge.engine.dispatch as d\n"
-        "assert not d.look_when_pushed()\n"
+        "assert not d.wake_on_push()\n"
         "assert d._ENGINE not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedge.engine import other_machines
-from fedge.engine.other_machines import look_elsewhere
+from fedge.engine.other_machines import query_remote_workers
 from fedge.process.identity import PID_BITS
 from fedge.process.resources.memory import ProcessMemory
 
@@ -48,7 +48,7 @@ def look(monkeypatch):
         )
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setattr(other_machines, "free_workers", lambda: workers)
-        return look_elsewhere()
+        return query_remote_workers()
 
     return look
 

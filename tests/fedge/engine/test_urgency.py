@@ -34,7 +34,7 @@ def test_what_is_due_first_is_worked_on_first_but_for_what_is_given_out():
         urgency = Urgency(grid, grid.num_workers)
         ids = {client: urgency.push_due(asked(client), due) for client, due in enumerate([9, 8, 7, 3, 5, -2])}
         assert noted.is_at_work.wait(30)
-        assert urgency.there_of(ids.values(), 0.0) == []
+        assert urgency.wait_for_any(ids.values(), 0.0) == []
         assert urgency.wait_for(ids[4], 0.01) is None
         noted.may_go_on.set()
         for client in (4, 0, 1, 2, 3, 5):  # asked for in any order, each is handed out once
@@ -53,7 +53,7 @@ def test_those_that_are_there():
         ids = [urgency.push_due(asked(client), 0) for client in range(3)]
         left, found = list(ids), set()
         while left:
-            there = urgency.there_of(left, 30.0)
+            there = urgency.wait_for_any(left, 30.0)
             assert there
             found.update(there)
             left = [key for key in left if key not in found]

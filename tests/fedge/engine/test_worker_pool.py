@@ -20,7 +20,7 @@ from fedge.engine.worker_pool import (
     use_joining_machines,
     workers_with_room,
 )
-from fedge.exchange.failure import no_reply_within, worker_died
+from fedge.exchange.failure import dead_worker_failure, timeout_failure
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages
 from fedge.states.records import to_record
@@ -150,7 +150,7 @@ def test_a_worker_that_dies_when_its_client_s_time_is_over_has_ended_itself(limi
         reason = "<class 'ray.exceptions.ActorUnavailableError'>:<'gone'>"
     question.metadata.__dict__["_message_id"] = "1"
     failure = FlowerEngine(None).failure_of(Message(Error(0, reason), reply_to=question))
-    assert failure == (no_reply_within(0.05) if over else worker_died())
+    assert failure == (timeout_failure(0.05) if over else dead_worker_failure())
 
 
 def test_a_worker_that_ray_gives_up_has_another_in_its_place():

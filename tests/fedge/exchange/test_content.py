@@ -18,8 +18,8 @@ from fedge.exchange.content import (
     HELD,
     METRICS,
     WORK,
-    held_of,
     metric_list,
+    node_processes,
     replied_state,
     reply_path,
     work_of,
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_nothing(asked, records):
 def test_what_a_node_says_of_its_processes_never_costs_its_reply(asked, held):
     metrics = MetricRecord({WORK: NUMBERS_OF_A_CALL, HELD: held})
     reply = Message(RecordDict({METRICS: metrics}), reply_to=asked)
-    assert [one.pid for one in held_of(reply)] == ([9] if held == [0.0, 9.0, 1.5, 3.0, 2.0] else [])
+    assert [one.pid for one in node_processes(reply)] == ([9] if held == [0.0, 9.0, 1.5, 3.0, 2.0] else [])
     assert read_evaluate(reply) == {}
 
 

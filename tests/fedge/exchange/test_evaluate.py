@@ -9,7 +9,7 @@ from fedge.exchange.evaluate import (
     evaluate_messages,
     evaluate_reply,
     models_to_evaluate,
-    pooled,
+    pool_evaluations,
     read_evaluate,
     splits_to_evaluate,
 )
@@ -33,7 +33,7 @@ def test_models_come_one_by_one_under_their_roles(asked):
     assert list(found) == list(MODELS)
     assert all(np.array_equal(found[role]["w"], MODELS[role]["w"]) for role in MODELS)
     assert splits_to_evaluate(asked) == ["val", "test"]
-    assert RoundContext.of(asked) == CONTEXT
+    assert RoundContext.from_message(asked) == CONTEXT
 
 
 def test_evaluations_come_back(asked):
@@ -51,6 +51,6 @@ def test_scores_are_pooled_over_windows():
     """5 of 6 windows right with loss 0.5, 1 of 2 with loss 1.5: 6 of 8, (6·0.5 + 2·1.5) / 8."""
     first = classified(np.array([[3, 1], [0, 2]]), 0.5)
     second = classified(np.array([[1, 0], [1, 0]]), 1.5)
-    found = pooled([first, second])
+    found = pool_evaluations([first, second])
     assert (found.score, found.loss) == (0.75, 0.75)
-    assert pooled([]) is None
+    assert pool_evaluations([]) is None

@@ -7,38 +7,42 @@ from flwr.app import Error, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.client.guarded_app import answered
+from fedge.client.guarded_app import guarded_reply
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.edge.asked import failed_order
 from fedge.exchange.failure import (
     EXCEPTION,
     Failure,
-    loss_not_finite,
-    no_reply_within,
-    raised,
+    dead_worker_failure,
+    exception_failure,
+    nonfinite_loss_note,
     reason_of,
-    rejected,
+    rejection_failure,
+    timeout_failure,
     words_of,
-    worker_died,
 )
 
 
 @pytest.mark.parametrize(
     ("failure", "kind", "words"),
     [
-        (no_reply_within(5), "no reply", "no reply within 5 s, which is guard.client-timeout"),
+        (timeout_failure(5), "no reply", "no reply within 5 s, which is guard.client-timeout"),
         (
-            worker_died(),
+            dead_worker_failure(),
             "worker died",
             "worker died: its process was killed, ran out of memory or crashed",
         ),
-        (raised("RuntimeError: sensor unplugged"), "exception", "RuntimeError: sensor unplugged"),
-        (raised("KeyError: 'a' (my.py, line 3)"), "exception", "KeyError: 'a' (my.py, line 3)"),
-        (raised(None), "exception", "unknown reason"),
-        (rejected("not finite", "entry 'w'"), "rejected: not finite", "rejected: not finite (entry 'w')"),
-        (rejected("no change"), "rejected: no change", "rejected: no change"),
-        (loss_not_finite("own model"), "loss not finite", "loss not finite (own model)"),
+        (exception_failure("RuntimeError: sensor unplugged"), "exception", "RuntimeError: sensor unplugged"),
+        (exception_failure("KeyError: 'a' (my.py, line 3)"), "exception", "KeyError: 'a' (my.py, line 3)"),
+        (exception_failure(None), "exception", "unknown reason"),
+        (
+            rejection_failure("not finite", "entry 'w'"),
+            "rejected: not finite",
+            "rejected: not finite (entry 'w')",
+        ),
+        (rejection_failure("no change"), "rejected: no change", "rejected: no change"),
+        (nonfinite_loss_note("own model"), "loss not finite", "loss not finite (own model)"),
     ],
 )
 def test_kind_and_words(failure, kind, words):
@@ -51,19 +55,19 @@ def test_kind_and_words(failure, kind, words):
     ["no reply within 5 s", "worker died: its process was killed", "rejected: not finite (entry 'w')"],
 )
 def test_what_a_client_says_is_never_taken_for_another_kind(text):
-    assert raised(text).kind == "exception"
+    assert exception_failure(text).kind == "exception"
 
 
 @given(st.text(), st.text())
 def test_a_failure_is_one_printable_line_whatever_a_client_says(kind, detail):
-    for failure in (Failure(kind, detail), raised(detail), rejected(kind, detail)):
+    for failure in (Failure(kind, detail), exception_failure(detail), rejection_failure(kind, detail)):
         assert str(failure).isprintable()
         assert len(failure.detail) <= 300
 
 
 def test_a_traceback_comes_down_to_its_last_error():
     text = "<class 'x'>:<'ray::f()\n  File a.py, line 1\nValueError: no windows\n'>"
-    assert str(raised(text)) == "ValueError: no windows"
+    assert str(exception_failure(text)) == "ValueError: no windows"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_an_error_reply_says_words_of_bounded_length_whatever_is_in_it(reason, s
     error.__dict__["_reason"] = reason
     asked = Message(RecordDict(), 1, "train")
     asked.metadata.__dict__["_message_id"] = "1"
-    assert raised(reason_of(Message(error, reply_to=asked))).detail == said
+    assert exception_failure(reason_of(Message(error, reply_to=asked))).detail == said
 
 
 @pytest.mark.parametrize("message", ["", "no windows", "two\\n lines", "Error\\n" * 1000, "x" * 10_000])
@@ -91,7 +95,7 @@ def test_an_error_of_a_users_own_code_keeps_its_place_however_long_it_is(message
     exec(compile(f"def part():\n    raise ValueError('{message}')\n", "/home/me/my_part.py", "exec"), known)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - any message
         known["part"]()
-    failure = raised(words_of(caught.value))
+    failure = exception_failure(words_of(caught.value))
     assert failure.kind == EXCEPTION
     assert failure.detail.startswith("ValueError:")
     assert failure.detail.endswith("(my_part.py, line 2)")
@@ -102,7 +106,7 @@ def own_code_in_a_part():
     """The refusal of a part whose code has failed, as it is told on this machine: with the folder."""
     known = {}
     exec(compile("def part():\n    {}['k']\n", "/home/me/my_part.py", "exec"), known)
-    with pytest.raises(ConfigError) as caught, MODELS.carried_out("my_part:Net"):
+    with pytest.raises(ConfigError) as caught, MODELS.explaining_errors("my_part:Net"):
         known["part"]()
     return caught.value
 
@@ -116,7 +120,7 @@ def test_no_way_to_another_machine_tells_a_folder_of_this_one():
         raise error
 
     with pytest.raises(ConfigError) as answer:
-        answered(app, SimpleNamespace(), SimpleNamespace(run_id=4, node_config={"partition-id": 0}))
+        guarded_reply(app, SimpleNamespace(), SimpleNamespace(run_id=4, node_config={"partition-id": 0}))
     told = [words_of(error), failed_order("train", error).facts["words"], str(answer.value)]
     wrapped = ConfigError(f"where partition 1 is: {error}")
     wrapped.__cause__ = error

@@ -57,7 +57,7 @@ def greeted(*partitions, total):
 def own(script, **windows):
     """Let nodes tell of windows of their own, of which some are others."""
     for node, hello in script.nodes.items():
-        script.nodes[node] = replace(hello, told=windows.get(f"of_{hello.partition_id}", TOLD))
+        script.nodes[node] = replace(hello, report=windows.get(f"of_{hello.partition_id}", TOLD))
 
 
 @pytest.mark.parametrize("come_back", [False, True])
@@ -134,13 +134,13 @@ def test_owners_of_whom_nothing_is_known_stay_out(caplog):
     script, engine = greeted(0, 2, total=3)
     own(script)
     clients = find_clients(engine, 0.3, quorum=TWO)
-    assert (clients.away, clients.unknown, sorted(clients.told)) == ([1], {1}, [0, 2])
+    assert (clients.away, clients.unknown, sorted(clients.reports)) == ([1], {1}, [0, 2])
     roll = clients._roll
-    script.nodes[15] = Hello(1, 3, told=TOLD)
+    script.nodes[15] = Hello(1, 3, report=TOLD)
     roll.ask([15])
     script.say_hello(15)
     for node, reply in roll.answers():
-        roll.come_back(node, reply)
+        roll.readmit(node, reply)
     assert "the run has begun without its windows" in caplog.text
     assert not roll.rebind(script.nodes, str)
 
@@ -168,7 +168,7 @@ def test_an_owner_with_other_windows_than_at_the_start_is_away():
     own(script, of_1=replace(TOLD, fingerprint="0" * 64))
     known = dict.fromkeys(range(3), TOLD)
     clients = find_clients(engine, 60.0, quorum=Quorum(2, True, known))
-    assert (clients.away, clients.unknown, clients.told) == ([1], frozenset(), known)
+    assert (clients.away, clients.unknown, clients.reports) == ([1], frozenset(), known)
 
 
 def test_without_a_quorum_all_have_to_fit():
@@ -182,7 +182,7 @@ def test_a_run_that_goes_on_knows_the_windows_of_those_that_are_away():
     own(script)
     known = dict.fromkeys(range(3), TOLD)
     clients = find_clients(engine, 0.3, quorum=Quorum(2, True, known))
-    assert (clients.away, clients.unknown, clients.told) == ([1], frozenset(), known)
+    assert (clients.away, clients.unknown, clients.reports) == ([1], frozenset(), known)
 
 
 def test_a_run_that_goes_on_keeps_out_whom_it_began_without(caplog):
@@ -198,7 +198,7 @@ def test_clients_of_a_run_that_goes_on_are_found_again():
     own(script)
     known = dict.fromkeys(range(3), TOLD)
     clients = find_again(engine, 0.3, Question(), Among(range(3), 3), known)
-    assert (len(clients), clients.away, clients.told) == (3, [1], known)
+    assert (len(clients), clients.away, clients.reports) == (3, [1], known)
 
 
 def test_whoever_has_come_is_enough_where_another_knows_how_many_are():
@@ -206,7 +206,7 @@ def test_whoever_has_come_is_enough_where_another_knows_how_many_are():
     assert find_clients(engine, 0.3, among=Among((1, 2), 3), quorum=WHOEVER).away == [1]
     _, nobody = deployment(total=3)
     found = find_clients(nobody, 0.1, among=Among((1, 2), 3), quorum=WHOEVER)
-    assert (found.away, found.told) == ([1, 2], None)
+    assert (found.away, found.reports) == ([1, 2], None)
 
 
 def test_clients_found_again_without_those_that_the_run_began_without(caplog):
@@ -214,10 +214,10 @@ def test_clients_found_again_without_those_that_the_run_began_without(caplog):
     script, engine = greeted(0, 1, total=3)
     own(script)
     clients = find_again(engine, 60.0, Question(), Among(range(3), 3), {0: TOLD})
-    assert (clients.away, clients.unknown, clients.told) == ([1, 2], {1, 2}, {0: TOLD})
+    assert (clients.away, clients.unknown, clients.reports) == ([1, 2], {1, 2}, {0: TOLD})
     roll = clients._roll
     for node, reply in roll.answers():
-        roll.come_back(node, reply)
+        roll.readmit(node, reply)
     assert not roll.rebind(script.nodes, str)
     assert clients.node(1) not in script.nodes
 

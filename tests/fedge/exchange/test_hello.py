@@ -41,7 +41,7 @@ def test_a_hello_comes_back_as_it_was_said():
     told = WindowsReport(
         "ä.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {}, counts, sums
     )
-    said = replace(said, told=told)
+    said = replace(said, report=told)
     assert read_hello(hello_reply(said, asked)) == said
     assert "device" not in hello_reply(said, asked).content["config"]
     for device in ("NVIDIA H100 80GB HBM3", ""):

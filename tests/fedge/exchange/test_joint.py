@@ -48,11 +48,11 @@ def trained(question):
 
 def test_a_question_is_both(question):
     assert (question.metadata.message_type, question.metadata.dst_node_id) == (TRAIN, 5)
-    context = RoundContext.of(question)
+    context = RoundContext.from_message(question)
     assert context == NEXT
     assert np.array_equal(arrays_of(question, ARRAYS)["w"], OFFERED["w"])
     part = evaluate_part(question)
-    assert RoundContext.of(part) == NOW
+    assert RoundContext.from_message(part) == NOW
     assert splits_to_evaluate(part) == ["val", "test"]
     assert {role: model["w"][0] for role, model in models_to_evaluate(part)} == {OWN: 1, "offered": 2}
     assert not is_joint(part)

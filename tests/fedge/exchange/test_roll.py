@@ -10,7 +10,7 @@ from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.engine import RunError
 from fedge.exchange.hello import HELLO, Hello, Question, hello_reply
-from fedge.exchange.roll import WHOEVER, Among, NodeRegistry, said_of
+from fedge.exchange.roll import WHOEVER, Among, NodeRegistry, refusal_reasons
 
 TOLD = WindowsReport(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
@@ -41,7 +41,7 @@ def come(script, roll, node, hello):
     asked = script.asked(node, HELLO)
     script.say_hello(node)
     for who, reply in roll.answers():
-        roll.come_back(who, reply)
+        roll.readmit(who, reply)
     return asked
 
 
@@ -152,8 +152,8 @@ def test_a_run_that_may_begin_without_some_begins_without_a_refused_node(monkeyp
     for node, reply in roll.answers():
         roll.enter(node, reply)
     assert (roll.node_of, roll.is_settled()) == ({1: 12}, 11 in keys)
-    assert said_of(roll.out).startswith("; a node stays out: a client failed at its first call: ")
-    roll.go_without()
+    assert refusal_reasons(roll.out).startswith("; a node stays out: a client failed at its first call: ")
+    roll.expect_absent()
     assert roll.away() == [0]
 
 
@@ -210,7 +210,7 @@ def test_nobody_takes_a_partition_from_a_key_nor_a_second_one_for_itself(monkeyp
     roll.ask_again(12)
     script.say_hello(12)
     for who, reply in roll.answers():
-        roll.come_back(who, reply)
+        roll.readmit(who, reply)
     assert "it held partition 0 before" in caplog.text
     script.go(11)
     assert roll.rebind(script.get_node_ids(), print) == {}
@@ -246,20 +246,20 @@ def test_a_partition_goes_to_who_comes_back_once_the_node_before_is_gone(called)
     ("hello", "words"),
     [
         (Hello(2, 3), "it counts 3 partitions, this run has 2"),
-        (Hello(1, 2, told=replace(TOLD, fingerprint="0" * 64)), "its windows are not those of the start"),
+        (Hello(1, 2, report=replace(TOLD, fingerprint="0" * 64)), "its windows are not those of the start"),
         (Hello(1, 2), "only one has windows of its own"),
     ],
 )
 def test_who_does_not_fit_stays_out(caplog, hello, words):
     script, engine = deployment(1, 0)
-    script.nodes = {node: replace(hello, told=TOLD) for node, hello in script.nodes.items()}
+    script.nodes = {node: replace(hello, report=TOLD) for node, hello in script.nodes.items()}
     roll = NodeRegistry(engine, Question())
     enter_all(script, roll)
     come(script, roll, 21, hello)
     script.go(11)
     assert roll.rebind(script.get_node_ids(), print) == {}
     assert words in caplog.text
-    come(script, roll, 22, Hello(1, 2, told=TOLD))
+    come(script, roll, 22, Hello(1, 2, report=TOLD))
     assert roll.rebind(script.get_node_ids(), lambda line: None) == {1: 11}
 
 
@@ -269,7 +269,7 @@ def test_who_fails_or_goes_again_stays_out(called, caplog):
     roll.ask(script.get_node_ids())
     script.go(21)
     for node, reply in roll.answers():
-        roll.come_back(node, reply)
+        roll.readmit(node, reply)
     assert "stays out" in caplog.text
     come(script, roll, 22, Hello(1, 2))
     script.go(11)
@@ -304,7 +304,7 @@ def test_what_is_no_hello_is_one_line(called, caplog, said, at_start):
     if at_start:
         roll.enter(node, answer)
     else:
-        roll.come_back(node, answer)
+        roll.readmit(node, answer)
     (text,) = caplog.messages
     assert "stays out" in text
     if not at_start:
@@ -341,11 +341,11 @@ def test_a_node_that_is_not_of_this_leaf_is_named(partition, total, telling):
 def test_partitions_of_a_run_that_goes_on_wait_for_their_nodes():
     """One node is there, with the windows that are known; the other is away, and another's are refused."""
     script, engine = deployment(4, total=9)
-    script.nodes[11] = replace(script.nodes[11], told=TOLD)
+    script.nodes[11] = replace(script.nodes[11], report=TOLD)
     roll = NodeRegistry(engine, Question(), Among([3, 4], 9))
     roll.expect({3: TOLD, 4: TOLD})
     come(script, roll, 11, script.nodes[11])
-    come(script, roll, 12, Hello(3, 9, told=replace(TOLD, fingerprint="e" * 64)))
+    come(script, roll, 12, Hello(3, 9, report=replace(TOLD, fingerprint="e" * 64)))
     roll.rebind(script.get_node_ids(), lambda _: None)
     assert (roll.away(), roll.node_of[4]) == ([3], 11)
 
@@ -367,7 +367,7 @@ def test_a_node_that_goes_before_its_first_answer_is_asked_again_under_its_id():
     roll.ask(script.get_node_ids())
     script.go(21)
     for node, reply in roll.answers():
-        roll.come_back(node, reply)
+        roll.readmit(node, reply)
     assert len(come(script, roll, 21, Hello(1, 2))) == 1
     script.go(12)
     assert roll.rebind(script.get_node_ids(), lambda line: None) == {1: 12}

@@ -16,7 +16,7 @@ def test_it_arrives_as_it_was_sent(line):
     sent = replace(CONTEXT, line=line)
     (message,) = train_messages([1], to_record({}), sent)
     message.content["config"]["more"] = 1.0  # as Flower's privacy wrappers do
-    assert RoundContext.of(message) == sent
+    assert RoundContext.from_message(message) == sent
     assert (asked_version(message), asking_server(message)) == (sent.version, sent.server)
 
 
@@ -30,12 +30,12 @@ def test_only_fine_tuning_draws_from_streams_of_its_own():
 def test_the_kernel_that_a_run_has_settled_on_arrives_and_is_else_not_sent():
     sent = replace(CONTEXT, kernel="native avx2")
     (message,) = train_messages([1], to_record({}), sent)
-    assert RoundContext.of(message) == sent
+    assert RoundContext.from_message(message) == sent
     assert "kernel" not in CONTEXT.to_record()
 
 
 def test_on_how_many_windows_a_probe_trains_arrives_and_is_not_sent_elsewhere():
     sent = replace(CONTEXT, most_windows=40)
     (message,) = train_messages([1], to_record({}), sent)
-    assert RoundContext.of(message) == sent
+    assert RoundContext.from_message(message) == sent
     assert "most_windows" not in CONTEXT.to_record()

@@ -57,7 +57,7 @@ def test_scaling_has_the_bits_that_clients_saw(models, dealt):
 def test_who_is_served_which_model(models, asked, name, words):
     choice = models.choose(**asked)
     assert choice.name == name
-    assert words in choice.why
+    assert words in choice.reason
 
 
 def said_otherwise(models, path, before, after, count=-1, change=lambda name, array: array):
@@ -79,7 +79,8 @@ def test_somebody_outside_training_gets_what_leaves_of_most_windows_serve(models
     choice = said_otherwise(models, tmp_path / "a", "", "", change=two).choose()
     assert choice.name == "unseen-1"
     assert (
-        "by leaves 1, 2, which have the most training windows (2 models differ: --leaf chooses)" in choice.why
+        "by leaves 1, 2, which have the most training windows (2 models differ: --leaf chooses)"
+        in choice.reason
     )
     windows = f'"train_windows": {models.card.served["leaf-0"].train_windows}'
     more = said_otherwise(models, tmp_path / "b", windows, '"train_windows": 999', 2, two)

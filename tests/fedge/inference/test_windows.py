@@ -5,7 +5,7 @@ import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.inference.card import Card
-from fedge.inference.windows import checked, read_raw_windows, unlike
+from fedge.inference.windows import checked, read_raw_windows, scale_warning
 from hhar.windows.window_file import load_windows
 
 CARD = Card("1", "cnn", {}, {}, (2, 16), "float32", ("u", "v"), ("a", "b"))
@@ -93,6 +93,6 @@ SCALED = replace(CARD, mean=(0.0, 1.0), std=(1.0, 2.0))
     ],
 )
 def test_windows_of_another_scale_are_said(x, words):
-    assert words in unlike(x, SCALED)
-    assert bool(unlike(x, SCALED)) == bool(words)
-    assert unlike(x, CARD) == "", "a model without scaling knows no scale"
+    assert words in scale_warning(x, SCALED)
+    assert bool(scale_warning(x, SCALED)) == bool(words)
+    assert scale_warning(x, CARD) == "", "a model without scaling knows no scale"

@@ -25,7 +25,7 @@ def test_every_client_gets_a_folder_with_its_own_windows_alone(tmp_path):
         own = own_data(node, from_run_config({}), 99)
         rows = np.concatenate(deal.partition.clients[client])
         assert own.laid.x.tobytes() == deal.windows.x[rows].tobytes()
-        assert own.told.source == "small.npz"
+        assert own.report.source == "small.npz"
     assert sorted(path.name for path in (tmp_path / "dealt").iterdir()) == [f"client-{n}" for n in range(9)]
 
 

@@ -18,7 +18,7 @@ from fedge.launch.deployed import (
     _refuse_unreachable,
     _RunOutput,
     _superlink_arguments,
-    is_here,
+    is_local_superlink,
 )
 from fedge.launch.projects.project import Project, read_toml
 from fedge.link.certificates import CertificateRequest, make_certificates
@@ -44,8 +44,10 @@ def test_the_number_of_the_run_is_understood():
 
 
 def test_an_address_of_this_machine_is_known():
-    assert all(map(is_here, ("127.0.0.1:9093", "localhost:9093", "[::1]:9093")))
-    assert not any(map(is_here, ("10.0.0.7:9093", "superlink.example.org:9093", "127.0.0.1.example.org:1")))
+    assert all(map(is_local_superlink, ("127.0.0.1:9093", "localhost:9093", "[::1]:9093")))
+    assert not any(
+        map(is_local_superlink, ("10.0.0.7:9093", "superlink.example.org:9093", "127.0.0.1.example.org:1"))
+    )
 
 
 def test_a_tunnel_is_another_machine_s(tmp_path):
@@ -57,7 +59,7 @@ def test_a_tunnel_is_another_machine_s(tmp_path):
         program.write_text(code)
         with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as listening:
             port = int(listening.stdout.readline())
-            assert is_here(f"127.0.0.1:{port}") is here
+            assert is_local_superlink(f"127.0.0.1:{port}") is here
             listening.kill()
 
 
@@ -102,7 +104,11 @@ def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
     port = free_port()
     told = {"resume": resume, "runs-dir": "/r", "run-name": "x"}
     words = _no_end_message(
-        _RunOutput("7", None), [".", "there"], address.format(port), told, is_here(address.format(port))
+        _RunOutput("7", None),
+        [".", "there"],
+        address.format(port),
+        told,
+        is_local_superlink(address.format(port)),
     )
     if moves_federations():  # Flower's own configuration names the SuperLink, not the project
         telling = telling.replace("flwr log 7 . there", "flwr log 7 there")

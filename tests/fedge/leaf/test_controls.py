@@ -16,12 +16,12 @@ from fedge.exchange.content import (
     CONTROL,
     OWN_CONTROL,
     arrays_of,
-    handed_out,
+    detached_message,
     total_payload_bytes,
 )
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
-from fedge.leaf.controls import difference, tell_controls
+from fedge.leaf.controls import difference, set_client_controls
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.averaging import weighted_mean
@@ -51,7 +51,7 @@ def in_file(folder, name, state):
 
 def test_each_client_gets_the_difference_and_who_has_none_gets_c():
     messages = asked([7, 8, 9], to_record(C))
-    tell_controls(messages, C, {8: OWN}, lambda node: False)
+    set_client_controls(messages, C, {8: OWN}, lambda node: False)
     assert [arrays_of(message, CONTROL)["w"].tolist() for message in messages] == [
         [0.5, -2.0],
         [0.375, -3.0],
@@ -59,7 +59,7 @@ def test_each_client_gets_the_difference_and_who_has_none_gets_c():
     ]
     assert messages[0].content is messages[2].content
     assert arrays_of(messages[1], CONTROL)["w"].dtype == np.float64
-    assert arrays_of(handed_out(messages[1]), CONTROL)["w"].tolist() == [0.375, -3.0]
+    assert arrays_of(detached_message(messages[1]), CONTROL)["w"].tolist() == [0.375, -3.0]
     assert total_payload_bytes(messages[:1]) == total_payload_bytes(messages[1:2])
 
 
@@ -82,7 +82,7 @@ def test_two_files_are_never_made_three(tmp_path, c_in_file, own_in_file, sees):
     told = in_file(tmp_path, "c", C) if c_in_file else C
     own = in_file(tmp_path, "own", OWN) if own_in_file else OWN
     (message,) = asked([7], ConfigRecord(asdict(told.ticket)) if c_in_file and sees else to_record(told))
-    tell_controls([message], told, {7: own}, lambda node: sees)
+    set_client_controls([message], told, {7: own}, lambda node: sees)
     both = c_in_file and own_in_file and sees
     assert (OWN_CONTROL in message.content) == both
     found = arrays_of(message, CONTROL)["w"]
@@ -190,7 +190,7 @@ def test_controls_are_those_that_clients_would_have_kept_themselves(rounds):
     """Each client adds up its own Δc_i, bit by bit; c stays the weighted mean of all c_i (contract C6)."""
     leaf, own = new_leaf(), {0: np.zeros(1), 1: np.zeros(1)}
     for leaf_round, answers in enumerate(rounds, start=1):
-        told, start = leaf.told_control, leaf.model
+        told, start = leaf.sent_control, leaf.model
         take(leaf, leaf_round, answers)
         for client, (w, steps) in answers.items():
             own[client] = own[client] + control_delta(told, start, state(w), steps, SETTINGS.lr)["w"]

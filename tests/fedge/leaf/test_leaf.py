@@ -90,8 +90,8 @@ def test_nothing_comes_back_of_a_fork():
     options = {"leaf.strategy": "fedadam", "scaffold.enabled": False}
     leaf, same = make_leaf(**options), make_leaf(**options)
     fork = leaf.fork(state(5), scaffold=True)
-    assert fork.told_control is leaf.told_control
-    assert leaf.fork(state(5), scaffold=False).told_control is None
+    assert fork.sent_control is leaf.sent_control
+    assert leaf.fork(state(5), scaffold=False).sent_control is None
     take(fork, 1, {0: (4.0, 2), 1: (3.0, 4)})
     assert fork.model["w"][0] != 5
     assert leaf.model["w"].tolist() == [1.0]

@@ -35,7 +35,7 @@ def test_a_leaf_begins_with_one_model(models):
 def test_what_is_served_changes_at_gates_only(models):
     models.trained(LEAF, state(1))
     assert held(models) == {"model": 1, "served": 0}
-    models.go_on_with(models.model)
+    models.continue_with(models.model)
     assert held(models) == {"model": 1, "served": 1}
 
 
@@ -46,7 +46,7 @@ def test_two_rounds_with_offers_taken_tentatively(models):
     models.trained(LEAF, state(6))
     models.trained(OWN_LINE, state(1))
     assert held(models) == {"model": 6, "served": 0, "own_line": 1}
-    models.go_on_with(models.own_line)
+    models.continue_with(models.own_line)
     assert held(models) == {"model": 1, "served": 1}
     models.take_tentatively(state(7))
     assert held(models) == {"model": 7, "served": 1, "own_line": 1}
@@ -54,10 +54,10 @@ def test_two_rounds_with_offers_taken_tentatively(models):
 
 
 def test_a_trial_lasts_from_one_cloud_step_to_the_next(models):
-    models.meet_cloud(cluster=state(3), trial=state(4))
+    models.apply_cloud_step(cluster=state(3), trial=state(4))
     models.trained(TRIAL, state(5))
     assert held(models) == {"model": 0, "served": 0, "cluster": 3, "trial": 5}
-    models.meet_cloud(cluster=None, trial=None)
+    models.apply_cloud_step(cluster=None, trial=None)
     assert held(models) == {"model": 0, "served": 0}
 
 
@@ -86,7 +86,7 @@ def full():
     """Four distinct models in six places."""
     models = LeafModels(state(1))
     models.take_tentatively(state(2))
-    models.meet_cloud(cluster=models.model, trial=state(3))
+    models.apply_cloud_step(cluster=models.model, trial=state(3))
     models.serve_unseen(state(4))
     return models
 
@@ -126,13 +126,13 @@ def test_a_checkpoint_of_few_models_leaves_no_other_behind():
 
 
 def test_folds_last_from_one_cloud_step_to_the_next_and_survive(models):
-    models.meet_cloud(None, None, [state(5), state(6), state(7)])
+    models.apply_cloud_step(None, None, [state(5), state(6), state(7)])
     models.fold_trained(1, state(16))
     assert held(models) == {"model": 0, "served": 0, "fold-0": 5, "fold-1": 16, "fold-2": 7}
     again = LeafModels(state(1))
     again.restore(models.states(), models.repeated())
     assert held(again) == held(models)
-    models.meet_cloud(None, None, [state(8)])
+    models.apply_cloud_step(None, None, [state(8)])
     assert held(models) == {"model": 0, "served": 0, "fold-0": 8}
 
 

@@ -50,7 +50,7 @@ def test_a_control_variate_is_handed_over():
     assert {c: value(own) for c, own in leaves[1].client_controls.items()} == {1: 2.0, 2: -1.0}
     assert list(leaves[0].client_controls) == [0]
     leaves[1].keep_states(lambda state: state)
-    assert leaves[1].told_control is leaves[1].control
+    assert leaves[1].sent_control is leaves[1].control
 
 
 def test_a_client_without_a_control_variate_thins_out_the_mean():

@@ -6,7 +6,14 @@ import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.link import bound_nodes
-from fedge.link.bound_nodes import BoundNodes, bind, forget, nodes_registered, partition_of_key, tell
+from fedge.link.bound_nodes import (
+    BoundNodes,
+    bind,
+    export_bindings,
+    forget,
+    nodes_registered,
+    partition_of_key,
+)
 
 SAID = """Loading project configuration...
 Success
@@ -29,7 +36,7 @@ def test_a_run_knows_who_is_bound_also_when_keys_come_later(tmp_path, monkeypatc
     bound = BoundNodes()
     assert bound(7) is None
     environment = {}
-    tell(environment, tmp_path)
+    export_bindings(environment, tmp_path)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert bound(7) is None

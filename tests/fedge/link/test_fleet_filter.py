@@ -11,7 +11,7 @@ import pytest
 from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.fleet_filter import FleetFilter
-from fedge.link.reach import fault_of_listening, free_port, is_there
+from fedge.link.reach import fault_of_listening, free_port, is_listening
 
 
 class SuperLink(BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ def test_it_listens_at_addresses_of_both_versions(certs, host):
     pair = certs / "leaf-0-server.crt", certs / "leaf-0-server.key"
     place = f"{host}:{free_port()}"
     with FleetFilter("--nodes", place, pair, (1, certs / "ca.crt")):
-        assert is_there("--nodes", place)
+        assert is_listening("--nodes", place)
         assert fault_of_listening(place) == "Address already in use"
 
 

@@ -40,7 +40,7 @@ def guard():
     found = FleetGuard()
     for node, name in ((NODE, "q"), (12, "other's")):
         given = PullMessagesResponse(messages_list=[message(message_id=name, run_id=RUN)])
-        found.around(PULL, lambda request, _, given=given: given)(
+        found.wrap(PULL, lambda request, _, given=given: given)(
             PullMessagesRequest(node=Node(node_id=node)), None
         )
     return found
@@ -94,17 +94,17 @@ def test_what_could_not_be_kept_leaves_room_for_another(guard):
         raise Refused("the key is not the node's")
 
     with pytest.raises(Refused):
-        guard.around(PUSH, broken)(push(), Call())
+        guard.wrap(PUSH, broken)(push(), Call())
     kept = []
-    guard.around(PUSH, lambda request, _: kept.append(request))(push(message_id="r2"), Call())
+    guard.wrap(PUSH, lambda request, _: kept.append(request))(push(message_id="r2"), Call())
     with pytest.raises(Refused) as refused:
-        guard.around(PUSH, lambda request, _: kept.append(request))(push(), Call())
+        guard.wrap(PUSH, lambda request, _: kept.append(request))(push(), Call())
     assert refused.value.args == (grpc.StatusCode.PERMISSION_DENIED, "a question has only one reply")
     assert len(kept) == 1
 
 
 def test_other_methods_are_as_they_were(guard):
-    assert guard.around("/flwr.proto.Fleet/GetRun", print) is print
+    assert guard.wrap("/flwr.proto.Fleet/GetRun", print) is print
 
 
 @given(
@@ -116,7 +116,9 @@ def test_no_node_gets_in_with_what_it_was_not_handed(acts):
     for node, name, is_handed in acts:
         if is_handed:
             question = f"{name}{node}"  # Flower's ids of messages are unique
-            guard.handed(node, PullMessagesResponse(messages_list=[message(message_id=question, run_id=RUN)]))
+            guard.record_questions(
+                node, PullMessagesResponse(messages_list=[message(message_id=question, run_id=RUN)])
+            )
             handed.add((node, question))
             continue
         for other in (11, 12, 13):
@@ -130,7 +132,9 @@ def test_what_is_remembered_is_bounded(guard, monkeypatch):
     monkeypatch.setattr("fedge.link.fleet_guard._MOST_QUESTIONS", 3)
     for number in range(9):
         name = f"q{number}"
-        guard.handed(NODE, PullMessagesResponse(messages_list=[message(message_id=name, run_id=RUN)]))
+        guard.record_questions(
+            NODE, PullMessagesResponse(messages_list=[message(message_id=name, run_id=RUN)])
+        )
     kept = [n for n in range(9) if guard.claim(push(reply_to_message_id=f"q{n}")) == ""]
     assert kept == [6, 7, 8]
 
@@ -160,7 +164,7 @@ def announced():
 
 def test_an_object_that_is_still_under_way_is_to_be_asked_for_again(announced):
     pull, request, send = announced
-    guarded = FleetGuard().around(PULL_OBJECT, lambda given, _: pull(given))
+    guarded = FleetGuard().wrap(PULL_OBJECT, lambda given, _: pull(given))
     answer = guarded(request, Call())
     assert (answer.object_found, answer.object_available, answer.object_content) == (True, False, b"")
     send()
@@ -180,4 +184,4 @@ def test_other_errors_of_an_object_are_passed_on():
         raise ValueError("Run 5 not found")
 
     with pytest.raises(ValueError, match="Run 5 not found"):
-        FleetGuard().around(PULL_OBJECT, broken)(None, Call())
+        FleetGuard().wrap(PULL_OBJECT, broken)(None, Call())

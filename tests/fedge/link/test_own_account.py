@@ -11,9 +11,11 @@ import grpc
 import pytest
 
 from fedge.link import own_account
-from fedge.link.own_account import accounts_of, can_tell, is_own, keep_grpc_own
+from fedge.link.own_account import accounts_of, can_see_accounts, is_own, keep_grpc_own
 
-pytestmark = pytest.mark.skipif(not can_tell(), reason="the system does not tell whose a connection is")
+pytestmark = pytest.mark.skipif(
+    not can_see_accounts(), reason="the system does not tell whose a connection is"
+)
 NOBODY = 65534
 
 

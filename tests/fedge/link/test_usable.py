@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from fedge.cli import main
 from fedge.config.registers.option import ConfigError
-from fedge.doctor.deployment import of_certificates
+from fedge.doctor.deployment import certificate_findings
 from fedge.doctor.findings import BROKEN
 from fedge.link import certificates as made
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
@@ -174,7 +174,7 @@ def test_another_role_s_certificate_with_its_key_is_one_line(folder, capsys, rol
         (folder / f"{role}{kind}").write_bytes((folder / f"{other}{kind}").read_bytes())
     for entry in entries(folder, role):
         assert f"must be the certificate of {role}, but is that of {other}" in refused(entry, capsys)
-    assert [one.name for one in of_certificates(folder) if one.state == BROKEN] == [f"{role}.crt"]
+    assert [one.name for one in certificate_findings(folder) if one.state == BROKEN] == [f"{role}.crt"]
 
 
 @pytest.mark.parametrize(("role", "kind", "how"), CASES)
@@ -185,7 +185,7 @@ def test_a_damaged_certificate_or_key_is_one_line_at_whoever_reads_it(
     place(folder / f"{role}{kind}", how, honest)
     for entry in entries(folder, role):
         assert role in refused(entry, capsys)
-    assert [one for one in of_certificates(folder) if one.state == BROKEN] or not (
+    assert [one for one in certificate_findings(folder) if one.state == BROKEN] or not (
         folder / f"{role}.crt"
     ).exists()
 

@@ -61,7 +61,7 @@ def test_splits_and_merges(case):
             vectors, case["members"], given["alpha_0"], given["K_max"], case["sweeps"], rng
         )
     else:
-        rule = moves.louder(np.array(case["intra"]), given["theta_split"])
+        rule = moves.exceeds_dispersion(np.array(case["intra"]), given["theta_split"])
         members = moves.merge(
             vectors, moves.split(vectors, case["members"], given["K_max"], rule), given["theta_merge"]
         )

@@ -243,7 +243,7 @@ def test_factors_of_images_are_not_rounded():
     model = build_model("cnn2d", (1, 8, 8), 4, torch.Generator())
     kernel = kernel_of(model, (1, 8, 8), "native", "bf16")
     assert kernel.name == "torch"
-    assert kernel.why == "the native step does not round factors of images to bf16"
+    assert kernel.reason == "the native step does not round factors of images to bf16"
     assert kernel_of(model, (1, 8, 8), "native").name.startswith("native ")
 
 

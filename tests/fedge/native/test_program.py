@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedge.native.operations import HANDLERS
-from fedge.native.program import DropoutLayer, drops_of, encoded, entries_of, fuse_relus
+from fedge.native.program import DropoutLayer, dropouts_of, encoded, entries_of, fuse_relus
 from fedge.native.trace import UnknownError, trace_operations
 
 
@@ -44,8 +44,11 @@ def test_relu_stays_where_its_input_has_another_use():
 
 def test_dropouts_are_listed_as_they_draw():
     network = traced(nn.Dropout1d(0.2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(24, 2))
-    assert drops_of(network) == [DropoutLayer(3, 8, 0.2, True, False), DropoutLayer(3, 8, 0.5, False, True)]
-    assert [drop.mask_bytes for drop in drops_of(network)] == [3, 24]
+    assert dropouts_of(network) == [
+        DropoutLayer(3, 8, 0.2, True, False),
+        DropoutLayer(3, 8, 0.5, False, True),
+    ]
+    assert [drop.mask_bytes for drop in dropouts_of(network)] == [3, 24]
 
 
 def test_entries_lie_one_after_another():

@@ -348,7 +348,7 @@ def test_factors_of_recurrent_layers_are_not_rounded():
     """With train.precision bf16 PyTorch trains, and says why."""
     kernel = kernel_of(usual(), (3, 11), "native", "bf16")
     assert kernel.name == "torch"
-    assert kernel.why == "the native step does not round factors of recurrent layers to bf16"
+    assert kernel.reason == "the native step does not round factors of recurrent layers to bf16"
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

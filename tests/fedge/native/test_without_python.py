@@ -24,7 +24,7 @@ from sequence_networks import sequence_case
 from fedge.native.build import build
 from fedge.native.operations import HANDLERS
 from fedge.native.plan import flat_array
-from fedge.native.program import drops_of, encoded, entries_of
+from fedge.native.program import dropouts_of, encoded, entries_of
 from fedge.native.trace import trace_operations
 
 MAIN = Path(__file__).parents[2] / "support" / "networks" / "native_program.cpp"
@@ -59,7 +59,7 @@ def case_of(model, shape, x, y, terms, batch, seed):
     pairs = [name for node in learning.nodes for name in node.buffers]
     buffers = entries_of({}, {name: tuple(numbers[name].shape) for name in pairs})
     programs = [encoded(net, weights, buffers, mode) for net, mode in ((learning, True), (serving, False))]
-    masks = rng.integers(0, 2, windows * sum(d.mask_bytes for d in drops_of(learning))).astype(np.uint8)
+    masks = rng.integers(0, 2, windows * sum(d.mask_bytes for d in dropouts_of(learning))).astype(np.uint8)
     per_window, held = math.prod(shape), (weights.floats, buffers.floats)
     sizes = [batch, len(programs[0]), *held, windows, per_window, EPOCHS, len(masks)]
     order = np.concatenate([rng.permutation(windows) for _ in range(EPOCHS)])

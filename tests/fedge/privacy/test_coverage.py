@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from fedge.clustering.registry import NEEDS, method_named, sent_for
+from fedge.clustering.registry import NEEDS, method_named, sent_quantities
 from fedge.config.flat import from_run_config
 from fedge.config.registers import groupings, parts
 from fedge.config.registers.groupings import GROUPINGS
@@ -13,14 +13,14 @@ from fedge.config.registers.register import Register
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.leaving import quantities
 from fedge.privacy import coverage
-from fedge.privacy.coverage import DECISIONS, Decision, Leaves, promise, refuse
+from fedge.privacy.coverage import DECISIONS, Decision, Leaves, protection_of, refuse
 from fedge.privacy.marks import ARRAYS_BESIDE, LOSSES, MODELS, SINGLE_MODELS, Mark, Quantity
 
 LEAVES = Leaves(quantities())
 
 
 def not_covered(config, leaves=LEAVES):
-    return coverage.not_covered(config, leaves)
+    return coverage.unprotected_quantities(config, leaves)
 
 
 def at_start(config, library):
@@ -28,7 +28,7 @@ def at_start(config, library):
 
 
 def at_end(config, epsilon, releases):
-    return coverage.at_end(config, epsilon, releases, LEAVES)
+    return coverage.spent_privacy_line(config, epsilon, releases, LEAVES)
 
 
 CLOSED = {
@@ -69,7 +69,11 @@ def test_each_quantity_is_said_where_it_acts_or_at_the_end_never_twice(kind, ope
     changes = {"data.normalize": True, "gate.enabled": True, "callbacks": "early-stopping"} if open_ else {}
     *acting, rest = not_covered(config(**{**changes, "privacy.kind": kind}))
     ways = {line.rpartition(" (")[0] for line in acting}
-    named = {one.by.words for one in DECISIONS if " ".join(filter(None, (one.by.words, one.what))) in ways}
+    named = {
+        one.quantity.words
+        for one in DECISIONS
+        if " ".join(filter(None, (one.quantity.words, one.description))) in ways
+    }
     assert len(named) >= (4 if open_ else 2)
     plain = [q.words for q in quantities() if q.mark(kind) is Mark.PLAIN and not q.refused]
     assert rest == f"all else that clients tell: {', '.join(q for q in plain if q not in named)}"
@@ -91,7 +95,7 @@ def test_a_method_that_asks_clients_for_something_is_said(name):
     for field in fields(ClusterConfig):
         object.__setattr__(section, field.name, field.default)
     object.__setattr__(section, "method", name)
-    method, sent = method_named(section), sent_for(section)
+    method, sent = method_named(section), sent_quantities(section)
     of_needs = method.needs(section) & {"cross-losses", "pool", "updates", "description", "dispersion"}
     assert bool(sent) == bool(of_needs or method.ask)
     said = " ".join(not_covered(config(**GROUPED), Leaves(grouping=sent)))
@@ -115,7 +119,7 @@ def test_a_method_of_a_user_is_asked_as_any_other():
     name = GROUPINGS.given(own)
     try:
         cluster = config(**{"cluster.enabled": True, "cluster.method": name}).cluster
-        assert sent_for(cluster).keys() == {"class-wise means and deviations of features"}
+        assert sent_quantities(cluster).keys() == {"class-wise means and deviations of features"}
     finally:
         GROUPINGS.forget(name)
 
@@ -239,8 +243,11 @@ def test_one_leaf_has_no_cloud_that_could_learn():
 
 def test_what_is_said():
     start = at_start(config(), "dp-accounting 0.6.0")
-    assert start == f"privacy is {promise('server-fixed')}; not covered: {'; '.join(not_covered(config()))}"
-    assert promise("local").startswith("local: ")
+    assert (
+        start
+        == f"privacy is {protection_of('server-fixed')}; not covered: {'; '.join(not_covered(config()))}"
+    )
+    assert protection_of("local").startswith("local: ")
     assert at_start(config(), None) == (
         f"{start}; epsilon will not be added up, because dp-accounting is not installed "
         "(pip install 'fedge[privacy]')"

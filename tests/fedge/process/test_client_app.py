@@ -13,7 +13,7 @@ from fedge.process.client_app import (
     is_program,
     lasting_process,
     measure_node,
-    of_numbers,
+    processes_from_numbers,
 )
 from fedge.process.identity import machine_number, process_number
 from fedge.process.resources.memory import ProcessMemory
@@ -89,7 +89,7 @@ def test_programs_are_known_by_their_names(words, is_one):
 
 def test_what_is_sent_is_what_comes():
     """The ClientApp is known by the process that starts one for each message."""
-    worker, node = of_numbers(as_numbers(HELD), float(THERE | 6))
+    worker, node = processes_from_numbers(as_numbers(HELD), float(THERE | 6))
     assert (worker.role, worker.pid, worker.rss_mib, worker.fds, worker.threads) == ("worker", 7, 1.5, 3, 2)
     assert (node.role, node.pid, node.fds, node.threads) == ("node", 6, None, 1)
     assert worker.known_as == node.known_as == THERE | 6
@@ -107,12 +107,12 @@ def test_what_is_sent_is_what_comes():
          "endless", "a count below", "too many", "whole numbers", "text"],
 )  # fmt: skip
 def test_what_cannot_be_is_nothing(numbers):
-    assert of_numbers(numbers, float(THERE | 6)) == []
+    assert processes_from_numbers(numbers, float(THERE | 6)) == []
 
 
 @pytest.mark.parametrize("worker", [float("nan"), -1.0, 0.5, 2.0**60], ids=["nan", "below", "half", "large"])
 def test_nor_is_what_comes_from_a_process_that_cannot_be(worker):
-    assert of_numbers(ROW, worker) == []
+    assert processes_from_numbers(ROW, worker) == []
 
 
 def test_a_process_of_another_machine_has_a_number_of_its_own():

@@ -9,7 +9,7 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.process import collection
-from fedge.process.collection import searched_seldom, spared_imports
+from fedge.process.collection import rare_garbage_collection, uncollected_imports
 
 
 @pytest.fixture(autouse=True)
@@ -20,10 +20,10 @@ def _thaw():
 
 
 def test_the_search_is_off_inside_and_on_again_however_the_body_ends():
-    with spared_imports():
+    with uncollected_imports():
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(ImportError), spared_imports():
+    with pytest.raises(ImportError), uncollected_imports():
         raise ImportError
     assert gc.isenabled()
 
@@ -31,7 +31,7 @@ def test_the_search_is_off_inside_and_on_again_however_the_body_ends():
 def test_who_has_it_off_keeps_it_off():
     gc.disable()
     try:
-        with spared_imports():
+        with uncollected_imports():
             pass
         assert not gc.isenabled()
     finally:
@@ -50,7 +50,7 @@ def lost():
 
 
 def test_what_is_made_later_is_searched_as_ever():
-    with spared_imports():
+    with uncollected_imports():
         pass
     gone = lost()
     gc.collect()
@@ -61,7 +61,7 @@ def test_what_an_earlier_run_has_left_is_found_where_nothing_was_to_be_imported(
     gc.disable()
     try:
         gone = lost()
-        with spared_imports():
+        with uncollected_imports():
             pass
     finally:
         gc.enable()
@@ -71,8 +71,8 @@ def test_what_an_earlier_run_has_left_is_found_where_nothing_was_to_be_imported(
 
 def test_what_a_run_imports_is_searched_no_more():
     code = (
-        "import gc\nfrom fedge.process.collection import spared_imports\n"
-        "with spared_imports():\n    import fedge.launch.simulate\n"
+        "import gc\nfrom fedge.process.collection import uncollected_imports\n"
+        "with uncollected_imports():\n    import fedge.launch.simulate\n"
         "print(gc.get_freeze_count() > 10 * len(gc.get_objects()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -83,10 +83,10 @@ def test_what_a_run_imports_is_searched_no_more():
 def test_the_more_clients_the_less_often_a_search_however_the_body_ends(clients, objects):
     usual = gc.get_threshold()
     assert 0 < usual[0] <= 2000  # 700 up to Python 3.12
-    with searched_seldom(clients):
+    with rare_garbage_collection(clients):
         assert gc.get_threshold() == (objects or usual[0], *usual[1:])
     assert gc.get_threshold() == usual
-    with pytest.raises(ImportError), searched_seldom(clients):
+    with pytest.raises(ImportError), rare_garbage_collection(clients):
         raise ImportError
     assert gc.get_threshold() == usual
 
@@ -95,7 +95,7 @@ def test_who_searches_never_goes_on_so():
     usual = gc.get_threshold()
     gc.set_threshold(0, *usual[1:])
     try:
-        with searched_seldom(10_000):
+        with rare_garbage_collection(10_000):
             assert gc.get_threshold()[0] == 0
     finally:
         gc.set_threshold(*usual)

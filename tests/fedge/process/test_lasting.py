@@ -15,22 +15,22 @@ def life(monkeypatch):
 
 def test_only_a_process_that_may_holds_a_gpu_and_has_not_failed_stays(monkeypatch):
     monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
-    assert not lasting.stays()
-    lasting.allow_to_stay()
-    assert lasting.stays()
+    assert not lasting.handles_further_messages()
+    lasting.allow_further_messages()
+    assert lasting.handles_further_messages()
     monkeypatch.setattr(lasting, "holds_gpu", lambda: False)
-    assert not lasting.stays()
+    assert not lasting.handles_further_messages()
     monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
     lasting.note_failure()
-    assert not lasting.stays()
-    lasting.allow_to_stay()  # in a new process, forked from one that has failed
-    assert lasting.stays()
+    assert not lasting.handles_further_messages()
+    lasting.allow_further_messages()  # in a new process, forked from one that has failed
+    assert lasting.handles_further_messages()
 
 
 def test_code_of_the_users_is_imported_anew_for_another_run_and_packages_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    lasting.allow_to_stay()
+    lasting.allow_further_messages()
     file = tmp_path / "own_code_of_a_run.py"
     file.write_text("answer = 1")
     lasting.begin_message_of(3)

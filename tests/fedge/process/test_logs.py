@@ -13,8 +13,8 @@ from flwr.app import Message, RecordDict
 
 from fedge.process import logs
 from fedge.process.logs import (
+    deduplicate_flower_log,
     first_engine_error,
-    flowers_words_once,
     log_to,
     log_worker_to,
     refuse_failed_log,
@@ -212,7 +212,7 @@ def test_what_flower_says_while_strategies_are_made_is_said_once(tmp_path, caplo
 
     def made(count):
         for _ in range(count):
-            with flowers_words_once():
+            with deduplicate_flower_log():
                 FedProx(proximal_mu=0.0)
             logging.getLogger("flwr").warning("of another kind")
 

@@ -13,7 +13,7 @@ import pytest
 
 from fedge.process import output
 from fedge.process.logs import log_to, stop_logging_to
-from fedge.process.output import A_CALL, AN_HOUR, spoken_by, writable_bytes
+from fedge.process.output import A_CALL, AN_HOUR, limit_client_output, writable_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def log(tmp_path):
 
 def test_of_a_call_64_kib_are_let_through(log):
     with captured() as (out, err):
-        with spoken_by(3):
+        with limit_client_output(3):
             print("a" * (A_CALL - 11))
             print("0123456789")
             sys.stderr.write("more")
@@ -60,7 +60,7 @@ def test_of_a_call_64_kib_are_let_through(log):
 def test_whose_it_was_is_said_once_and_again_when_it_has_doubled(log):
     with captured() as (out, _):
         for _ in range(100):
-            with spoken_by(3):
+            with limit_client_output(3):
                 sys.stdout.write("x" * (A_CALL + 10**6))
     said = [line.split(": client 3: ")[1].split(" ")[0] for line in log.read_text().splitlines()]
     assert said[:2] == ["1,000,000", "2,000,000"]
@@ -71,7 +71,7 @@ def test_whose_it_was_is_said_once_and_again_when_it_has_doubled(log):
 def test_each_log_says_it(tmp_path):
     for name in ("one.log", "other.log"):
         handler = log_to(tmp_path / name)
-        with captured(), spoken_by(3):
+        with captured(), limit_client_output(3):
             sys.stdout.write("x" * 10**6)
         stop_logging_to(handler)
         assert (tmp_path / name).read_text().count("client 3: 934,464 characters") == 1
@@ -81,7 +81,7 @@ def test_a_log_that_begins_within_a_call_says_it_of_that_call(tmp_path):
     """As in a worker of Ray's, which learns from a message where the log is."""
     with captured():
         for at in range(3):
-            with spoken_by(3):
+            with limit_client_output(3):
                 sys.stdout.write("x" * 10**6)
                 handler = log_to(tmp_path / f"{at}.log")
             stop_logging_to(handler)
@@ -92,7 +92,7 @@ def test_a_log_that_begins_within_a_call_says_it_of_that_call(tmp_path):
 def test_the_share_of_a_client_is_its_own():
     with captured() as (out, _):
         for client in (1, 2):
-            with spoken_by(client):
+            with limit_client_output(client):
                 sys.stdout.write("x" * 10**6)
     assert len(out.getvalue()) == 2 * A_CALL
 
@@ -104,7 +104,7 @@ def test_an_hour_later_there_is_room_again(monkeypatch):
     with captured() as (out, _):
         for at in [0.0] * 16 + [3599.0, 3601.0]:
             now[0] = at
-            with spoken_by(1):
+            with limit_client_output(1):
                 sys.stdout.write("x" * A_CALL)
     assert len(out.getvalue()) == AN_HOUR + A_CALL
 
@@ -113,7 +113,7 @@ def test_what_is_logged_counts_and_other_threads_do_not(log):
     """The server writes what it likes while clients are at work."""
     with captured() as (out, _):
         others = threading.Thread(target=lambda: [print("s" * 1000) for _ in range(1000)])
-        with spoken_by(5), warnings.catch_warnings():
+        with limit_client_output(5), warnings.catch_warnings():
             warnings.simplefilter("always")
             logging.captureWarnings(False)
             logging.captureWarnings(True)
@@ -131,7 +131,7 @@ def test_what_is_left_out_is_in_no_memory():
     text = "x" * 10**6
     with captured():
         tracemalloc.start()
-        with spoken_by(1):
+        with limit_client_output(1):
             for _ in range(40):
                 sys.stdout.write(text)
                 sys.stderr.write(text)
@@ -143,7 +143,7 @@ def test_what_is_left_out_is_in_no_memory():
 def test_bytes_are_bounded_too():
     below = io.BytesIO()
     stream = io.TextIOWrapper(below, write_through=True)
-    with redirect_stdout(stream), spoken_by(1):
+    with redirect_stdout(stream), limit_client_output(1):
         sys.stdout.buffer.write(b"x" * 10**6)
     assert len(below.getvalue()) == A_CALL
 
@@ -151,8 +151,8 @@ def test_bytes_are_bounded_too():
 ALONE = """
 import sys, threading
 sys.argv[0] = "/somewhere/flwr-clientapp"
-from fedge.process.output import spoken_by
-with spoken_by(7):
+from fedge.process.output import limit_client_output
+with limit_client_output(7):
     print("\\x1b[2J\\u202eä\\tb")
     sys.stdout.buffer.write(b"\\x1b[2J\\n")
     thread = threading.Thread(target=lambda: print("x" * 10**6))
@@ -174,8 +174,8 @@ def test_in_a_process_of_its_own_all_counts_and_nothing_is_raw():
 
 def test_a_guard_within_a_guard_counts_once():
     with captured() as (out, _):
-        with spoken_by(1):
-            with spoken_by(1):
+        with limit_client_output(1):
+            with limit_client_output(1):
                 sys.stdout.write("x" * 10**6)
             sys.stdout.write("y")
         assert len(out.getvalue()) == A_CALL
@@ -185,7 +185,7 @@ def test_a_guard_within_a_guard_counts_once():
 
 def test_an_exception_goes_through_and_leaves_streams_as_they_were():
     with captured() as (out, _):
-        with pytest.raises(KeyError), spoken_by(1):
+        with pytest.raises(KeyError), limit_client_output(1):
             raise KeyError("k")
         assert sys.stdout is out
     assert writable_bytes(10**9) == 10**9

@@ -11,7 +11,7 @@ from fedge import load_run
 from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.records.export import export_run
-from fedge.records.foreign import refuse_links, refuse_odd_files
+from fedge.records.foreign import refuse_foreign_files, refuse_links
 from fedge.run.preparation.resume import open_resumption
 
 
@@ -77,7 +77,7 @@ def test_nobody_waits_for_a_pipe(folder, whole, monkeypatch, capsys, make):
         shutil.copytree(whole, folder)
         monkeypatch.chdir((folder / place).parent)
         put(folder / place, make)
-        for use in (load_run, open_resumption, refuse_odd_files):
+        for use in (load_run, open_resumption, refuse_foreign_files):
             with pytest.raises(ConfigError) as caught:
                 use(folder)
             assert "\n" not in str(caught.value)
@@ -96,7 +96,7 @@ def test_no_json_without_an_end_is_read(folder, whole, capsys):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         with (folder / place).open("wb") as file:
             file.truncate(2**36)
-        for use in (load_run, open_resumption, refuse_odd_files):
+        for use in (load_run, open_resumption, refuse_foreign_files):
             with pytest.raises(ConfigError, match=f"{place} has {2**36}; remove it"):
                 use(folder)
         assert main(["status", str(folder)]) == 4

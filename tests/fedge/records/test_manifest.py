@@ -12,7 +12,7 @@ from fedge.cli import main
 from fedge.config.registers.parts import TASKS
 from fedge.config.sections.train import TrainConfig
 from fedge.process.identity import this_process
-from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
+from fedge.records.manifest import RunFolderError, invalid_entries, read_manifest
 from fedge.records.reading.status import read_status, status_lines
 from fedge.report.listing import line_of_run
 from fedge.tasks import Score, Task
@@ -155,7 +155,7 @@ def test_a_task_of_any_bounds_is_read_back(bound):
         written = json.loads(json.dumps(task_entry(TrainConfig(task=name))))
     finally:
         TASKS.forget(name)
-    assert odd_entries({"task": written}, ["task"]) == []
+    assert invalid_entries({"task": written}, ["task"]) == []
     (score,), _ = scores_of(written)
     assert (score.name, score.lowest, score.highest) == ("gain", float(bound), -float(bound))
     assert least_loss_of(written) == float(bound)

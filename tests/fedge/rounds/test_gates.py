@@ -32,7 +32,7 @@ def round_():
         Leaf(i, {2 * i: 30}, state(i), ["w"], FedAvg(), 0, unseen_clients=[2 * i + 1]) for i in range(2)
     ]
     cluster = state(5)
-    leaves[0].models.meet_cloud(cluster, None)
+    leaves[0].models.apply_cloud_step(cluster, None)
     minutes = ServerRoundRecord(offers=[{"offered": Offer(1.0, cluster)}, {}])
     evaluated = {
         0: {("own", "val"): evaluation(4), ("offered", "val"): evaluation(6, beside_own=(1, 3))},
@@ -43,18 +43,18 @@ def round_():
 
 def test_who_evaluates_what(round_):
     leaves, minutes, _ = round_
-    asked = gates_of(leaves).asked(minutes)
+    asked = gates_of(leaves).evaluation_request(minutes)
     assert [list(asked.models[leaf.index]) for leaf in leaves] == [["own", "offered"], ["own"]]
     assert [list(asked.unseen_clients[leaf.index]) for leaf in leaves] == [["cluster"], ["own"]]
-    assert asked.of(0, leaves[0])["own"] is leaves[0].model
-    assert asked.of(1, leaves[0]) == {"cluster": leaves[0].models.cluster}
+    assert asked.models_of(0, leaves[0])["own"] is leaves[0].model
+    assert asked.models_of(1, leaves[0]) == {"cluster": leaves[0].models.cluster}
     assert tuple(asked.splits) == ("val", "test")
 
 
 def test_leaves_go_on_with_what_their_gates_chose(round_):
     leaves, minutes, evaluated = round_
     gates = gates_of(leaves)
-    gates.decide(minutes, gates.asked(minutes), evaluated)
+    gates.decide(minutes, gates.evaluation_request(minutes), evaluated)
     assert [(g.decision, g.role, g.unseen_role) for g in minutes.gates] == [
         ("accepted", "offered", "cluster"), ("off", "own", "own"),
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_leaves_go_on_with_what_their_gates_chose(round_):
 def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
     leaves, minutes, evaluated = round_
     gates = gates_of(leaves, **{"gate.rule": "after-round"})
-    asked = gates.asked(minutes)
+    asked = gates.evaluation_request(minutes)
     assert list(asked.models[0]) == ["own"]
     gates.decide(minutes, asked, evaluated)
     models = leaves[0].models
@@ -79,9 +79,9 @@ def test_without_a_gate_leaves_go_on_before_anybody_has_evaluated(round_):
     """The decisions are those that come of the evaluations, once these are there."""
     leaves, minutes, evaluated = round_
     gates = gates_of(leaves, **{"gate.enabled": False})
-    assert gates.is_foreseen(minutes)
-    assert not gates_of(leaves).is_foreseen(minutes)
-    gates.decide(minutes, gates.asked(minutes), {})
+    assert gates.is_predetermined(minutes)
+    assert not gates_of(leaves).is_predetermined(minutes)
+    gates.decide(minutes, gates.evaluation_request(minutes), {})
     foreseen = [(g.role, g.unseen_role, g.serves_offer) for g in minutes.gates]
     assert foreseen == [("offered", "cluster", True), ("own", "own", False)]
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]

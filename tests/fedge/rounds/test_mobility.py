@@ -6,7 +6,7 @@ import pytest
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.rounds.mobility import Mover, refuse_moves_that_cannot_be
+from fedge.rounds.mobility import Mover, refuse_impossible_moves
 
 HOME = {0: 0, 1: 0, 3: 1, 4: 1, 6: 2, 7: 2}
 UNSEEN = {2: 0, 5: 1, 8: 2}
@@ -26,7 +26,7 @@ def moves(name, arguments="", global_round=2, at=HOME, seed=7):
 
 def refused(name, arguments=""):
     with pytest.raises(ConfigError) as caught:
-        refuse_moves_that_cannot_be(config_of(name, arguments), SIZES, 7)
+        refuse_impossible_moves(config_of(name, arguments), SIZES, 7)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -113,7 +113,7 @@ def test_a_trace_is_followed(tmp_path, kind):
     said = f'{{"path": "{file}"}}'
     assert [moves("trace", said, r) for r in (1, 2, 3)] == [{}, {4: 0}, {}]
     assert moves("trace", said, 4, {**HOME, 4: 0}) == {4: 1}
-    refuse_moves_that_cannot_be(config_of("trace", said), SIZES, 7)
+    refuse_impossible_moves(config_of("trace", said), SIZES, 7)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_one_of_one_s_own():
     name = f"{__name__}:gather"
     assert moves(name, '{"at": 2}', 3) == {0: 2, 1: 2, 3: 2, 4: 2}
     assert moves(name, "", 4, dict.fromkeys(HOME, 1)) == {0: 0, 1: 0, 6: 2, 7: 2}
-    refuse_moves_that_cannot_be(config_of(name), SIZES, 7)
-    refuse_moves_that_cannot_be(config_of(f"{__name__}:after_the_run"), SIZES, 7)
+    refuse_impossible_moves(config_of(name), SIZES, 7)
+    refuse_impossible_moves(config_of(f"{__name__}:after_the_run"), SIZES, 7)
 
 
 @pytest.mark.parametrize(

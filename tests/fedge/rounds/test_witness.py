@@ -55,9 +55,9 @@ class TrainsHere:
             replies = {}
             for client, data in zip(leaf.clients, edge, strict=True):
                 own, correction = leaf.client_controls.get(client), None
-                if leaf.told_control is not None:
+                if leaf.sent_control is not None:
                     own = scaffold.zero_control(leaf.control) if own is None else own
-                    correction = scaffold.correction(leaf.told_control, own)
+                    correction = scaffold.correction(leaf.sent_control, own)
                 x = torch.tensor(data["x"])[:, :, None]
                 made = train(
                     Net(PROBLEM),

@@ -17,7 +17,7 @@ from fedge.config.registers.parts import TRACKERS
 from fedge.records.tables.device_tables import ARRIVALS, DEVICE_TABLES
 from fedge.report.comparison.targets import device_costs_to
 from fedge.report.sections.devices import staleness_panel
-from fedge.run.asynchronous import owners_of, population, shared_windows, traced
+from fedge.run.asynchronous import owners_of, population, shared_windows, traced_devices
 
 FLAT = {
     "hierarchy.num-servers": 1,
@@ -432,9 +432,9 @@ def test_the_histogram_of_staleness_has_ticks_at_whole_versions(base):
 
 
 def test_traced_devices():
-    assert traced([3, 4, 5], 8) == {3, 4, 5}
-    assert traced([3, 4, 5], 0) == frozenset()
-    assert json.dumps(sorted(traced(range(100), 4))) == "[0, 25, 50, 75]"
+    assert traced_devices([3, 4, 5], 8) == {3, 4, 5}
+    assert traced_devices([3, 4, 5], 0) == frozenset()
+    assert json.dumps(sorted(traced_devices(range(100), 4))) == "[0, 25, 50, 75]"
 
 
 def test_a_replaced_configuration_is_checked():

@@ -13,7 +13,7 @@ from fedge.data.prepared import DataShape
 from fedge.exchange.hello import CPU
 from fedge.records.manifest import read_manifest
 from fedge.run.build import RunPlan
-from fedge.run.kernel import KernelOffer, kernel_of_run, offers_of, shared
+from fedge.run.kernel import KernelOffer, common_kernels, kernel_of_run, offers_of
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.kernels import AUTO, NATIVE, Kernel
@@ -49,7 +49,7 @@ def best(count=0):
 )
 def test_kernels_that_all_can_use(monkeypatch, offered, wanted, common):
     monkeypatch.delenv("FEDGE_KERNEL", raising=False)
-    assert shared([KernelOffer(names, "somebody") for names in offered], wanted) == common
+    assert common_kernels([KernelOffer(names, "somebody") for names in offered], wanted) == common
 
 
 @needs_native
@@ -66,7 +66,7 @@ def test_unlike_processors_take_what_all_have_and_it_is_said(tmp_path):
     found = kernel_of_run(plan(tmp_path, train__kernel="auto"), SHAPE, (), offers)
     assert found.name == f"native {best(1)[0]}"
     lines = {f"{best()[0]}: the server, 5 clients", f"{best(1)[0]}: 4 clients"}
-    assert set(found.unlike.split("; ")) == lines
+    assert set(found.differing_kernels.split("; ")) == lines
 
 
 @needs_two
@@ -84,8 +84,8 @@ def test_where_one_client_has_none_pytorch_trains_everywhere_or_the_run_is_refus
     offers = offers_of({best(): 8, (): 1}, "client")
     found = kernel_of_run(plan(tmp_path, train__kernel="auto"), SHAPE, (), offers)
     assert found.name == "torch"
-    assert found.why.startswith("no kernel of the native step can be used everywhere: ")
-    assert "none: 1 client" in found.why
+    assert found.reason.startswith("no kernel of the native step can be used everywhere: ")
+    assert "none: 1 client" in found.reason
     with pytest.raises(ConfigError, match=r"^train\.kernel native needs a kernel common to all processes"):
         kernel_of_run(plan(tmp_path, train__kernel="native"), SHAPE, (), offers)
 
@@ -104,7 +104,7 @@ def test_where_one_client_has_none_pytorch_trains_everywhere_or_the_run_is_refus
 def test_options_that_leave_the_steps_to_pytorch(tmp_path, changes, devices, why):
     found = kernel_of_run(plan(tmp_path, train__kernel="auto", **changes), SHAPE, devices)
     assert found.name == "torch"
-    assert why in found.why
+    assert why in found.reason
 
 
 @needs_two

@@ -38,7 +38,7 @@ def begun(facts, told):
 
 def test_clients_tell_of_their_windows_and_the_leaf_knows_their_counts(given):
     sites, _, facts, config = given
-    told, kernels = sites.tell(facts)
+    told, kernels = sites.describe_owners(facts)
     assert list(told) == [2, 3]
     assert kernels == list(usable_kernels())
     site = sites.open(begun(facts, told))
@@ -55,7 +55,7 @@ def test_clients_tell_of_their_windows_and_the_leaf_knows_their_counts(given):
 
 def test_a_new_process_asks_its_nodes_again(given):
     sites, _, facts, _ = given
-    told, _ = sites.tell(facts)
+    told, _ = sites.describe_owners(facts)
     another = NodeSites(sites._folder, 1, sites._engine)
     site = another.open(begun(facts, told))
     assert {client: site.facilities.clients.node(client) for client in (2, 3)} == {2: 3, 3: 4}
@@ -66,7 +66,7 @@ def test_nodes_without_windows_of_their_own_are_refused(given):
     for context in grid._contexts.values():
         del context.node_config["data-folder"]
     with pytest.raises(ConfigError, match="SuperNodes of a leaf server must name windows of their own"):
-        sites.tell(facts)
+        sites.describe_owners(facts)
 
 
 def test_a_cloud_that_knows_of_no_owners_is_told(given):
@@ -74,20 +74,20 @@ def test_a_cloud_that_knows_of_no_owners_is_told(given):
     with pytest.raises(ConfigError, match="start the cloud with fedge run --owners"):
         sites.open({**facts, "scale": None})
     with pytest.raises(ConfigError, match="this is leaf server 1, but the cloud expects 0 here"):
-        sites.tell({**facts, "leaf": 0})
+        sites.describe_owners({**facts, "leaf": 0})
 
 
 def test_a_node_that_does_not_come_back_is_gone_and_no_more(given):
     """Its partition has a node that Flower does not know, until it comes."""
     sites, grid, facts, _ = given
-    told, _ = sites.tell(facts)
+    told, _ = sites.describe_owners(facts)
     del grid._contexts[4]
     config = {**facts["config"], "guard.return-timeout": 0.2}
     site = NodeSites(sites._folder, 1, grid).open(begun({**facts, "config": config}, told))
     clients = site.facilities.clients
     assert clients.node(2) == 3
     assert clients.node(3) not in grid.get_node_ids()
-    assert replace(clients.told[3]) == WindowsReport.of_text(told[3])
+    assert replace(clients.reports[3]) == WindowsReport.of_text(told[3])
 
 
 def test_with_a_quorum_a_leaf_tells_of_those_that_came(given):
@@ -95,7 +95,7 @@ def test_with_a_quorum_a_leaf_tells_of_those_that_came(given):
     sites, grid, facts, _ = given
     node = grid._contexts.pop(4)
     facts = {**facts, "config": {**facts["config"], "guard.start-clients": 1}, "wait_s": 0.3}
-    told, kernels = sites.tell(facts)
+    told, kernels = sites.describe_owners(facts)
     assert (list(told), kernels) == ([2], list(usable_kernels()))
     grid._contexts[4] = node
     for opener in (sites, NodeSites(sites._folder, 1, grid)):
@@ -110,21 +110,21 @@ def test_with_a_quorum_a_leaf_may_have_nobody(given):
     sites, grid, facts, _ = given
     grid._contexts.clear()
     config = {**facts["config"], "guard.start-clients": 1}
-    assert sites.tell({**facts, "config": config, "wait_s": 0.2}) == ({}, [])
+    assert sites.describe_owners({**facts, "config": config, "wait_s": 0.2}) == ({}, [])
     with pytest.raises(RunError, match=r"0 of 2 clients answered within 0\.2 s; missing: partition 2, 3;"):
-        sites.tell({**facts, "wait_s": 0.2})
+        sites.describe_owners({**facts, "wait_s": 0.2})
 
 
 def test_a_node_of_a_resumed_run_may_come_later_with_its_windows(given):
     """The checkpoint knows what it told: it is expected, and asked again and again."""
     sites, grid, facts, _ = given
-    told, _ = sites.tell(facts)
+    told, _ = sites.describe_owners(facts)
     node = grid._contexts.pop(4)
     config = {**facts["config"], "guard.start-clients": 1, "guard.return-timeout": 0.2}
     facts = {**facts, "config": config, "wait_s": 0.2}
-    assert list(sites.tell(facts)[0]) == [2]
+    assert list(sites.describe_owners(facts)[0]) == [2]
     clients = sites.open(begun(facts, told)).facilities.clients
-    assert (clients.away, sorted(clients.told)) == ([3], [2, 3])
+    assert (clients.away, sorted(clients.reports)) == ([3], [2, 3])
     grid._contexts[4] = node
     clients = sites.open(begun(facts, told)).facilities.clients
     assert (clients.away, clients.node(3)) == ([], 4)

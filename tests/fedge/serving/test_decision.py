@@ -15,7 +15,7 @@ from fedge.serving.decision import (
     best_offer,
     candidates,
     gate_decision,
-    is_foreseen,
+    is_predetermined,
     is_tentative,
     paired_evaluation,
     serve_decision,
@@ -168,6 +168,6 @@ def test_what_is_foreseen():
     one = {"offered": Offer(1.0, state(2))}
     several = {**one, "offered-0.5": Offer(0.5, state(3))}
     gate, off = GateConfig(), GateConfig(enabled=False)
-    assert [is_foreseen(gate, offers, False) for offers in ({}, one, several)] == [True, False, False]
-    assert [is_foreseen(off, offers, False) for offers in ({}, one, several)] == [True, True, False]
-    assert not is_foreseen(off, {}, True)
+    assert [is_predetermined(gate, offers, False) for offers in ({}, one, several)] == [True, False, False]
+    assert [is_predetermined(off, offers, False) for offers in ({}, one, several)] == [True, True, False]
+    assert not is_predetermined(off, {}, True)

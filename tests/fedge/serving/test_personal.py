@@ -13,7 +13,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.measurements.minutes import ServerRoundRecord
 from fedge.serving.gate import GateResult
-from fedge.serving.personal import PersonalResult, compared, is_due
+from fedge.serving.personal import PersonalResult, compare_personal, is_due
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def of(accuracy):
 
 
 def test_served_if_at_least_as_good():
-    assert compared(of(0.5), of(0.5)) == PersonalResult(0.5, 0.5, serves=True)
-    assert compared(of(0.5), of(0.75)).serves
-    assert not compared(of(0.5), of(0.499)).serves
+    assert compare_personal(of(0.5), of(0.5)) == PersonalResult(0.5, 0.5, serves=True)
+    assert compare_personal(of(0.5), of(0.75)).serves
+    assert not compare_personal(of(0.5), of(0.499)).serves
 
 
 @pytest.mark.parametrize("layers", ["batch-norm", "both"])

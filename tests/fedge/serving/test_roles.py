@@ -11,7 +11,7 @@ from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
-from fedge.serving.roles import models_beside, served_role, unseen_clients_evaluate, unseen_role
+from fedge.serving.roles import extra_model_count, served_role, unseen_clients_evaluate, unseen_role
 
 BY_CLUSTER, SAME = PersonalConfig(unseen_clients="cluster"), PersonalConfig(unseen_clients="same")
 
@@ -23,7 +23,7 @@ def state(value):
 def leaf_in_cluster(value=None):
     """A leaf with a model of 1, whose cluster's model is `value`; None for a leaf that is alone."""
     leaf = Leaf(0, {0: 10}, state(1), ["w"], FedAvg(), 0, unseen_clients=[1])
-    leaf.models.meet_cloud(None if value is None else state(value), None)
+    leaf.models.apply_cloud_step(None if value is None else state(value), None)
     return leaf
 
 
@@ -69,9 +69,9 @@ def test_known_clients_are_served_what_the_gate_chose_or_what_was_tuned_for_them
 
 def test_models_that_a_leaf_keeps_beside_are_counted():
     """An own line beside a tentative offer, a fine-tuned model, and one for unseen clients."""
-    assert models_beside(from_run_config({})) == 0
-    assert models_beside(from_run_config({"gate.rule": "after-round"})) == 1
-    assert models_beside(from_run_config({"gate.rule": "after-round", "gate.enabled": False})) == 0
-    assert models_beside(from_run_config({"personal.leaf-rounds": 4})) == 1
+    assert extra_model_count(from_run_config({})) == 0
+    assert extra_model_count(from_run_config({"gate.rule": "after-round"})) == 1
+    assert extra_model_count(from_run_config({"gate.rule": "after-round", "gate.enabled": False})) == 0
+    assert extra_model_count(from_run_config({"personal.leaf-rounds": 4})) == 1
     options = {"gate.rule": "after-round", "personal.leaf-rounds": 4, "partition.unseen-clients": 2}
-    assert models_beside(from_run_config(options)) == 3
+    assert extra_model_count(from_run_config(options)) == 3

@@ -11,7 +11,7 @@ from fedge.states.checkpoint import (
     CheckpointError,
     _manifest_bytes,
     checkpoints,
-    newest_good,
+    newest_valid_checkpoint,
     prune,
     read_checkpoint,
     write_checkpoint,
@@ -207,19 +207,19 @@ def test_the_newest_whole_one_is_taken_and_the_others_are_named(tmp_path):
     folders = [write_checkpoint(tmp_path, n, groups(), {"n": n}) for n in (8, 9, 10, 1_000_000)]
     (folders[3] / "leaves.safetensors").unlink()
     (folders[2] / MANIFEST).write_text("{}")
-    found, damaged = newest_good(tmp_path)
+    found, damaged = newest_valid_checkpoint(tmp_path)
     assert found.facts == {"n": 9}
     assert [name for error in damaged for name in ("1000000", "000010") if name in str(error)] == [
         "1000000",
         "000010",
     ]
-    earlier, damaged = newest_good(tmp_path, before=9)
+    earlier, damaged = newest_valid_checkpoint(tmp_path, before=9)
     assert (earlier.global_round, damaged) == (8, [])
 
 
 def test_none_at_all(tmp_path):
-    assert newest_good(tmp_path) == (None, [])
-    assert newest_good(tmp_path / "nowhere") == (None, [])
+    assert newest_valid_checkpoint(tmp_path) == (None, [])
+    assert newest_valid_checkpoint(tmp_path / "nowhere") == (None, [])
 
 
 def test_other_things_in_the_folder_are_no_checkpoints(folder):
@@ -270,4 +270,4 @@ def test_what_can_go_on_is_said_where_something_can(tmp_path):
 def test_what_is_not_json_is_refused(folder, bad):
     with pytest.raises(TypeError):
         write_checkpoint(folder.parent, 8, groups(), bad)
-    assert newest_good(folder.parent)[0].global_round == 7
+    assert newest_valid_checkpoint(folder.parent)[0].global_round == 7

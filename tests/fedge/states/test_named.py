@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.states.named import form_of, other_form, packed, unpacked
+from fedge.states.named import first_difference, form_of, packed, unpacked
 
 names = st.text("abc", min_size=1, max_size=3)
 numbers = st.one_of(st.integers(-(2**40), 2**40), st.floats(allow_nan=False, allow_infinity=False))
@@ -51,10 +51,10 @@ def test_what_is_not_finite_is_refused(number):
 
 def test_forms_are_compared():
     before = {"a": np.zeros(2), "n": np.array(1)}
-    assert other_form(before, {"a": np.ones(2), "n": np.array(5)}) == ""
+    assert first_difference(before, {"a": np.ones(2), "n": np.array(5)}) == ""
     assert (
-        other_form(before, {"a": np.ones(3), "n": np.array(5)})
+        first_difference(before, {"a": np.ones(3), "n": np.array(5)})
         == "'a' was float64 (2,) and became float64 (3,)"
     )
-    assert other_form(before, {"a": np.ones(2)}) == "'n' was int64 () and became absent"
+    assert first_difference(before, {"a": np.ones(2)}) == "'n' was int64 () and became absent"
     assert form_of(before)["n"] == ((), "<i8")

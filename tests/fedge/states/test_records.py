@@ -17,7 +17,7 @@ from fedge.states.records import (
     from_record,
     record_bytes,
     record_of,
-    set_aside,
+    store_record_arrays,
     to_record,
 )
 from fedge.states.shared import SharedStates
@@ -92,7 +92,7 @@ def files(folder):
 
 def test_a_record_of_bytes_is_put_aside(tmp_path, keep):
     """Names, order, shapes and dtypes stay; its file goes with it."""
-    record = set_aside(foreign(STATE), keep)
+    record = store_record_arrays(foreign(STATE), keep)
     assert files(tmp_path) == ["server-1"]
     found = from_record(record)
     assert isinstance(found, FileState)
@@ -104,7 +104,7 @@ def test_a_record_of_bytes_is_put_aside(tmp_path, keep):
     gc.collect()
     assert files(tmp_path) == []
     small = foreign({"w": np.zeros(5, np.float32)})
-    assert set_aside(small, keep) is small
+    assert store_record_arrays(small, keep) is small
 
 
 def told(array, **changes):
@@ -130,9 +130,9 @@ def told(array, **changes):
 def test_what_no_file_can_hold_stays_for_its_reader_to_refuse(tmp_path, keep, entry):
     for name, other in (("x", entry), ("__metadata__", Array(np.zeros(100, np.float32)))):
         record = record_of(ArrayRecord, {"w": Array(np.ones(100)), name: other})
-        assert set_aside(record, keep) is record
+        assert store_record_arrays(record, keep) is record
         assert files(tmp_path) == []
-    fine = set_aside(foreign({"w": np.ones(100)}), keep)  # nothing was given up over it
+    fine = store_record_arrays(foreign({"w": np.ones(100)}), keep)  # nothing was given up over it
     assert isinstance(from_record(fine), FileState)
 
 

@@ -18,7 +18,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_facts_that_come_back_are_taken(facts):
-    restored.refuse_unlike(facts, facts)
+    restored.refuse_unequal_facts(facts, facts)
 
 
 @pytest.mark.parametrize(
@@ -33,22 +33,22 @@ def test_facts_that_come_back_are_taken(facts):
 )
 def test_the_first_difference_is_named(given, back, words):
     with pytest.raises(ValueError, match="must") as refused:
-        restored.refuse_unlike(given, back)
+        restored.refuse_unequal_facts(given, back)
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("value", [-1, 4, True, 1.0, None, "1", math.nan, 10**30])
 def test_a_whole_number_out_of_its_range(value):
     with pytest.raises(ValueError, match=r"^clients must be a whole number in 0\.\.3, but is "):
-        restored.whole(value, "clients", 0, 4)
-    assert restored.whole(3, "clients", 0, 4) == 3
+        restored.checked_int(value, "clients", 0, 4)
+    assert restored.checked_int(3, "clients", 0, 4) == 3
 
 
 @pytest.mark.parametrize("value", [-0.5, math.nan, math.inf, None, "1", True])
 def test_a_number_that_is_none(value):
     with pytest.raises(ValueError, match=r"^a norm must be a finite number of at least 0, but is "):
-        restored.number(value, "a norm", 0)
-    assert restored.number(2, "a norm", 0) == 2.0
+        restored.checked_number(value, "a norm", 0)
+    assert restored.checked_number(2, "a norm", 0) == 2.0
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 2], [0], [0, 0, 0], [-1, 0], "01"])

@@ -385,7 +385,7 @@ def test_in_one_process_small_models_stay_in_memory(memory, run_folder):
 def test_a_server_whose_clients_see_no_file_of_it_keeps_its_own_in_the_run_folder(memory, run_folder):
     made = SharedStates(run_folder)
     assert len(list(memory.iterdir())) == 1
-    made.be_alone()
+    made.disable_sharing()
     assert (made.challenge, list(memory.iterdir())) == ("", [])
     made.prepare(20, 24, 1000)
     kept = made.keep(STATE)
@@ -393,7 +393,7 @@ def test_a_server_whose_clients_see_no_file_of_it_keeps_its_own_in_the_run_folde
     np.testing.assert_array_equal(kept["weight"], STATE["weight"])
     made.close()
     off = SharedStates(run_folder, enabled=False)
-    off.be_alone()
+    off.disable_sharing()
     off.prepare(20, 24, 1000)
     assert off.keep(STATE) is STATE
 

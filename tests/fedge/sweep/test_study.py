@@ -11,7 +11,7 @@ import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.sweep.plan import read_sweep
-from fedge.sweep.searching import DRAWS, kept_draws
+from fedge.sweep.searching import DRAWS, read_draws
 from fedge.sweep.study import PLAN, keep_study, kept_study, study_of
 
 FILE = """
@@ -100,7 +100,7 @@ def test_a_damaged_plan_is_refused_in_a_line(kept, damage):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
-@pytest.mark.parametrize("read", [kept_study, lambda folder: kept_draws(SimpleNamespace(folder=folder))])
+@pytest.mark.parametrize("read", [kept_study, lambda folder: read_draws(SimpleNamespace(folder=folder))])
 def test_a_file_that_cannot_be_read_need_not_be_removed(tmp_path, monkeypatch, read, number):
     """It may be whole; only one with other contents is a sweep's no more."""
     for name in (PLAN, DRAWS):

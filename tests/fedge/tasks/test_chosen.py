@@ -126,7 +126,7 @@ def test_a_task_with_a_class_per_pixel_is_told_to_say_the_shape_of_its_answers(t
 def test_a_manifest_names_scores_without_their_code():
     config = TrainConfig(metrics="my_losses:errors")
     scores, unit = scores_of(task_entry(config))
-    assert [(s.name, s.said, s.higher_is_better, s.unit) for s in scores][2] == (
+    assert [(s.name, s.label, s.higher_is_better, s.unit) for s in scores][2] == (
         "errors", "errors", False, "windows",
     )  # fmt: skip
     assert unit == "nat"

@@ -12,7 +12,7 @@ def test_merit_turns_a_score_so_that_more_is_better():
     rising, falling = (Score("s", lambda sums: 0.0, up) for up in (True, False))
     assert (rising.merit(2.0), falling.merit(2.0)) == (2.0, -2.0)
     named = Score("f", lambda sums: 0.0, True, words="F")
-    assert (Score("macro_f1", lambda sums: 0.0, True).said, named.said) == ("macro f1", "F")
+    assert (Score("macro_f1", lambda sums: 0.0, True).label, named.label) == ("macro f1", "F")
 
 
 @pytest.mark.parametrize("rises", [True, False])
@@ -20,11 +20,11 @@ def test_the_percentile_of_a_score_is_named_as_it_is_taken(rises):
     """Of an error the 90th: everywhere that words and numbers stand together."""
     score = Score("s", lambda sums: 0.0, rises)
     values = np.arange(1.0, 22.0)
-    percent = int(score.tail_said.split("th ")[0])
+    percent = int(score.tail_label.split("th ")[0])
     assert score_spread(list(values), rises).p10 == np.percentile(values, percent)
     named = [name for name in comparison_metrics([score]) if "percentile" in name]
     assert len(named) == 2
-    assert all(score.tail_said in name for name in named)
+    assert all(score.tail_label in name for name in named)
 
 
 def test_sums_keep_their_shapes_and_add_up_in_order():

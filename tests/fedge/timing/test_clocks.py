@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.timing import clocks
-from fedge.timing.clocks import MachineClock, ahead_s
+from fedge.timing.clocks import MachineClock, clock_lead_s
 
 
 def bounds(*pairs):
@@ -29,7 +29,7 @@ def test_the_truth_is_never_excluded_and_the_closest_reading_bounds_the_error(ah
     for number, (there, back) in enumerate(ways):
         asked = 100.0 * number
         clock = clock.asked(asked, asked + there + ahead, asked + there + back)
-    found = ahead_s(*bounds((-np.inf, np.inf)), clock)
+    found = clock_lead_s(*bounds((-np.inf, np.inf)), clock)
     closest = min(there + back for there, back in ways)
     assert clock.low - 1e-6 <= ahead <= clock.high + 1e-6
     assert abs(found - ahead) <= closest / 2 + 2e-3 or found == 0.0
@@ -37,11 +37,11 @@ def test_the_truth_is_never_excluded_and_the_closest_reading_bounds_the_error(ah
 
 def test_one_clock_is_left_alone():
     """Zero is possible: the machines are containers of one."""
-    assert ahead_s(*bounds((-0.5, 0.1), (-0.2, 0.4))) == 0.0
+    assert clock_lead_s(*bounds((-0.5, 0.1), (-0.2, 0.4))) == 0.0
 
 
 @pytest.mark.parametrize(
     "pairs", [[(1.0, 2.0), (5.0, 6.0)], [(np.nan, 1.0)]], ids=["it has jumped", "no number"]
 )
 def test_what_cannot_be_is_no_number(pairs):
-    assert np.isnan(ahead_s(*bounds(*pairs)))
+    assert np.isnan(clock_lead_s(*bounds(*pairs)))

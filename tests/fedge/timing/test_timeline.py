@@ -17,11 +17,11 @@ from fedge.timing.timeline import (
     TimelineBook,
     cut_timelines,
     idle_at_end,
-    in_turn,
     is_in_order,
     legs_of,
     overlap,
     percentiles,
+    without_overlaps,
 )
 
 SERVER, THREADS = 100, (101, 102)
@@ -80,11 +80,11 @@ def test_idle_at_the_end_by_hand():
 def test_calls_that_overlap_are_cut_where_the_earlier_one_ends():
     """The second call says 3 to 9, the first lasts until 6: 3 seconds are left of the second."""
     calls = np.array([edges(3.0, train=6.0), edges(1.0, evaluate=5.0)])
-    turned = in_turn(calls, np.array([0, 0]))
+    turned = without_overlaps(calls, np.array([0, 0]))
     assert by_name(cut_timelines(turned, np.array([0, 0]), 1, WAIT)[0]) == {
         "idle": 2.0, "evaluate": 5.0, "train": 3.0
     }  # fmt: skip
-    assert in_turn(calls, np.array([0, 1])).tolist() == calls.tolist()
+    assert without_overlaps(calls, np.array([0, 1])).tolist() == calls.tolist()
 
 
 def test_overlap_by_hand():
@@ -103,10 +103,10 @@ def test_timelines_add_up_whatever_the_calls(calls, marks):
     waits = list(zip(marks[::2], marks[1::2], strict=False))
     starts = np.array([np.cumsum([began, *parts]) for _, began, parts in calls]).reshape(-1, 6)
     worker = np.array([one for one, _, _ in calls], dtype=np.int64)
-    timelines = cut_timelines(in_turn(starts, worker), worker, 3, waits)
+    timelines = cut_timelines(without_overlaps(starts, worker), worker, 3, waits)
     assert timelines.min() >= 0
     assert timelines.sum(axis=1).tolist() == [sum(end - begin for begin, end in waits)] * 3
-    at_end = idle_at_end(in_turn(starts, worker), worker, 3, waits)
+    at_end = idle_at_end(without_overlaps(starts, worker), worker, 3, waits)
     assert (at_end <= timelines[:, 0]).all()
 
 

@@ -138,7 +138,7 @@ def test_a_step_is_recorded_from_thirty_full_batches_on(windows, epochs, steps, 
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
     monkeypatch.setattr(training, "GRAPH_FROM", 1)
     recorded = []

@@ -17,7 +17,7 @@ from fedge.training.device_speeds import (
     TrainingPlaces,
     chosen_device,
     keep_speeds,
-    recall,
+    recorded_speeds,
     setting,
     speeds_file,
     step_gflop,
@@ -165,9 +165,9 @@ def test_a_run_of_fewer_clients_than_cores_has_a_share_of_their_speed(monkeypatc
 def test_a_measurement_is_found_again_until_network_options_or_machine_change(monkeypatch):
     config = TrainConfig()
     about = setting(network(), (6, 32), config)
-    assert recall(about) is None
+    assert recorded_speeds(about) is None
     keep_speeds(about, SPEEDS)
-    assert recall(setting(network(), (6, 32), TrainConfig())) == SPEEDS
+    assert recorded_speeds(setting(network(), (6, 32), TrainConfig())) == SPEEDS
     changes = (("batch_size", 16), ("precision", "bf16"), ("kernel", "torch"), ("threads", 2))
     others = [setting(network(), (6, 32), replace(config, **{name: value})) for name, value in changes]
     others += [setting(network("cnn"), (6, 32), config), setting(network(), (6, 33), config)]
@@ -176,15 +176,15 @@ def test_a_measurement_is_found_again_until_network_options_or_machine_change(mo
     monkeypatch.undo()
     for other in others:
         assert other != about
-        assert recall(other) is None
+        assert recorded_speeds(other) is None
 
 
 def test_a_new_measurement_replaces_the_old_and_the_oldest_go():
     for number in range(210):
         keep_speeds({"number": number}, SPEEDS)
     keep_speeds({"number": 209}, replace(SPEEDS, cores=1.0))
-    assert recall({"number": 209}) == replace(SPEEDS, cores=1.0)
-    assert recall({"number": 0}) is None
+    assert recorded_speeds({"number": 209}) == replace(SPEEDS, cores=1.0)
+    assert recorded_speeds({"number": 0}) is None
     assert len(json.loads(speeds_file().read_text())) == 200
     assert speeds_file().parent.stat().st_mode & 0o777 == 0o700
 
@@ -203,13 +203,13 @@ def test_a_damaged_file_is_as_none_and_is_replaced(damage):
     keep_speeds(about, SPEEDS)
     (key,) = json.loads(speeds_file().read_text())
     speeds_file().write_text(damage.replace("KEY", key))
-    assert recall(about) is None
+    assert recorded_speeds(about) is None
     keep_speeds(about, SPEEDS)
-    assert recall(about) == SPEEDS
+    assert recorded_speeds(about) == SPEEDS
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(state, monkeypatch):
     (state / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(state / "file"))
     keep_speeds({"a": 1}, SPEEDS)
-    assert recall({"a": 1}) is None
+    assert recorded_speeds({"a": 1}) is None

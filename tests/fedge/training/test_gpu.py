@@ -168,7 +168,7 @@ def test_a_gpu_without_bf16_is_refused(monkeypatch, capability, fails):
 
 @needs_gpu
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-@pytest.mark.parametrize("name", [*MODELS.having(WINDOWS), "dropping"])
+@pytest.mark.parametrize("name", [*MODELS.names_with(WINDOWS), "dropping"])
 def test_a_gpu_computes_the_same_bits_again_with_a_graph_and_without(name, precision):
     settle_gpus(precision)
     settings = replace(SETTINGS, precision=precision)
@@ -179,7 +179,7 @@ def test_a_gpu_computes_the_same_bits_again_with_a_graph_and_without(name, preci
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_in_float32_a_gpu_is_as_near_as_another_order_of_sums(name):
     settle_gpus("float32")
     one_epoch = replace(SETTINGS, epochs=1)
@@ -189,7 +189,7 @@ def test_in_float32_a_gpu_is_as_near_as_another_order_of_sums(name):
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_in_bf16_a_gpu_is_near_and_not_the_same(name):
     settle_gpus("bf16")
     one_epoch = replace(SETTINGS, epochs=1)

@@ -83,5 +83,5 @@ def test_a_run_s_kernel_that_is_not_here_is_said_once(caplog):
 def test_the_layer_that_stands_in_the_way_is_named():
     kernel = kernel_of(Recurrent(), SHAPE, AUTO)
     assert kernel.name == "torch"
-    assert kernel.why.startswith("the native step does not support layer recurrent (LSTM: ")
+    assert kernel.reason.startswith("the native step does not support layer recurrent (LSTM: ")
     assert native_plan(Recurrent(), SHAPE, NATIVE) is None

@@ -20,7 +20,7 @@ from fedge.training.networks.models import build_model, parameter_names
 from fedge.training.networks.module_state import State, get_state, load_state, tensor_of
 from fedge.training.networks.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
-from fedge.training.sgd import Sgd, recorded_when_known, refuse_what_is_not_finite
+from fedge.training.sgd import Sgd, recorded_when_known, refuse_nonfinite_weights
 
 C, T, CLASSES, N = 6, 16, 4, 50
 BASE = LocalTraining(lr=0.05, epochs=2, batch_size=16)
@@ -136,7 +136,7 @@ def test_one_step_by_hand() -> None:
     np.testing.assert_allclose(result.state["head.bias"], [0.025, -0.025], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_learns(name: str) -> None:
     model, x, y = problem(name)
     before = evaluate(model, x, y)
@@ -299,10 +299,10 @@ def test_non_finite_weight_is_an_error_that_names_it() -> None:
 def test_what_is_not_finite_is_found_whatever_its_sum_is(second, is_error) -> None:
     weights = [torch.ones(3), torch.tensor(second)]
     if not is_error:
-        refuse_what_is_not_finite(["a", "b"], weights, 7)
+        refuse_nonfinite_weights(["a", "b"], weights, 7)
         return
     with pytest.raises(FloatingPointError, match="weight 'b' is not finite after 7 steps"):
-        refuse_what_is_not_finite(["a", "b"], weights, 7)
+        refuse_nonfinite_weights(["a", "b"], weights, 7)
 
 
 def test_non_finite_evaluation_is_an_error() -> None:
@@ -401,7 +401,7 @@ def test_a_step_is_recorded_once_and_never_where_the_model_draws(draws: bool, p:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_gpu_equals_cpu(name: str) -> None:
     model, x, y = problem(name)
     on_cpu = train(model, x, y, replace(BASE, epochs=1), seeded(1))

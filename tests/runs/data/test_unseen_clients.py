@@ -154,7 +154,7 @@ def test_unseen_clients_evaluate_what_they_may_be_served():
     leaf = Leaf(0, {0: 10}, own, ["w"], FedAvg(), False, unseen_clients=[1])
     models = {"own": own, "offered": {"w": np.full(1, 2.0)}}
     assert unseen_clients_evaluate(PersonalConfig(), leaf, models) == {"own": own}
-    leaf.models.meet_cloud(cluster, None)
+    leaf.models.apply_cloud_step(cluster, None)
     assert unseen_clients_evaluate(PersonalConfig(), leaf, models) == {"cluster": cluster}
     assert unseen_clients_evaluate(PersonalConfig(unseen_clients="same"), leaf, models) == models
 

@@ -17,7 +17,7 @@ from processes import MARK, leftovers
 from small_runs import carry_out, small_config
 
 from fedge.link.certificates import CertificateRequest, make_certificates
-from fedge.link.own_account import guarded_words
+from fedge.link.own_account import guarded_command
 from fedge.link.reach import free_port
 
 pytestmark = pytest.mark.soak
@@ -120,7 +120,7 @@ def test_only_nodes_whose_key_was_registered_get_in(tmp_path):
 
     try:
         _wait_for(control)
-        words = [*guarded_words("flwr"), "supernode", "register", "certs/node-0.pub", "app", "trial"]
+        words = [*guarded_command("flwr"), "supernode", "register", "certs/node-0.pub", "app", "trial"]
         told = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
         assert "registered successfully" in told.stdout
         shown, code = node(0, 15)

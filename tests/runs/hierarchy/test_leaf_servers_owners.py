@@ -94,11 +94,11 @@ def test_large_models_of_cloud_leaf_servers_and_nodes_lie_in_files_with_the_same
     seen = []
 
     def watched(message, keep):
-        content.put_aside(message, keep)
+        content.store_large_states(message, keep)
         records = [r for r in message.content.values() if isinstance(r, ArrayRecord)]
         seen.extend(isinstance(from_record(record), FileState) for record in records)
 
-    monkeypatch.setattr(aside, "put_aside", watched)
+    monkeypatch.setattr(aside, "store_large_states", watched)
     config, of_cloud, make = owned(tmp_path, num_server_rounds=2, transfer__spill_above_mb=0.0)
     wanted = carry_out(config, "here")
     with in_threads(address, certificates, tmp_path, make_host=make):

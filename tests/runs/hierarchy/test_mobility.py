@@ -14,7 +14,7 @@ from small_runs import carry_out, small_config
 from fedge import simulate
 from fedge.algorithm import Algorithm, Sent
 from fedge.config.registers.option import ConfigError
-from fedge.states.checkpoint import newest_good
+from fedge.states.checkpoint import newest_valid_checkpoint
 
 PLAIN = {"cluster.enabled": False, "gate.enabled": False, "scaffold.enabled": False}
 
@@ -147,7 +147,9 @@ def test_a_leaf_is_as_its_clients_left_it_while_it_has_none(tmp_path, name):
     """States and facts of leaf 2 after rounds 2, 3 and 4, empty in the latter two; c is 0 without clients."""
     more = {"checkpoint.every": 1, "checkpoint.keep": 9, **EMPTIED[name]}
     carry_out(moving(tmp_path, "3: 6>0, 7>0, 8>1", **more), "run")
-    found = [newest_good(tmp_path / "runs" / "run" / "checkpoints", before=n + 1)[0] for n in (2, 3, 4)]
+    found = [
+        newest_valid_checkpoint(tmp_path / "runs" / "run" / "checkpoints", before=n + 1)[0] for n in (2, 3, 4)
+    ]
     kept = [
         {k: s for k, s in each.groups["leaves"].items() if k.startswith("2/") and k != "2/control"}
         for each in found
@@ -205,7 +207,7 @@ def test_control_variates_agree_with_those_of_the_clients_present(tmp_path):
     folder = tmp_path / "runs" / "run"
     windows = {int(r["client"]): int(r["train_samples"]) for r in table(folder, "clients")}
     for global_round in (2, 4, 6):
-        found, _ = newest_good(folder / "checkpoints", before=global_round + 1)
+        found, _ = newest_valid_checkpoint(folder / "checkpoints", before=global_round + 1)
         assert found.global_round == global_round
         own = {int(client): state for client, state in found.groups["clients"].items()}
         for leaf, clients in enumerate(found.facts["strategy"]["places"]):

@@ -80,7 +80,7 @@ def test_losses_are_those_of_the_models_on_validation_windows(tmp_path):
         for name in leaf_models(message):
             models[int(name[-1])] = {n: a.numpy().copy() for n, a in message.content[name].items()}
         if leaf_models(message):
-            data = open_client(RoundContext.of(message).data_folder, client_of(context))
+            data = open_client(RoundContext.from_message(message).data_folder, client_of(context))
             windows[client_of(context)] = [np.array(part) for part in data.val]
             seen[client_of(context)] = (splits_to_evaluate(message), len(leaf_models(message)))
 
@@ -121,7 +121,7 @@ def test_the_exchange_takes_place_only_when_a_cloud_step_is_due(tmp_path):
 
     def watch(message, _):
         if leaf_models(message):
-            rounds.append(RoundContext.of(message).global_round)
+            rounds.append(RoundContext.from_message(message).global_round)
 
     watched_run(tmp_path, watch, **{"num-server-rounds": 4, "cluster.start-round": 2, "cluster.every": 2})
     assert sorted(rounds) == [2] * 9 + [4] * 9
@@ -186,7 +186,7 @@ def test_probes_leave_no_trace_but_what_is_compared(tmp_path):
 
     def watch(message, context):
         if message.metadata.message_type == TRAIN and CONTROL not in message.content:
-            starts.setdefault(RoundContext.of(message).global_round, []).append(
+            starts.setdefault(RoundContext.from_message(message).global_round, []).append(
                 message.content[ARRAYS]["head.weight"].numpy().copy()
             )
 
@@ -217,7 +217,7 @@ def test_a_trial_leaves_no_trace_but_what_it_says(tmp_path):
 
     def watch(message, _):
         if message.metadata.message_type == TRAIN:
-            round_context = RoundContext.of(message)
+            round_context = RoundContext.from_message(message)
             lines.append((round_context.global_round, round_context.line))
 
     changes = {**AUTO, **PLANTED}
@@ -286,7 +286,7 @@ def test_where_half_of_the_clients_train_all_are_asked_once(tmp_path):
 
     def watch(message, _):
         if message.metadata.message_type == TRAIN:
-            round_context = RoundContext.of(message)
+            round_context = RoundContext.from_message(message)
             lines.append((round_context.global_round, round_context.line))
 
     folder = watched_run(tmp_path, watch, clients=12, **options, **planted, **half)

@@ -53,7 +53,7 @@ def messages_of(folder, kind, **changes):
     def app(message, context):
         reply = client_app(message, context)
         if message.metadata.message_type == TRAIN:
-            where = RoundContext.of(message)
+            where = RoundContext.from_message(message)
             down, up = (from_record(each.content.array_records[ARRAYS]) for each in (message, reply))
             client = context.node_config["partition-id"]
             key = client, where.leaf_round, where.line

@@ -14,7 +14,7 @@ from fedge.clustering import CloudPart
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.account import Account
-from fedge.states.checkpoint import newest_good
+from fedge.states.checkpoint import newest_valid_checkpoint
 
 TINY = {
     "data.path": "synthetic", "train.model": "linear", "train.local-epochs": 1, "seed": 5,
@@ -102,10 +102,12 @@ def test_without_privacy_nothing_is_said_or_counted(tmp_path):
 def test_a_run_with_the_noise_of_an_earlier_version_does_not_go_on(tmp_path, monkeypatch):
     """Its checkpoints count no releases; that they do not is made so here, as it was then."""
     run, _ = carry_out(tmp_path, **{"num-server-rounds": 1})
-    checkpoint, _ = newest_good(run.folder / "checkpoints")
+    checkpoint, _ = newest_valid_checkpoint(run.folder / "checkpoints")
     facts = {name: fact for name, fact in checkpoint.facts["strategy"].items() if name != "releases"}
     monkeypatch.setitem(checkpoint.facts, "strategy", facts)
-    monkeypatch.setattr("fedge.run.preparation.resume.newest_good", lambda *_, **__: (checkpoint, []))
+    monkeypatch.setattr(
+        "fedge.run.preparation.resume.newest_valid_checkpoint", lambda *_, **__: (checkpoint, [])
+    )
     with pytest.raises(ConfigError, match="of an earlier Fedge with another one; start a new run"):
         carry_out(tmp_path, resume=str(run.folder))
 

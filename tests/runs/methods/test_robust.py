@@ -282,6 +282,6 @@ def test_noise_has_the_same_bits_on_any_number_of_workers(window_file, tmp_path)
 
 
 def test_models_with_batch_norm_are_those_with_statistics():
-    for name in MODELS.having(WINDOWS):
+    for name in MODELS.names_with(WINDOWS):
         model = build_model(name, (2, 16), 3, torch_stream(0, 0))
-        assert bool(list(model.buffers())) == (name in MODELS.having(BATCH_NORM))
+        assert bool(list(model.buffers())) == (name in MODELS.names_with(BATCH_NORM))

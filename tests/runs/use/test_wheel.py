@@ -187,7 +187,7 @@ def test_projects_of_other_tasks_have_the_same_bits_on_both_engines(name, shell,
     assert here.rounds.drop(measured).equals(there.rounds.drop(measured))
     assert here.score.name == FIRST_SCORES[name]
     said = shell("fedge", "compare", "inprocess", "flower")
-    assert f"mean test {here.score.said}" in said
+    assert f"mean test {here.score.label}" in said
 
 
 @pytest.mark.extended

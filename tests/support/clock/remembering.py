@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from fedge.algorithm.leaf_part import LeafPart
 from fedge.client.memory import keep_memory, memory_in
 from fedge.devices.clients.algorithms import ClockAlgorithms
-from fedge.exchange.algorithm import OWN_MODELS, ReplyForm, beside_of, memory_place
+from fedge.exchange.algorithm import OWN_MODELS, ReplyForm, leaf_part_arrays, memory_place
 from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.evaluate import evaluate_reply, models_to_evaluate, splits_to_evaluate
 from fedge.exchange.round_context import RoundContext
@@ -79,11 +79,11 @@ class Remembering:
 
         @made.train()
         def train(message, context):
-            device, context_ = int(context.node_config["partition-id"]), RoundContext.of(message)
+            device, context_ = int(context.node_config["partition-id"]), RoundContext.from_message(message)
             attempt = context_.leaf_round
             if (device, attempt) in self.fails:
                 raise RuntimeError("lost")
-            start, m = arrays_of(message, ARRAYS), beside_of(message).get("m", np.array(0.0))
+            start, m = arrays_of(message, ARRAYS), leaf_part_arrays(message).get("m", np.array(0.0))
             place = memory_place(message)
             memory, _ = memory_in(place, device, {})
             v = start["w"] if memory is None else memory["v"]

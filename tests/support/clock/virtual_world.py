@@ -92,7 +92,7 @@ def app(fails=(), losses=None, steps=1, apart=None):
     @made.train()
     def train(message, context):
         device = int(context.node_config["partition-id"])
-        context = RoundContext.of(message)
+        context = RoundContext.from_message(message)
         attempt, cut = context.leaf_round, context.local_steps
         if (device, attempt) in fails:
             raise RuntimeError(f"device {device}, attempt {attempt}")
@@ -199,7 +199,7 @@ def world(
                 noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
-                probing=DeviceProbe(access, initial, ["w"]),
+                probe=DeviceProbe(access, initial, ["w"]),
             ),
             servers,
             above,
@@ -226,7 +226,7 @@ def carried_out(config, devices, **where):
     """Carry out a small run from its beginning; returns (procedure, noted)."""
     with world(config, devices, **where) as (procedure, noted):
         procedure.begin()
-        procedure.go_on(config.num_server_rounds)
+        procedure.run_until(config.num_server_rounds)
         return procedure, noted
 
 
@@ -238,13 +238,13 @@ def stopped_and_gone_on(config, devices, events, folder, look=lambda procedure: 
     """
     with world(config, devices, **where) as (procedure, before):
         procedure.begin()
-        procedure.go_on(config.num_server_rounds, events=events)
+        procedure.run_until(config.num_server_rounds, events=events)
         look(procedure)
         path = write_checkpoint(folder, events, *snapshot(procedure))
     found = read_checkpoint(path)
     with world(config, devices, workers=workers, **where) as (procedure, after):
         restore(procedure, found.groups, found.facts)
-        procedure.go_on(config.num_server_rounds)
+        procedure.run_until(config.num_server_rounds)
     after.rows[:0], after.jobs[:0] = before.rows, before.jobs
     return procedure, after
 

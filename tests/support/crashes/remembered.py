@@ -18,12 +18,12 @@ _held = {}  # digest of all that an answer depends on → the answer, and what t
 
 def remember():
     """Let clients remember from now on, in this process and in those that fork from it."""
-    from fedge.client.guarded_app import answered
+    from fedge.client.guarded_app import guarded_reply
 
     def answer(app, message, context):
         key = _key(message, context)
         if key not in _held:
-            reply = answered(app, message, context)
+            reply = guarded_reply(app, message, context)
             if reply.has_error():
                 return reply
             _held[key] = reply.content, deepcopy(context.state)
@@ -31,7 +31,7 @@ def remember():
         context.state = deepcopy(state)
         return Message(content, reply_to=message)
 
-    planted.everywhere(answered, answer)
+    planted.everywhere(guarded_reply, answer)
 
 
 def answers():

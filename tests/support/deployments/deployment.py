@@ -22,7 +22,7 @@ from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
 from fedge.launch.projects.packaged import packaged_folder
 from fedge.link.certificates import CertificateRequest, make_certificates
-from fedge.link.own_account import guarded_words
+from fedge.link.own_account import guarded_command
 from fedge.link.reach import free_ports
 
 if sys.version_info >= (3, 11):
@@ -199,7 +199,7 @@ class Deployment:
     def flwr(self, *words, **more):
         """Run a command of Flower, so that it surely ends, in the user's project; returns what it printed."""
         done = subprocess.run(
-            [*guarded_words("flwr"), *words], env=self.environment(self.folder / "user", **more),
+            [*guarded_command("flwr"), *words], env=self.environment(self.folder / "user", **more),
             cwd=self.app, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

@@ -77,7 +77,7 @@ def host_of_owners(folder, leaf, dealt, clients=9, leaves=LEAVES):
         client = context.node_config["partition-id"]
         context.node_config["data-folder"] = str(dealt / f"client-{client}")
     sites = NodeSites(folder / f"leaf-{leaf}", leaf, grid)
-    return LeafHost(sites.open, sites.tell)
+    return LeafHost(sites.open, sites.describe_owners)
 
 
 @contextmanager

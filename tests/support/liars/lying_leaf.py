@@ -27,7 +27,7 @@ def main(leaf, address, certificates, folder, clients, leaves):
     sites = NodeSites(folder, leaf, InProcessGrid(lying_client.app, clients, {}, 1, mine))
 
     def tell(facts):
-        told = sites.tell(facts)
+        told = sites.describe_owners(facts)
         plan = json.loads(Path(os.environ["FEDGE_LIES"]).read_text())
         if plan["what"] == "tell" and plan["liars"][0] in told:
             liar = plan["liars"][0]

@@ -125,7 +125,7 @@ def greeted(engine, clients, least):
     return {
         "away": found.away, "unknown": sorted(found.unknown), "kernels": of_kernels,
         "devices": found.devices, "out": sorted(set(found._roll.out.values())),
-        "told": {str(client): one.to_text() for client, one in (found.told or {}).items()},
+        "told": {str(client): one.to_text() for client, one in (found.reports or {}).items()},
     }  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def lie_as_node(lies, words):
     app = faulty_client.app
     at = next((int(lie[6:]) for lie in lies if lie.startswith("again@")), 0)
     fedge.client_app.app = Again(app, Path("said"), at) if at else app
-    node.guarded_words = lambda program: [sys.executable, __file__, SUPERNODE, ",".join(lies)]
+    node.guarded_command = lambda program: [sys.executable, __file__, SUPERNODE, ",".join(lies)]
     sys.argv = ["fedge", "node", *words]
     sys.exit(main())
 

@@ -103,7 +103,7 @@ class Edges:
             Contribution(at, model, weight, self._round)
             for at, (model, weight) in enumerate(zip(self.brought, self.weights, strict=True))
         ]
-        open_step = begun.meet(contributions, self._round, dispersion=self.spread).open()
+        open_step = begun.receive(contributions, self._round, dispersion=self.spread).open()
         step = open_step.finish(answer(open_step.questions) if answer else None)
         for leaf, offer in zip(self.leaves, step.offers, strict=True):
             if offer is not None:

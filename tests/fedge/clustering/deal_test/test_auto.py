@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedge.clustering.deal_test.auto import dealt_tests, p_of_cut
+from fedge.clustering.deal_test.auto import p_of_cut, run_deal_tests
 from fedge.clustering.deal_test.deals import labels_after
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
@@ -23,24 +23,24 @@ def likeness(groups, clients=4):
 
 @pytest.mark.parametrize("groups", [[0, 1, 1], [0, 0, 1, 0], [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 2, 2, 2]])
 def test_dealt_groups_are_those_of_the_updates(groups):
-    found = dealt_tests(likeness(groups), DEAL, 0)
+    found = run_deal_tests(likeness(groups), DEAL, 0)
     assert labels_after(found, np.zeros(len(groups), dtype=np.int64)).tolist() == groups
     assert found[0].p <= found[0].level
 
 
 def test_without_groups_the_deal_test_finds_none():
-    found = dealt_tests(likeness([0] * 6), DEAL, 0)
+    found = run_deal_tests(likeness([0] * 6), DEAL, 0)
     assert [test.stands for test in found] == [False]
 
 
 def test_equal_updates_have_equal_tests_whatever_the_round():
     alike = likeness([0, 0, 0, 1, 1, 1])
     later = replace(alike, global_round=9)
-    assert dealt_tests(alike, DEAL, 5) == dealt_tests(later, DEAL, 5)
+    assert run_deal_tests(alike, DEAL, 5) == run_deal_tests(later, DEAL, 5)
 
 
 def test_too_few_updates_are_said():
-    found = dealt_tests(likeness([0, 1], clients=2), DEAL, 0)
+    found = run_deal_tests(likeness([0, 1], clients=2), DEAL, 0)
     assert "from 2 leaves and 5 clients on" in found
 
 

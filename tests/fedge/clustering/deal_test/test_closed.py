@@ -108,7 +108,7 @@ def test_a_group_alone_has_its_own_p_and_groups_that_explain_nothing_have_one():
 def test_a_group_of_one_kind_does_not_hide_the_difference_in_another():
     """{0 1}{2 3}, of which 0 and 1 are alike: of 35² combinations 35 have the best deal of 2 and 3."""
     closed = ClosedTest(drawn_tests([0, 0, 1, 2], 4), (0, 1, 2, 3), "auto")
-    p, level = closed.of([(0, 1), (2, 3)])
+    p, level = closed.result_of([(0, 1), (2, 3)])
     assert (p, level) == (pytest.approx(1 / 35, abs=1 / 35**2), 0.05)
 
 
@@ -128,7 +128,7 @@ def test_other_groups_tell_which_similarity_counts():
     inner = np.ix_(leaf_of < 2, leaf_of < 2)
     alone = deal_test([shown[inner], other[inner]], leaf_of[leaf_of < 2], rng)
     tests = DealTests([shown, other], leaf_of, np.random.default_rng)
-    assert (alone.p, tests.of((0, 1), groups).p) == (pytest.approx(2 / 35), pytest.approx(1 / 35))
+    assert (alone.p, tests.test((0, 1), groups).p) == (pytest.approx(2 / 35), pytest.approx(1 / 35))
 
 
 @given(st.integers(0, 2**32))
@@ -142,7 +142,7 @@ def test_two_leaves_beside_others_have_a_p_that_is_exact(seed):
         leaf_of = np.repeat([1, 2], [8, 4])
         leaf_of[[0, *others]] = 0
         tests = DealTests(similarities, leaf_of, np.random.default_rng)
-        ps.append(tests.of((0, 1), [(0, 1), (2,)]).p * 35)
+        ps.append(tests.test((0, 1), [(0, 1), (2,)]).p * 35)
     assert (np.sort(ps) >= np.arange(1, 36) - 1e-6).all()
 
 
@@ -179,9 +179,9 @@ def test_three_single_leaves_of_four_by_hand():
     That is above .01, so the two are tested at .05 by "auto"; at .01 they stay together.
     """
     closed = ClosedTest(drawn_tests([0, 1, 2], 4), (0, 1, 2), "auto")
-    p, level = closed.of([(0, 1, 2)])
+    p, level = closed.result_of([(0, 1, 2)])
     assert (p, level) == (pytest.approx(35 / 5775), 0.05)
-    assert closed.of([(0, 1), (2,)]) == (pytest.approx(1 / 35), 0.05)
+    assert closed.result_of([(0, 1), (2,)]) == (pytest.approx(1 / 35), 0.05)
     assert [test.stands for test in closed.chain()] == [True, True]
     assert len(set(found([0, 1, 2], 4, 0.01)[0])) == 2
 
@@ -189,10 +189,10 @@ def test_three_single_leaves_of_four_by_hand():
 def test_partitions_of_pairs_are_tested_together():
     """Four single leaves of four clients: of {0 1}{2 3} the deal is the best of 35²."""
     closed = ClosedTest(drawn_tests([0, 1, 2, 3], 4), (0, 1, 2, 3), "auto")
-    p, level = closed.of([(0, 1), (2, 3)])
+    p, level = closed.result_of([(0, 1), (2, 3)])
     assert (p, level) == (pytest.approx(1 / 35**2), 0.05)
-    assert closed.of([(0, 1), (2,), (3,)])[0] == pytest.approx(1 / 35)
-    assert closed.of([(0,), (1,), (2,), (3,)])[0] == 1.0  # nothing to be tested
+    assert closed.result_of([(0, 1), (2,), (3,)])[0] == pytest.approx(1 / 35)
+    assert closed.result_of([(0,), (1,), (2,), (3,)])[0] == 1.0  # nothing to be tested
 
 
 class Told:
@@ -201,7 +201,7 @@ class Told:
     def __init__(self, ps):
         self.ps = ps
 
-    def of(self, group, partition):
+    def test(self, group, partition):
         return SimpleNamespace(p=self.ps[group])
 
     def floor(self, group):

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from fedge.clustering.deal_test.cuts import (
     between_leaves,
-    less_directions,
     log_explained,
     mean_apart,
     null_spread,
-    refined,
+    refine_cut,
+    remove_directions,
+    similarity_weight,
     sums_between,
-    weight_beside,
     without_client_effects,
 )
 
@@ -81,8 +81,8 @@ def test_a_cut_that_single_leaves_make_better():
     leaf_of, side = np.repeat(np.arange(6), 2), np.array([True, True, True, False, False, False])
     pairs = without_client_effects(np.equal.outer(side[leaf_of], side[leaf_of]).astype(float))[None]
     wrong = np.array([True, True, False, True, False, False])
-    assert refined(pairs, leaf_of, wrong).tolist() in (side.tolist(), (~side).tolist())
-    assert refined(pairs, leaf_of, side).tolist() == side.tolist()
+    assert refine_cut(pairs, leaf_of, wrong).tolist() in (side.tolist(), (~side).tolist())
+    assert refine_cut(pairs, leaf_of, side).tolist() == side.tolist()
 
 
 def test_directions_in_which_others_differ_count_less_by_hand():
@@ -94,9 +94,9 @@ def test_directions_in_which_others_differ_count_less_by_hand():
     vectors = np.array([[0.6, 0.0, 0.8], [-0.6, 0.0, 0.8], [0.6, 0.8, 0.0], [1.0, 0, 0], [-1.0, 0, 0]])
     similarity = vectors @ vectors.T
     mine = np.arange(3)
-    assert less_directions(similarity, mine, []).tolist() == similarity[:3, :3].tolist()
-    assert less_directions(similarity, mine, [np.array([3])]).tolist() == similarity[:3, :3].tolist()
-    found = less_directions(similarity, mine, [np.array([3, 4])])
+    assert remove_directions(similarity, mine, []).tolist() == similarity[:3, :3].tolist()
+    assert remove_directions(similarity, mine, [np.array([3])]).tolist() == similarity[:3, :3].tolist()
+    found = remove_directions(similarity, mine, [np.array([3, 4])])
     assert found[0, 1] == pytest.approx(1 - 1.2**2 / 3 / 2)
     assert found[0, 2] == pytest.approx(1 - (0.8**2 + 0.8**2) / 2)
     assert np.diag(found) == pytest.approx(1)
@@ -115,7 +115,7 @@ def test_less_directions_is_the_ridge_written_out_in_vectors(seed):
     metric = np.eye(5) - others.T @ np.linalg.inv(within + ridge) @ others
     differ = vectors[mine][:, None] - vectors[mine]
     expected = 1 - np.einsum("abi,ij,abj->ab", differ, metric, differ) / 2
-    assert less_directions(vectors @ vectors.T, mine, beside) == pytest.approx(expected)
+    assert remove_directions(vectors @ vectors.T, mine, beside) == pytest.approx(expected)
 
 
 @given(st.integers(0, 2**32))
@@ -127,7 +127,7 @@ def test_weight_is_the_variance_between_groups_over_that_within_written_out_in_v
     groups = [np.array([0, 4, 7, 9]), np.array([1, 2, 3]), np.array([5, 6, 8])]
     within = [np.square(vectors[group] - vectors[group].mean(axis=0)).sum() for group in groups]
     between = np.square(vectors - vectors.mean(axis=0)).sum() - sum(within)
-    found = weight_beside(vectors @ vectors.T, groups[0], groups[1:])
+    found = similarity_weight(vectors @ vectors.T, groups[0], groups[1:])
     assert found == pytest.approx(between / 2 / (sum(within) / 7) * within[0] / sum(within))
 
 
@@ -137,10 +137,10 @@ def test_weight_does_not_change_with_the_deal_of_any_group(seed):
     similarity = np.corrcoef(rng.normal(size=(9, 5)))
     groups = [np.arange(4), np.arange(4, 7), np.arange(7, 9)]
     dealt = [rng.permutation(group) for group in groups]
-    weights = [weight_beside(similarity, each[0], each[1:]) for each in (groups, dealt)]
+    weights = [similarity_weight(similarity, each[0], each[1:]) for each in (groups, dealt)]
     assert weights[0] == pytest.approx(weights[1], rel=1e-12)
 
 
 def test_a_similarity_in_which_clients_of_groups_do_not_differ_has_no_weight():
     groups = [np.arange(3), np.arange(3, 6)]
-    assert weight_beside(np.ones((6, 6)), groups[0], groups[1:]) == 0.0
+    assert similarity_weight(np.ones((6, 6)), groups[0], groups[1:]) == 0.0

@@ -11,7 +11,7 @@ from fedge.clustering.deal_test.reach import (
     draws_for,
     level_by_power,
     level_in_force,
-    out_of_reach,
+    small_leaf_warning,
     smallest_p,
     smallest_p_of_any_cut,
 )
@@ -89,19 +89,19 @@ def test_the_level_is_weak_where_the_strong_one_leaves_no_room():
 
 def test_one_leaf_is_too_few():
     assert "there is one leaf: all stay one cluster; raise hierarchy.num-servers" in str(
-        out_of_reach("auto", [9])
+        small_leaf_warning("auto", [9])
     )
-    assert out_of_reach("auto", [6, 6]) is None
+    assert small_leaf_warning("auto", [6, 6]) is None
 
 
 def test_weak_evidence_is_called_so():
-    line = str(out_of_reach("auto", [3, 3, 3]))
+    line = str(small_leaf_warning("auto", [3, 3, 3]))
     assert line.startswith(
         "9 clients in 3 leaves cannot show that one leaf differs from all others below p = 0.036"
     )
     assert line.endswith(
         "5 at each leaf could show it at 0.01; splits at p up to 0.05 count, which is weak evidence"
     )
-    assert str(out_of_reach(0.01, [3, 3, 3])).endswith("only larger groups of leaves can be found")
-    assert out_of_reach("auto", [5, 5, 5]) is None
-    assert out_of_reach(0.01, [4, 4, 4]) is None
+    assert str(small_leaf_warning(0.01, [3, 3, 3])).endswith("only larger groups of leaves can be found")
+    assert small_leaf_warning("auto", [5, 5, 5]) is None
+    assert small_leaf_warning(0.01, [4, 4, 4]) is None

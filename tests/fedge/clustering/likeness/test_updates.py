@@ -74,14 +74,14 @@ def test_who_is_missing_is_no_news_and_who_trained_otherwise_is():
     """Three clients, then without client 5; then client 9's update is another."""
     three = [[1.0, 0.5, 0.2], [0.5, 1.0, 0.1], [0.2, 0.1, 1.0]]
     old = of_clients([2, 5, 9], three, [0, 1, 1])
-    assert of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 1]).says_nothing_new(old)
-    assert old.says_nothing_new(of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 1]))
-    assert not of_clients([2, 9], [[1.0, 0.3], [0.3, 1.0]], [0, 1]).says_nothing_new(old)
-    assert not of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 0]).says_nothing_new(old)
-    assert not of_clients([3, 4], [[1.0, 0.2], [0.2, 1.0]], [0, 1]).says_nothing_new(old)
+    assert of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 1]).is_same_update(old)
+    assert old.is_same_update(of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 1]))
+    assert not of_clients([2, 9], [[1.0, 0.3], [0.3, 1.0]], [0, 1]).is_same_update(old)
+    assert not of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 0]).is_same_update(old)
+    assert not of_clients([3, 4], [[1.0, 0.2], [0.2, 1.0]], [0, 1]).is_same_update(old)
     kept = Likeness.from_state(old.to_state())
     assert kept.clients.tolist() == [2, 5, 9]
-    assert kept.says_nothing_new(old)
+    assert kept.is_same_update(old)
 
 
 def test_windows_of_equal_training_by_hand():

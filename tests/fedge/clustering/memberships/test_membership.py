@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.clustering.memberships.membership import Membership, events_between, words
+from fedge.clustering.memberships.membership import Membership, event_description, events_between
 
 ONE, TWO, OTHER = np.array([0, 0, 0, 0]), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 LABELS = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(
@@ -95,7 +95,7 @@ def test_a_change_that_waits_is_unsettled():
     ],
 )
 def test_events_in_words(before, after, expected):
-    assert [words(event) for event in events_between(before, after)] == expected
+    assert [event_description(event) for event in events_between(before, after)] == expected
 
 
 @given(LABELS, LABELS)

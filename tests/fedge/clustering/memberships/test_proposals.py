@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.clustering.deal_test.deals import DealTest
-from fedge.clustering.memberships.proposals import ClusterChange, Proposals, applied, changes_between, towards
+from fedge.clustering.memberships.proposals import (
+    ClusterChange,
+    Proposals,
+    apply_changes,
+    changes_between,
+    next_groups,
+)
 
 LABELS = st.integers(2, 7).flatmap(
     lambda size: st.tuples(*(st.lists(st.integers(0, size - 1), min_size=size, max_size=size),) * 2)
@@ -30,7 +36,7 @@ def test_changes_share_no_leaf_and_lead_where_they_should(pair):
     changes = changes_between(before, after)
     leaves = [leaf for change in changes for leaf in change.leaves]
     assert len(leaves) == len(set(leaves))
-    assert grouping(applied(before, changes)) == grouping(after)
+    assert grouping(apply_changes(before, changes)) == grouping(after)
     assert all(ClusterChange.from_json(json.loads(json.dumps(c.to_json()))) == c for c in changes)
 
 
@@ -45,11 +51,11 @@ def test_cuts_come_one_at_a_time_the_coarsest_first():
     tests = [cut((0, 1, 2, 3), (4, 5)), cut((0, 1), (2, 3))]
     target = np.array([0, 0, 1, 1, 2, 2])
     one, two = np.zeros(6, dtype=np.int64), np.array([0, 0, 0, 0, 1, 1])
-    assert towards(target, tests, one, []).tolist() == two.tolist()
-    assert towards(target, tests, two, []).tolist() == target.tolist()
+    assert next_groups(target, tests, one, []).tolist() == two.tolist()
+    assert next_groups(target, tests, two, []).tolist() == target.tolist()
     (coarse,) = changes_between(one, two)
-    assert towards(target, tests, one, [coarse]).tolist() == target.tolist()
-    assert towards(target, tests, target, []).tolist() == target.tolist()
+    assert next_groups(target, tests, one, [coarse]).tolist() == target.tolist()
+    assert next_groups(target, tests, target, []).tolist() == target.tolist()
 
 
 def test_disjoint_changes_are_decided_by_themselves():
@@ -104,9 +110,9 @@ def test_each_further_trial_asks_for_more_gain():
         proposals.find(found)
         proposals.decide(dict.fromkeys(proposals.on_trial, False), 4)
         if proposals.call(1):
-            hurdles.append(proposals.hurdle(split))
+            hurdles.append(proposals.gain_factor(split))
     assert hurdles[:6] == [1, 2, 3, 4, 4, 4]
-    assert proposals.hurdle(ClusterChange("merge", split.after, split.before)) == 1
+    assert proposals.gain_factor(ClusterChange("merge", split.after, split.before)) == 1
 
 
 def test_what_waits_survives():

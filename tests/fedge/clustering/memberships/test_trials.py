@@ -8,7 +8,13 @@ import pytest
 from fedge.clustering.memberships.mixture import ByClass
 from fedge.clustering.memberships.proposals import ClusterChange
 from fedge.clustering.memberships.strangers import StrangerLosses
-from fedge.clustering.memberships.trials import change_gain, groups_after_moves, is_doubted, merged, misplaced
+from fedge.clustering.memberships.trials import (
+    change_gain,
+    groups_after_moves,
+    mergeable_pairs,
+    misplaced_leaves,
+    needs_longer_trial,
+)
 
 NAN = float("nan")
 SPLIT = ClusterChange("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
@@ -56,9 +62,9 @@ def test_one_leaf_counts_as_much_as_the_many_that_it_leaves():
 def test_a_leaf_on_the_wrong_side_of_a_cut():
     """Leaf 1 does better with the other part; leaf 3, too, but then its part would be empty of others."""
     said = said_of([0] * 4, [0, 0.5, 0, 0], [0.4, 0.1, 0.3, 0.1])
-    assert misplaced(SPLIT, said, 0.05) == [1]
-    assert misplaced(SPLIT, said_of([0] * 4, [1] * 4, [0] * 4), 0.05) == [0, 2]  # no part is emptied
-    assert misplaced(LONE, said_of([0] * 3, [0, 0, 1], [1, 1, 0]), 0.05) == []
+    assert misplaced_leaves(SPLIT, said, 0.05) == [1]
+    assert misplaced_leaves(SPLIT, said_of([0] * 4, [1] * 4, [0] * 4), 0.05) == [0, 2]  # no part is emptied
+    assert misplaced_leaves(LONE, said_of([0] * 3, [0, 0, 1], [1, 1, 0]), 0.05) == []
 
 
 def test_when_a_useful_split_is_in_doubt():
@@ -70,9 +76,9 @@ def test_when_a_useful_split_is_in_doubt():
         ([-1, -0.2, -0.5, -0.5], [1, -0.5, 1, 1], True),
     ):
         said = said_of([0] * 4, proposed, neighbour)
-        assert is_doubted(SPLIT, said, change_gain(SPLIT, said, 0.05), 0.05) == doubted
+        assert needs_longer_trial(SPLIT, said, change_gain(SPLIT, said, 0.05), 0.05) == doubted
     said = said_of([0] * 4, [1] * 4, [2] * 4)
-    assert not is_doubted(SPLIT, said, change_gain(SPLIT, said, 0.05), 0.05)  # not useful at all
+    assert not needs_longer_trial(SPLIT, said, change_gain(SPLIT, said, 0.05), 0.05)  # not useful at all
 
 
 def test_moves_by_hand_with_models_that_nobody_was_asked_about():
@@ -106,9 +112,9 @@ def test_merges_by_hand():
     """Clusters 0 and 1 lose .02 and .04 with each other's models, 1 and 2 .01 and .6."""
     labels = np.array([0, 1, 2])
     said = said_of([0, 0, 0], clusters=[[NAN, 0.04, 0.9], [0.02, NAN, 0.6], [0.9, 0.01, NAN]])
-    assert merged(said, labels, [], 0.05) == [(0, 1)]
-    assert merged(said, labels, [], 0.03) == []
-    assert merged(said, labels, [0], 0.05) == []
+    assert mergeable_pairs(said, labels, [], 0.05) == [(0, 1)]
+    assert mergeable_pairs(said, labels, [], 0.03) == []
+    assert mergeable_pairs(said, labels, [0], 0.05) == []
 
 
 def skewed(present, proposed):
@@ -141,9 +147,11 @@ def test_a_split_that_gains_in_all_classes_counts_and_waits_if_class_shares_expl
         worth = change_gain(SPLIT, said, 0.05)
         assert worth.standardised == pytest.approx(gain)
         assert worth.useful
-        assert is_doubted(SPLIT, said, worth, 0.05) is doubted
+        assert needs_longer_trial(SPLIT, said, worth, 0.05) is doubted
     assert not change_gain(SPLIT, said, gain).useful  # a later trial asks for more
     worse = replace(said_of([0] * 4, [0.06] * 4, [1] * 4), by_class=by_class)
     assert not change_gain(SPLIT, worse, 0.05).useful  # known clients lose too much
     move = ClusterChange("move", ((0, 1, 2), (3,)), ((0, 1), (2, 3)))
-    assert not is_doubted(move, said, change_gain(move, said, 0.05), 0.05)  # has no forks that could train on
+    assert not needs_longer_trial(
+        move, said, change_gain(move, said, 0.05), 0.05
+    )  # has no forks that could train on

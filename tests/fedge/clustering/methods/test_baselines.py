@@ -207,7 +207,7 @@ def test_flhc_ends_before_the_widest_gap():
     last = 1 - (np.cos(np.radians([90, 135, 50, 95])).sum()) / 4
     cosines = baselines.cosines_of(baselines.inner_products(evidence(FAN)))
     expected = 1 - (1 - np.cos(np.radians(45)) + last) / 2
-    np.testing.assert_allclose(baselines.widest_joining_gap(cosines), expected)
+    np.testing.assert_allclose(baselines.widest_merge_gap(cosines), expected)
     narrow = [[np.cos(np.radians(a)), np.sin(np.radians(a))] for a in (0, 5, 10, 15)]
     assert labels_of("flhc", evidence(narrow, global_round=5), **by_gap) == [0, 0, 0, 0]
     assert labels_of("flhc", evidence([[1, 0], [1, 1]], global_round=5), **by_gap) == [0, 0]
@@ -303,12 +303,12 @@ def test_every_baseline_runs_as_its_file_says(file, carried_out):
     assert text.startswith("# ")
     assert {"scaffold.enabled", "cluster.enabled", "gate.enabled"} <= config.keys()
     assert config["gate.enabled"] is False
-    planted = {"scenario": "flip"} if config.get("cluster.method") in GROUPINGS.having(TRUTH) else {}
+    planted = {"scenario": "flip"} if config.get("cluster.method") in GROUPINGS.names_with(TRUTH) else {}
     _, steps = carried_out(file, **planted)
     assert {step["method"] for step in steps} == {config.get("cluster.method", "off")}
 
 
-@pytest.mark.parametrize("method", GROUPINGS.having(TRUTH))
+@pytest.mark.parametrize("method", GROUPINGS.names_with(TRUTH))
 def test_without_a_scenario_they_are_refused(method):
     with pytest.raises(ConfigError, match="needs true groups"):
         from_run_config(parse_override(str(CONFIGS / "baselines" / f"{method}.toml")))
@@ -355,7 +355,7 @@ def test_cfl_cuts_once_in_a_round(carried_out):
     assert len(steps[0]["norms"]) == 1
 
 
-@pytest.mark.parametrize("method", GROUPINGS.having(TRUTH))
+@pytest.mark.parametrize("method", GROUPINGS.names_with(TRUTH))
 def test_true_and_random_groups_in_a_run(method, carried_out):
     folder, steps = carried_out(f"baselines/{method}.toml", **{"scenario": "flip"})
     truth = json.loads((folder / "manifest.json").read_text())["scenario"]["groups"]
@@ -389,7 +389,7 @@ def test_two_levels_change_what_leaves_average_to(carried_out):
 def test_the_report_says_how_leaves_were_grouped(file, carried_out):
     """In the words of the method, and nothing of a threshold that it does not use."""
     config = parse_override(str(CONFIGS / file))
-    planted = {"scenario": "flip"} if config.get("cluster.method") in GROUPINGS.having(TRUTH) else {}
+    planted = {"scenario": "flip"} if config.get("cluster.method") in GROUPINGS.names_with(TRUTH) else {}
     folder, _ = carried_out(file, **planted)
     text = " ".join(clustering_section(load_run(folder)).text)
     if config["cluster.enabled"]:

@@ -26,8 +26,8 @@ def answers(losses, leaf_of=None):
 
 def test_first_leaves_are_dealt_at_random_and_no_model_is_left_over():
     """Over seeds every pair is together and apart; models are numbered by the first leaf that has them."""
-    dealt = [clove.dealt_at_random(5, 3, seed).tolist() for seed in range(40)]
-    assert clove.dealt_at_random(5, 3, 7).tolist() == dealt[7]
+    dealt = [clove.draw_models(5, 3, seed).tolist() for seed in range(40)]
+    assert clove.draw_models(5, 3, 7).tolist() == dealt[7]
     assert all(len(set(labels)) in (2, 3) and labels[0] == 0 for labels in dealt)
     assert sum(len(set(labels)) == 3 for labels in dealt) > 35  # a leaf dealt anew may have been the only one
     pairs = {(d[i] == d[j], i, j) for d in dealt for i in range(5) for j in range(i)}
@@ -38,15 +38,15 @@ def test_clusters_are_matched_with_models_by_the_sum_of_losses():
     """Both clusters lose less on model 1: sums (3, 2) and (7, 1). 3 + 1 = 4 is less than 2 + 7 = 9, so the
     first takes the model that suits it less, where IFCA would give model 1 to everybody."""
     vectors = np.array([[1.0, 0.5], [2.0, 1.5], [7.0, 1.0]])
-    assert clove.matched(np.array([0, 0, 1]), vectors).tolist() == [0, 1]
+    assert clove.assign_models(np.array([0, 0, 1]), vectors).tolist() == [0, 1]
     assert ifca.choose(vectors, None).tolist() == [1, 1, 1]
-    assert clove.matched(np.array([0, 0]), vectors[:2]).tolist() == [1]
+    assert clove.assign_models(np.array([0, 0]), vectors[:2]).tolist() == [1]
 
 
 def test_a_cluster_of_many_leaves_weighs_more_in_the_match():
     """Sums (3, 4.5) and (1, 2): 3 + 2 is less than 4.5 + 1, though means would say 1 + 2 against 1.5 + 1."""
     vectors = np.array([[1.0, 1.5]] * 3 + [[1.0, 2.0]])
-    assert clove.matched(np.array([0, 0, 0, 1]), vectors).tolist() == [0, 1]
+    assert clove.assign_models(np.array([0, 0, 0, 1]), vectors).tolist() == [0, 1]
 
 
 def test_the_number_of_clusters_by_the_silhouette():
@@ -93,7 +93,7 @@ def rounds(cloud, models, count):
     for _ in range(count):
         begun = cloud.begin(models)
         trained = [{"w": np.array([wish])} for wish in WISHES]
-        open_step = begun.meet(brought(trained)).open()
+        open_step = begun.receive(brought(trained)).open()
         step = open_step.finish(asked(open_step.questions))
         models = step.offers
         yield step.labels.tolist(), [float(model["w"][0]) for model in models], step.facts
@@ -117,7 +117,7 @@ def test_what_a_random_deal_mixes_comes_apart():
     cloud = aggregator()
     choice = cloud.first_choice(4)
     labels, models = choice.choose(asked(choice.questions))
-    assert labels.tolist() == clove.dealt_at_random(4, 2, 3).tolist()
+    assert labels.tolist() == clove.draw_models(4, 2, 3).tolist()
     assert [labels for labels, *_ in rounds(cloud, models, 2)][-1] == [0, 1, 0, 1]
 
 
@@ -140,7 +140,7 @@ def test_grouping_ends_once_nobody_has_changed():
     assert labels == [0, 1, 0, 1]
     assert "clusters" in facts
     cloud.memory.restore(cloud.memory.states(), json.loads(json.dumps(cloud.memory.facts())))
-    open_step = cloud.begin(models).meet(brought([{"w": np.array([wish])} for wish in WISHES])).open()
+    open_step = cloud.begin(models).receive(brought([{"w": np.array([wish])} for wish in WISHES])).open()
     step = open_step.finish(answers([[0, 1], [0, 1], [1, 0], [1, 0]]))
     assert step.labels.tolist() == [0, 1, 0, 1]
     assert "clusters" not in step.facts
@@ -149,10 +149,10 @@ def test_grouping_ends_once_nobody_has_changed():
 def test_leaves_without_answers_keep_their_model_and_divergence_counts_as_the_worst():
     cloud = aggregator(first="losses")
     cloud.first_choice(4).choose(answers([[0, 9], [9, 0], [0, 9], [9, 0]]))
-    open_step = cloud.begin([{"w": np.zeros(1)}] * 4).meet(brought([{"w": np.zeros(1)}] * 4)).open()
+    open_step = cloud.begin([{"w": np.zeros(1)}] * 4).receive(brought([{"w": np.zeros(1)}] * 4)).open()
     step = open_step.finish(answers([[0, NAN], [NAN, NAN], [0, 9], [9, 0]]))
     assert step.facts["taken"] == [0, 1, 0, 1]
-    open_step = cloud.begin([{"w": np.zeros(1)}] * 4).meet(brought([{"w": np.zeros(1)}] * 4)).open()
+    open_step = cloud.begin([{"w": np.zeros(1)}] * 4).receive(brought([{"w": np.zeros(1)}] * 4)).open()
     assert open_step.finish(answers([[NAN, NAN]] * 4)).facts["taken"] == [0, 1, 0, 1]
 
 

@@ -49,7 +49,7 @@ class Cloud:
         """Let a round pass; return what leaves have, and what was told."""
         made = self.models if made is None else [{"w": np.array([float(value)])} for value in made]
         brought = [Contribution(i, model, 1, 1) for i, model in enumerate(made)]
-        step = self.cloud.begin(self.models).meet(brought).open().finish(answers(accuracies))
+        step = self.cloud.begin(self.models).receive(brought).open().finish(answers(accuracies))
         self.models = step.offers
         memory = self.cloud.memory
         memory.restore(memory.states(), json.loads(json.dumps(memory.facts())))

@@ -39,7 +39,7 @@ def test_the_knee_is_farthest_below_the_chord():
     """Points 0, 1, 3, 5, 20: nearest others at 1, 1, 2, 2, 15. Sorted, from 0 to 1 in both directions:
     (0, 0), (¼, 0), (½, 1/14), (¾, 1/14), (1, 1): the fourth is .68 below the chord, so ε = 2."""
     assert flux.knee(line(0, 1, 3, 5, 20)) == 2
-    assert flux.grouped(line(0, 1, 3, 5, 20), 2).tolist() == [0, 0, 0, 0, 1]
+    assert flux.dbscan_labels(line(0, 1, 3, 5, 20), 2).tolist() == [0, 0, 0, 0, 1]
     assert flux.knee(line(0, 4)) == 4
     assert flux.knee(line(0, 2, 4, 6)) == 2
 

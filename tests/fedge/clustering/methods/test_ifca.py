@@ -66,7 +66,7 @@ def brought(models, weights):
 
 def step_of(cloud, models, weights, heard):
     """Carry out a cloud step whose clients answer `heard`."""
-    return cloud.begin(models).meet(brought(models, weights)).open().finish(heard)
+    return cloud.begin(models).receive(brought(models, weights)).open().finish(heard)
 
 
 def test_two_rounds_by_hand():
@@ -88,7 +88,7 @@ def test_two_rounds_by_hand():
     for expected in ([0, 9.25, 9.25], [0, 8.875, 8.875]):
         begun = cloud.begin(models)
         trained = [{"w": (m["w"] + wish) / 2} for m, wish in zip(models, wishes, strict=True)]
-        open_step = begun.meet(brought(trained, [1, 1, 1])).open()
+        open_step = begun.receive(brought(trained, [1, 1, 1])).open()
         step = open_step.finish(asked(open_step.questions))
         assert [float(offer["w"][0]) for offer in step.offers] == expected
         assert (step.labels.tolist(), step.facts["taken"]) == ([0, 1, 1], [0, 1, 1])
@@ -100,7 +100,7 @@ def test_leaves_choose_in_every_step_however_rarely_groups_are_compared():
     both = answers(np.array([[0.0, 1.0], [1.0, 0.0]]), [1, 1], [0, 1])
     _, models = cloud.first_choice(2).choose(both)
     for _ in range(8):
-        open_step = cloud.begin(models).meet(brought(models, [1, 1])).open()
+        open_step = cloud.begin(models).receive(brought(models, [1, 1])).open()
         assert all(open_step.questions)
         assert "compared" not in open_step.finish(both).facts
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedge.clustering.likeness.evidence import Evidence
-from fedge.clustering.methods.stocfl import joined_once
+from fedge.clustering.methods.stocfl import merge_once
 from fedge.clustering.registry import method_named
 from fedge.config.sections.cluster import ClusterConfig
 
@@ -29,16 +29,16 @@ def evidence(updates, **more):
 def test_pairs_are_joined_with_whoever_hangs_on_them():
     """0° and 40°, 40° and 80°: cos 40° = .77; 0° and 80°: .17. At .7 they are one; 170° is far from all."""
     gram = fan(0, 40, 80, 170) @ fan(0, 40, 80, 170).T
-    assert joined_once(gram, np.arange(4), 0.7).tolist() == [0, 0, 0, 1]
-    assert joined_once(gram, np.arange(4), 0.8).tolist() == [0, 1, 2, 3]
+    assert merge_once(gram, np.arange(4), 0.7).tolist() == [0, 0, 0, 1]
+    assert merge_once(gram, np.arange(4), 0.8).tolist() == [0, 1, 2, 3]
 
 
 def test_clusters_go_by_the_mean_of_what_their_leaves_did():
     """Means of {0°, length 3; 90°, length 1} lie at 18.4°, not at 45°: cosine with 60° .75, with −60° .2."""
     updates = fan(0, 90, 60, -60, lengths=[3, 1, 1, 1])
     gram = updates @ updates.T
-    assert joined_once(gram, np.array([0, 0, 1, 2]), 0.74).tolist() == [0, 0, 0, 1]
-    assert joined_once(gram, np.array([0, 0, 1, 2]), 0.76).tolist() == [0, 0, 1, 2]
+    assert merge_once(gram, np.array([0, 0, 1, 2]), 0.74).tolist() == [0, 0, 0, 1]
+    assert merge_once(gram, np.array([0, 0, 1, 2]), 0.76).tolist() == [0, 0, 1, 2]
 
 
 def test_rounds_join_what_their_means_have_in_common_and_never_part():

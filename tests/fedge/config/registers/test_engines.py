@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.config.registers.engines import CHOICES, FLOWER, IN_PROCESS, LEAVES, engine_kind, named_in
+from fedge.config.registers.engines import CHOICES, FLOWER, IN_PROCESS, LEAVES, engine_argument, engine_kind
 from fedge.config.registers.option import ConfigError
 
 
@@ -32,4 +32,4 @@ def test_an_unknown_engine_is_refused_in_one_line() -> None:
     ],
 )
 def test_an_engine_is_read_off_a_command_line(words: list[str], found: object) -> None:
-    assert named_in(words) is found
+    assert engine_argument(words) is found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.registers.failing import own_error, place, standing
+from fedge.config.registers.failing import current_user_line, own_error, place
 from fedge.process.behind import BackgroundJob
 
 ROOT = Path(__file__).parents[4]
@@ -84,7 +84,7 @@ PART = "def part():\n    return tell()\n"
 
 def test_where_own_code_stands_is_told_of_what_fedge_has_called():
     """In any thread; a script that calls Fedge is none that Fedge waits for."""
-    found, known = [], {"tell": standing}
+    found, known = [], {"tell": current_user_line}
     exec(compile(PART, "/home/me/my_part.py", "exec"), known)
     with BackgroundJob() as behind:
         behind.begin(lambda: found.append(known["part"]()))

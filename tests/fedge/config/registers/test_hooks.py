@@ -18,7 +18,7 @@ from fedge.compression.compressor import Compressor
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.hooks import TIERS, refuse_misspelt, refuse_misspelt_marks
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import ALGORITHMS, refuse_uncalled
+from fedge.config.registers.parts import ALGORITHMS, refuse_callback_without_methods
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.task import Task
@@ -187,7 +187,7 @@ def test_hooks_of_other_libraries_are_refused_in_a_callback(name):
     code = type("Watch", (), {"end_round": lambda self, round_: None, name: lambda self, *_: None})
     for callback in (code, code()):
         with pytest.raises(ConfigError, match=f"callbacks x has a method {name}, which nothing calls"):
-            refuse_uncalled(callback, "x")
+            refuse_callback_without_methods(callback, "x")
 
 
 def test_a_slip_in_a_mark_of_a_function_is_refused():

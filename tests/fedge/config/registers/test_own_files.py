@@ -11,8 +11,8 @@ from fedge.config.registers.failing import place
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_files import own_files
 from fedge.config.registers.register import (
+    add_search_folders,
     code_facts,
-    look_in,
     refuse_other_code,
     sha256_of_files,
     source_sha256,
@@ -43,7 +43,7 @@ def part(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with forgotten(tmp_path):
-        look_in(tmp_path)
+        add_search_folders(tmp_path)
         yield import_module("part").Part
 
 

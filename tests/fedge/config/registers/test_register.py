@@ -7,7 +7,7 @@ import pytest
 from own_code import forgotten
 
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.register import Entry, Register, looked_in
+from fedge.config.registers.register import Entry, Register, search_folders
 
 SHAPES = Register(
     "draw.shape",
@@ -24,7 +24,7 @@ def test_names_come_in_the_order_of_the_entries():
 
 
 def test_traits_are_known_without_loading():
-    assert SHAPES.having("is flat") == ("path",)
+    assert SHAPES.names_with("is flat") == ("path",)
     assert SHAPES.has("path", "is flat")
     assert not SHAPES.has("colour", "is flat")
     assert not SHAPES.has("elsewhere", "is flat")
@@ -67,7 +67,7 @@ def test_code_of_the_working_directory_is_found_and_its_folder_told(here):
     assert SHAPES.is_own("squares_of_mine:Square")
     assert not SHAPES.is_own("colour")
     assert SHAPES.load("squares_of_mine:Square")(3).size == 3
-    assert looked_in() == [str(here.resolve())]
+    assert search_folders() == [str(here.resolve())]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_packages_bring_names_by_entry_points(here):
     sys.path.insert(0, str(here))
     assert SHAPES.entry("square").origin == "mine"
     assert SHAPES.load("square")(3).size == 3
-    assert looked_in() == []
+    assert search_folders() == []
     with pytest.raises(ConfigError, match=r"one of .*, square, or .*; did you mean square\?"):
         SHAPES.entry("squares")
 
@@ -135,4 +135,4 @@ def test_no_test_leaves_code_of_its_own_to_another(here):
         assert sys.path != before
     assert sys.path == before
     assert "squares_of_mine" not in sys.modules
-    assert str(here.resolve()) not in looked_in()
+    assert str(here.resolve()) not in search_folders()

@@ -11,12 +11,12 @@ from fedge.config.registers.register import Entry, Register
 from fedge.config.registers.trust import (
     find_code,
     has_run,
-    is_remembered,
+    is_recorded,
     load_trusted,
     own_folders,
-    remember_parts,
-    remembered_in,
-    trusted,
+    record_parts,
+    trust_file,
+    trusted_code,
 )  # fmt: skip
 
 NAME = "trusted_part:made"
@@ -55,8 +55,8 @@ def test_nothing_is_imported_before_a_yes_which_is_remembered(parts, project, tm
     code, has_run = load_trusted(parts, NAME, never_in=None, trust=True)
     assert (code(), has_run) == (3, False)
     assert load_trusted(parts, NAME, never_in=None)[0] is code
-    assert remembered_in().is_relative_to(tmp_path / "config")
-    assert remembered_in().stat().st_mode & 0o77 == 0
+    assert trust_file().is_relative_to(tmp_path / "config")
+    assert trust_file().stat().st_mode & 0o77 == 0
 
 
 def test_what_a_yes_is_given_to_is_shown_once(parts, project, caplog):
@@ -70,21 +70,21 @@ def test_what_a_yes_is_given_to_is_shown_once(parts, project, caplog):
 
 
 def test_a_yes_is_of_these_bytes_under_this_name(parts, project):
-    trusted(parts, NAME, never_in=None, trust=True)
+    trusted_code(parts, NAME, never_in=None, trust=True)
     with pytest.raises(ConfigError, match="add --trust-code"):
-        trusted(parts, "trusted_part:other", never_in=None)
+        trusted_code(parts, "trusted_part:other", never_in=None)
     (project / "trusted_part.py").write_text("def made(): return 4\n")
     with pytest.raises(ConfigError, match="add --trust-code"):
-        trusted(parts, NAME, never_in=None)
+        trusted_code(parts, NAME, never_in=None)
 
 
 def test_a_run_that_carries_code_out_is_a_yes(parts, project, monkeypatch):
     found = find_code(parts, NAME)
-    assert not is_remembered(found)
-    remember_parts({"train.model": (parts, NAME)})
-    assert is_remembered(found)
+    assert not is_recorded(found)
+    record_parts({"train.model": (parts, NAME)})
+    assert is_recorded(found)
     assert has_run(found)
-    trusted(parts, NAME, never_in=None, trust=True)
+    trusted_code(parts, NAME, never_in=None, trust=True)
     assert has_run(found)  # saying yes once more takes nothing back
     assert own_folders([project, project.parent]) == [str(project)]
 
@@ -94,7 +94,7 @@ def test_a_run_that_carries_code_out_is_a_yes(parts, project, monkeypatch):
 )
 def test_python_s_own_code_is_never_taken(parts, project, name):
     with pytest.raises(ConfigError, match="is Python's own"):
-        trusted(parts, name, never_in=None, trust=True)
+        trusted_code(parts, name, never_in=None, trust=True)
 
 
 def test_code_in_the_folder_that_names_it_is_never_taken(parts, project, tmp_path):
@@ -113,7 +113,7 @@ def test_code_in_the_folder_that_names_it_is_never_taken(parts, project, tmp_pat
 def test_what_has_no_file_is_not_found(parts, project, name):
     (project / "trusted_space").mkdir()
     with pytest.raises(ConfigError, match="cannot be imported: there is no module"):
-        trusted(parts, name, never_in=None, trust=True)
+        trusted_code(parts, name, never_in=None, trust=True)
 
 
 def test_a_part_of_a_package_is_found_without_importing_the_package(parts, project, tmp_path):
@@ -149,33 +149,33 @@ def test_an_object_of_this_process_needs_no_yes(parts, project):
     ["", "{", "[]", '{"code": 3, "folders": []}', '{"code": {"a": []}, "folders": 1}', "[" * 90_000],
 )
 def test_a_damaged_memory_is_an_empty_one(parts, project, content):
-    remembered_in().parent.mkdir(parents=True)
-    remembered_in().write_text(content)
-    remembered_in().chmod(0o600)
+    trust_file().parent.mkdir(parents=True)
+    trust_file().write_text(content)
+    trust_file().chmod(0o600)
     found = find_code(parts, NAME)
-    assert not is_remembered(found)
-    assert trusted(parts, NAME, never_in=None, trust=True) == found
-    assert is_remembered(found)
+    assert not is_recorded(found)
+    assert trusted_code(parts, NAME, never_in=None, trust=True) == found
+    assert is_recorded(found)
 
 
 def test_a_memory_that_others_can_write_does_not_count(parts, project):
-    trusted(parts, NAME, never_in=None, trust=True)
-    remembered_in().chmod(0o622)
-    assert not is_remembered(find_code(parts, NAME))
-    remembered_in().unlink()
-    os.mkfifo(remembered_in())  # nobody waits for a pipe
-    assert not is_remembered(find_code(parts, NAME))
+    trusted_code(parts, NAME, never_in=None, trust=True)
+    trust_file().chmod(0o622)
+    assert not is_recorded(find_code(parts, NAME))
+    trust_file().unlink()
+    os.mkfifo(trust_file())  # nobody waits for a pipe
+    assert not is_recorded(find_code(parts, NAME))
 
 
 def test_where_nothing_can_be_written_the_yes_counts_once(parts, project, monkeypatch, tmp_path):
     (tmp_path / "config").write_text("a file")
-    trusted(parts, NAME, never_in=None, trust=True)
+    trusted_code(parts, NAME, never_in=None, trust=True)
     with pytest.raises(ConfigError, match="add --trust-code"):
-        trusted(parts, NAME, never_in=None)
+        trusted_code(parts, NAME, never_in=None)
 
 
 def test_what_is_kept_says_what_it_is(parts, project):
-    remember_parts({"train.model": (parts, NAME)})
-    kept = json.loads(remembered_in().read_text())
+    record_parts({"train.model": (parts, NAME)})
+    kept = json.loads(trust_file().read_text())
     assert list(kept["code"].values()) == [{NAME: "run"}]
     assert kept["folders"] == [str(project)]

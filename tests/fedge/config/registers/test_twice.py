@@ -23,7 +23,7 @@ from fedge.compression import Compressor
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CALLBACKS, DATASETS, REGISTERS, TRACKERS
-from fedge.config.registers.twice import GLOBAL_STREAMS, asked_again
+from fedge.config.registers.twice import GLOBAL_STREAMS, call_twice
 from fedge.data.association import associated
 from fedge.data.prepared import DataShape
 from fedge.data.scenario import Change, make_scenario
@@ -31,7 +31,7 @@ from fedge.data.shares import _deal_by_user_code
 from fedge.devices import Fleet
 from fedge.leaf.strategies.quorum import fewest_training
 from fedge.leaf.trial import try_algorithm
-from fedge.rounds.mobility import refuse_moves_that_cannot_be
+from fedge.rounds.mobility import refuse_impossible_moves
 from fedge.run.preparation.parts import (
     refuse_model_that_does_not_fit,
     refuse_parts_that_do_not_fit,
@@ -248,7 +248,7 @@ ASKED = {
     "hierarchy.selection": ("select", {}, refuse_parts_that_do_not_fit),
     "hierarchy.participation": ("participation", {}, lambda config: fewest_training(config, SIZES)),
     "hierarchy.association": ("associate", {}, _associated),
-    "hierarchy.mobility": ("move", {}, lambda c: refuse_moves_that_cannot_be(c, SIZES, 0)),
+    "hierarchy.mobility": ("move", {}, lambda c: refuse_impossible_moves(c, SIZES, 0)),
 }
 # what they give is told (a fingerprint, which a resumed run compares), or no part of a result
 NOT_ASKED = {register.option for register in (DATASETS, TRACKERS, CALLBACKS)}
@@ -296,11 +296,11 @@ def _begun_anew():
 
 def test_a_stream_begun_anew_and_one_of_equal_answers_are_told_apart():
     """The first says the same for ever; the second says the same by chance."""
-    assert asked_again("it", _begun_anew) == asked_again("it", _begun_anew)
+    assert call_twice("it", _begun_anew) == call_twice("it", _begun_anew)
     with pytest.raises(
         ConfigError, match="it must follow from the seed, but draws from the global stream of random"
     ):
-        asked_again("it", lambda: random.random() < 2)
+        call_twice("it", lambda: random.random() < 2)
 
 
 def _seeds_and_draws(library):
@@ -315,11 +315,11 @@ def _seeds_and_draws(library):
 def test_in_threads_no_stream_may_be_begun_anew(library):
     """Another thread begins it anew between this one's seed and its draw."""
     ask = _seeds_and_draws(library)
-    assert asked_again("it", ask) == ask()
+    assert call_twice("it", ask) == ask()
     with pytest.raises(
         ConfigError, match=f"it must follow from the seed, but draws from the global stream of {library}"
     ):
-        asked_again("it", ask, in_threads=True)
+        call_twice("it", ask, in_threads=True)
 
 
 def test_in_threads_a_first_call_may_move_a_stream_once():
@@ -332,7 +332,7 @@ def test_in_threads_a_first_call_may_move_a_stream_once():
         calls.append(1)
         return 1
 
-    assert asked_again("it", ask, in_threads=True) == 1
+    assert call_twice("it", ask, in_threads=True) == 1
 
 
 def test_draws_of_another_thread_now_and_then_are_none_of_a_part():
@@ -347,7 +347,7 @@ def test_draws_of_another_thread_now_and_then_are_none_of_a_part():
         calls.append(1)
         return 1
 
-    assert asked_again("it", ask, in_threads=True) == 1
+    assert call_twice("it", ask, in_threads=True) == 1
     assert len(calls) == 4
 
 
@@ -369,7 +369,7 @@ def test_threads_that_ask_at_once_do_not_see_each_other_s_streams():
             time.sleep(0.002)  # time for others
             return number
 
-        return asked_again(f"part {number}", answer, in_threads=number % 2 == 0)
+        return call_twice(f"part {number}", answer, in_threads=number % 2 == 0)
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(asked, range(24))) == list(range(24))

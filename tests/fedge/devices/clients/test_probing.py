@@ -24,7 +24,7 @@ def odd_leaf(device):
 
 def test_all_devices_make_an_update_of_the_first_model():
     with world(config_of(**FOUND), DEVICES, apart=odd_leaf, fails={(4, 1)}) as (procedure, _):
-        probed = procedure.world.probing.updates(procedure.world.who, 1)
+        probed = procedure.world.probe.updates(procedure.world.population, 1)
     assert list(probed.failures) == [4]
     assert probed.likeness.clients.tolist() == [device for device in range(DEVICES) if device != 4]
     assert probed.likeness.windows.tolist() == [WINDOWS] * (DEVICES - 1)
@@ -67,11 +67,11 @@ def test_a_run_that_goes_on_after_the_test_has_the_same_bits(workers):
     whole, _ = carried_out(config_of(**FOUND), DEVICES, apart=odd_leaf)
     with world(config_of(**FOUND), DEVICES, apart=odd_leaf) as (procedure, _):
         procedure.begin()
-        procedure.go_on(2)
+        procedure.run_until(2)
         groups, facts = snapshot(procedure)
     with world(config_of(**FOUND), DEVICES, workers, apart=odd_leaf) as (procedure, noted):
         restore(procedure, groups, json.loads(json.dumps(facts)))
-        procedure.go_on(4)
+        procedure.run_until(4)
     assert [result.cloud for result in noted.results] == [None, None]
     assert procedure.groups.is_tested
     for one, other in zip(whole.servers, procedure.servers, strict=True):

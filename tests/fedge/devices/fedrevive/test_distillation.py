@@ -12,8 +12,8 @@ from virtual_world import START, facts_of
 from fedge.devices.fedrevive.distillation import (
     Teacher,
     chosen,
-    distilled,
-    probed_shares,
+    distil,
+    estimate_class_shares,
     synthesis_loss,
     synthesise,
     with_distance,
@@ -106,12 +106,12 @@ def test_a_student_comes_nearer_to_its_teacher(facts):
     there = teachers_of(facts, [2.0, -2.0])
     kept = synthesise(facts, {}, there, None, 1, 100)
     student = copy.deepcopy(facts.network(5, np.array([0.0, 0.0], np.float32)))
-    distilled(facts, kept, there, student, 1, steps=1, lr=0.01)
+    distil(facts, kept, there, student, 1, steps=1, lr=0.01)
     assert student.w.abs().tolist() == pytest.approx([0.01, 0.01], rel=1e-2)
     assert not student.w.requires_grad
     x = torch.from_numpy(kept["x"])
     for version in range(2, 30):
-        distilled(facts, kept, there, student, version, steps=10, lr=0.05)
+        distil(facts, kept, there, student, version, steps=10, lr=0.05)
     expected = torch.softmax(there[0].network(x), 1)
     assert (torch.softmax(student(x), 1) - expected).abs().max() < 0.02
 
@@ -120,7 +120,7 @@ def test_a_student_without_a_finite_loss_stays(facts):
     there = teachers_of(facts, [2.0, -2.0])
     kept = synthesise(facts, {}, there, None, 1, 100)
     student = facts.network(5, np.array([0.5, 0.5], np.float32))
-    distilled(facts, kept, teachers_of(facts, [np.nan, 0.0]), student, 1, steps=3, lr=0.1)
+    distil(facts, kept, teachers_of(facts, [np.nan, 0.0]), student, 1, steps=3, lr=0.1)
     assert student.w.tolist() == [0.5, 0.5]
 
 
@@ -135,5 +135,5 @@ def test_windows_are_chosen_by_class():
 def test_a_probe_by_hand(facts):
     """Logits ln 3 and 0 at temperature 0.8: 3^1.25 : 1."""
     odds = 3**1.25
-    found = probed_shares(facts, Fixed(np.log(3.0), 0.0), 0)
+    found = estimate_class_shares(facts, Fixed(np.log(3.0), 0.0), 0)
     assert found.tolist() == pytest.approx([odds / (1 + odds), 1 / (1 + odds)])

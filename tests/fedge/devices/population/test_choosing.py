@@ -90,7 +90,7 @@ def test_concurrency_holds_exactly(case):
     procedure, _, _ = procedure_of(case)
     procedure.begin()
     for events in range(1, 150):
-        procedure.go_on(case.evaluations, events)
+        procedure.run_until(case.evaluations, events)
         now_us = procedure.clock.now_us
         if procedure.clock.facts()["ahead"][0][0] == now_us:
             continue

@@ -12,12 +12,12 @@ PLACES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), min_size=1, 
 def test_a_draw_is_that_of_its_device_and_attempt(places):
     draws = JobDraws(7)
     for device, attempt in places:
-        assert draws.of(device, attempt) == JobDraws(7).of(device, attempt)
+        assert draws.draw(device, attempt) == JobDraws(7).draw(device, attempt)
 
 
 def test_draws_differ_by_seed_device_and_attempt():
     of = [
-        JobDraws(seed).of(device, attempt) for seed in (1, 2) for device in (0, 1) for attempt in (1, 2, 17)
+        JobDraws(seed).draw(device, attempt) for seed in (1, 2) for device in (0, 1) for attempt in (1, 2, 17)
     ]
     assert len(set(of)) == len(of)
     assert all(0 <= number < 1 for draw in of for number in draw[1:])

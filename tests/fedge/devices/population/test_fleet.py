@@ -11,8 +11,8 @@ from fedge.devices.population.fleet import (
     Durations,
     Fleet,
     check_fleet,
-    quickest_s,
-    usual_s,
+    fast_job_s,
+    mean_job_s,
     watts_of,
     with_power,
 )
@@ -20,13 +20,13 @@ from fedge.devices.population.fleet import (
 ONE = Fleet(
     np.array([0.5]), np.array([2.0]), np.array([100.0]), np.array([50.0]), np.array([0.1]), np.array([0.2])
 )
-DRAW = Draw(normal=-1.0, uniform=0.5, dropout=0.0, where=0.0)
+DRAW = Draw(normal=-1.0, uniform=0.5, dropout=0.0, dropout_point=0.0)
 
 
 def taken(fleet, windows, model_bytes, draw=DRAW):
     """Microseconds until a job of the first device has its model, is trained, and is back."""
     durations = Durations(fleet)
-    return durations.of(0, model_bytes, durations.times(0, windows, draw))
+    return durations.job_times(0, model_bytes, durations.times(0, windows, draw))
 
 
 def test_a_job_by_hand():
@@ -37,7 +37,7 @@ def test_a_job_by_hand():
 def test_what_is_sent_back_can_be_others_bytes():
     """4 s less on the way up, of 200/50; 1 s for 50 bytes."""
     durations = Durations(ONE)
-    found = durations.of(0, 200, durations.times(0, 4, DRAW), up_bytes=50)
+    found = durations.job_times(0, 200, durations.times(0, 4, DRAW), up_bytes=50)
     assert found == (2_100_000, 6_100_000, 7_300_000)
 
 
@@ -64,8 +64,8 @@ def test_usual_and_quickest_of_normal_noise():
     """Means above 0: 4 s hardly cut at sd 1; 0.2 s of sd 0.3 as samples have it; 3.09 deviations below."""
     fleet = replace(ONE, noise="normal", sd=np.array([1.0]), delay_sd=np.array([0.3]))
     delays = np.maximum(0, 0.2 + 0.3 * np.random.default_rng(0).standard_normal(200_000)).mean()
-    assert usual_s(fleet, np.array([4]), 200) == pytest.approx([6.1 + 4 + delays], rel=1e-3)
-    assert quickest_s(fleet, np.array([4]), 200) == pytest.approx([6.1 + 0.91])
+    assert mean_job_s(fleet, np.array([4]), 200) == pytest.approx([6.1 + 4 + delays], rel=1e-3)
+    assert fast_job_s(fleet, np.array([4]), 200) == pytest.approx([6.1 + 0.91])
 
 
 def test_a_job_takes_a_microsecond_at_least():
@@ -81,12 +81,12 @@ def test_a_job_that_would_never_end_can_be_counted():
 def test_usual_and_quickest_jobs_by_hand():
     """6.3 s of transfers and 4 s of training, times √(2/π) on average and less than 0.00125 in 1 of 1,000."""
     half, windows = replace(ONE, noise="half-normal"), np.array([4])
-    assert usual_s(half, windows, 200) == pytest.approx([6.3 + 4 * np.sqrt(2 / np.pi)])
-    assert quickest_s(half, windows, 200) == pytest.approx([6.305])
+    assert mean_job_s(half, windows, 200) == pytest.approx([6.3 + 4 * np.sqrt(2 / np.pi)])
+    assert fast_job_s(half, windows, 200) == pytest.approx([6.305])
     draws = np.exp(0.5 * np.random.default_rng(0).standard_normal(20_000))
     loud = replace(ONE, sigma=0.5)
-    assert usual_s(loud, windows, 200) == pytest.approx([6.3 + 4 * draws.mean()], rel=0.005)
-    assert quickest_s(loud, windows, 200) == pytest.approx([6.3 + 4 * np.quantile(draws, 0.001)], rel=0.01)
+    assert mean_job_s(loud, windows, 200) == pytest.approx([6.3 + 4 * draws.mean()], rel=0.005)
+    assert fast_job_s(loud, windows, 200) == pytest.approx([6.3 + 4 * np.quantile(draws, 0.001)], rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,14 @@ def test_three_types_where_none_are_named():
 def test_jobs_are_drawn_anew_and_by_seed_device_and_attempt():
     """Mean 2, deviation 0.4; delays of 0.3, deviation 0.1; the same job, the same times."""
     durations = Durations(fleet_of(2, phone={"seconds": 2, "seconds_sd": 0.4, "delay": 0.3, "delay_sd": 0.1}))
-    drawn = [durations.times(1, 9, JobDraws(7).of(1, attempt)) for attempt in range(1, 2001)]
+    drawn = [durations.times(1, 9, JobDraws(7).draw(1, attempt)) for attempt in range(1, 2001)]
     trains = np.array([times.train_s for times in drawn])
     delays = np.array([times.up_s for times in drawn])
     assert (trains.mean(), trains.std()) == pytest.approx((2.0, 0.4), abs=0.03)
     assert (delays.mean(), delays.std()) == pytest.approx((0.3, 0.1), abs=0.01)
     assert abs(np.corrcoef(trains, delays)[0, 1]) < 0.06
-    assert durations.times(1, 9, JobDraws(7).of(1, 5)) == drawn[4]
-    assert durations.times(0, 9, JobDraws(7).of(0, 5)) != drawn[4]
+    assert durations.times(1, 9, JobDraws(7).draw(1, 5)) == drawn[4]
+    assert durations.times(0, 9, JobDraws(7).draw(0, 5)) != drawn[4]
 
 
 @pytest.mark.parametrize(

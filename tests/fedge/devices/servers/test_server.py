@@ -60,7 +60,7 @@ def test_a_rule_that_raises_is_named():
         raise KeyError("late")
 
     made = server(breaks)
-    made.told = "asynchrony.cloud-rule mine:rule"
+    made.rule_label = "asynchrony.cloud-rule mine:rule"
     with pytest.raises(ConfigError, match=r"^asynchrony\.cloud-rule mine:rule raised KeyError"):
         made.like(made.version, 3, 1).take(arrival(made, 0, 1))
     made = server(breaks)

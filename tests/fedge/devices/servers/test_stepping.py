@@ -11,7 +11,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.rules import fedbuff
-from fedge.devices.servers.stepping import refuse_server_optimizer, stepped
+from fedge.devices.servers.stepping import next_model, refuse_server_optimizer
 from fedge.devices.servers.vectors import version_of
 
 numbers = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=6)
@@ -23,7 +23,7 @@ def test_momentum_is_that_of_pytorch(updates, beta, lr):
     held = torch.tensor([0.25], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([held], lr=lr, momentum=beta)
     for update in updates:
-        w = stepped(w, np.array([update]), memory, "momentum", lr, beta, 0.9, 1e-3)
+        w = next_model(w, np.array([update]), memory, "momentum", lr, beta, 0.9, 1e-3)
         held.grad = torch.tensor([-update], dtype=torch.float64)
         optimizer.step()
         assert w[0] == pytest.approx(held.item(), rel=1e-12, abs=1e-12)
@@ -32,10 +32,10 @@ def test_momentum_is_that_of_pytorch(updates, beta, lr):
 def test_adam_by_hand():
     """β = ½, β₂ = ¾, ε = 1: v = ¾ + ¼·4 = 1.75, m = 1; then v = 1.3125 + 0, m = ½ as d is 0."""
     w, memory = np.array([0.0]), Memory(1)
-    w = stepped(w, np.array([2.0]), memory, "adam", 1.0, 0.5, 0.75, 1.0)
+    w = next_model(w, np.array([2.0]), memory, "adam", 1.0, 0.5, 0.75, 1.0)
     first = 1 / (np.sqrt(1.75) + 1)
     assert w[0] == pytest.approx(first)
-    w = stepped(w, np.array([0.0]), memory, "adam", 1.0, 0.5, 0.75, 1.0)
+    w = next_model(w, np.array([0.0]), memory, "adam", 1.0, 0.5, 0.75, 1.0)
     assert w[0] == pytest.approx(first + 0.5 / (np.sqrt(1.3125) + 1))
 
 
@@ -49,7 +49,7 @@ def test_what_nobody_trains_gets_the_mean_itself():
 
     for optimizer in ("momentum", "adam"):
         memory = Memory(1, facts=facts())
-        found = stepped(np.zeros(4), np.array([1.0, 1, 1, 1]), memory, optimizer, 0.1, 0.5, 0.9, 1e-3)
+        found = next_model(np.zeros(4), np.array([1.0, 1, 1, 1]), memory, optimizer, 0.1, 0.5, 0.9, 1e-3)
         assert found[2:].tolist() == [1, 1]
         assert (np.abs(found[:2]) < 1).all()
 

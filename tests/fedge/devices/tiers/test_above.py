@@ -80,20 +80,20 @@ def test_a_message_goes_all_the_way_by_hand():
     leaves = [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)]
     above, clock, ledger = made(config, leaves, start), Clock(), Ledger(1, servers=5)
     leaves[0].change(np.array([4.0]), {})
-    above.renewed(0, clock, ledger)
+    above.note_version(0, clock, ledger)
     seen = []
 
     def go_on():
         while len(clock):
             event = clock.next()
-            above.happen(event, clock, ledger)
+            above.handle_event(event, clock, ledger)
             seen.append((event.time_us // 10**6, Kind(event.kind).name, event.subject))
 
     go_on()
     assert seen == [(1, "UP", 2), (1, "LEAVE", 1), (2, "UP", 0), (2, "DOWN", 2), (3, "DOWN", 0)]
     assert [parent.servers[0].version.vector.tolist() for parent in above.parents] == [[4.0], [4.0], [0.0]]
     leaves[2].change(np.array([6.0]), {})
-    above.renewed(2, clock, ledger)
+    above.note_version(2, clock, ledger)
     go_on()
     assert [parent.servers[0].version.vector.tolist() for parent in above.parents] == [[10.0], [4.0], [10.0]]
     assert leaves[2].version.vector.tolist() == [6.0]  # sent down before the cloud's answer was there
@@ -239,7 +239,7 @@ def test_other_groups_of_regions_by_hand():
     assert [server.version.vector.tolist() for server in above.cloud.servers] == [[4.0]]
     above.branches[0].change(np.array([3.0]), {})
     while len(clock):
-        assert above.happen(clock.next(), clock, ledger)
+        assert above.handle_event(clock.next(), clock, ledger)
     assert [region.version.vector.tolist() for region in above.branches] == [[5.0], [4.0]]
     assert [leaf.version.vector.tolist() for leaf in leaves] == [[0.0]] * 3  # with their region's next answer
 

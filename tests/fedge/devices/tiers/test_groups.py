@@ -7,7 +7,7 @@ from virtual_world import config_of
 from fedge.clustering.likeness.evidence import Answers
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.registers.option import ConfigError
-from fedge.devices.tiers.groups import ClockGroups, refuse_needs_of_rounds
+from fedge.devices.tiers.groups import ClockGroups, refuse_methods_of_rounds
 
 STATES = [{"head.weight": np.array([[1.0, 0.0]])}, {"head.weight": np.array([[0.0, 1.0]])}] * 2
 
@@ -62,14 +62,14 @@ def test_what_needs_rounds_is_refused(cluster, words):
         hierarchy__num_servers=4, cluster__enabled=True, **{"cluster__method": "agglomerative", **cluster}
     )
     with pytest.raises(ConfigError, match=words):
-        refuse_needs_of_rounds(config.cluster)
+        refuse_methods_of_rounds(config.cluster)
 
 
 def test_the_deal_test_needs_no_rounds():
     """It asks for one probe, and is made once; where nobody answers it is made at the next comparison."""
     auto = {"cluster__signal": "affinity", "cluster__count": "auto", "cluster__patience": 2}
     found = groups(**auto)
-    refuse_needs_of_rounds(config_of(
+    refuse_methods_of_rounds(config_of(
         hierarchy__num_servers=4, cluster__enabled=True, cluster__method="agglomerative", **auto
     ).cluster)  # fmt: skip
     assert (found.asks_updates, found.asks_losses, found.is_due(1)) == (True, False, True)

@@ -45,15 +45,15 @@ def test_an_exchange_by_hand():
     cloud = Parent(of, DeviceServer(start, fedbuff, {"buffer": 1, "lr": 0.5}, 1), [5.0])
     leaf, clock, ledger = DeviceServer(start, fedbuff, {}, 1), Clock(), Ledger(1, servers=3)
     leaf.change(np.array([4.0]), {})
-    cloud.renewed(0, leaf, clock, ledger)
+    cloud.note_version(0, leaf, clock, ledger)
     assert clock.next()[:3] == (2_000_000, 1, 0)  # a second, and four bytes at four bytes a second
     leaf.change(np.array([7.0]), {})
-    cloud.renewed(0, leaf, clock, ledger)
+    cloud.note_version(0, leaf, clock, ledger)
     assert len(clock) == 0  # it waits
     cloud.receive(0, clock, ledger)
     assert cloud.servers[0].version.vector.tolist() == [2.5]
     assert clock.next()[:3] == (4_000_000, 2, 0)
-    cloud.give(0, leaf, clock, ledger)
+    cloud.deliver_answer(0, leaf, clock, ledger)
     assert leaf.version.vector.tolist() == [5.5]
     assert len(clock) == 1  # what it has made meanwhile goes out now
     assert ledger.moved["cloud_up"] == 8
@@ -170,7 +170,7 @@ def test_other_groups_by_hand():
     )
     for leaf, number in zip(leaves, (2.0, 4.0, 8.0), strict=True):
         leaf.change(np.array([number]), {})
-    cloud.renewed(0, leaves[0], clock, ledger)
+    cloud.note_version(0, leaves[0], clock, ledger)
     cloud.regroup([0, 0, 1], leaves, clock, ledger)
     assert [server.version.vector.tolist() for server in cloud.servers] == [[3.5], [8.0]]
     old = clock.next()
@@ -178,12 +178,12 @@ def test_other_groups_by_hand():
     for _ in range(3):
         event = clock.next()
         assert event.kind == 2
-        cloud.give(event.subject, leaves[event.subject], clock, ledger)
+        cloud.deliver_answer(event.subject, leaves[event.subject], clock, ledger)
     assert [leaf.version.vector.tolist() for leaf in leaves] == [[3.5], [3.5], [8.0]]
     kept = cloud.servers[1]
     cloud.regroup([0, 1, 2], leaves, clock, ledger)
     assert cloud.servers[2] is kept  # leaf 2 was alone before, too
-    assert [len(cloud.of_group(group)) for group in range(3)] == [1, 1, 1]
+    assert [len(cloud.group_members(group)) for group in range(3)] == [1, 1, 1]
 
 
 def test_the_cloud_is_asked_as_often_as_it_is_said():

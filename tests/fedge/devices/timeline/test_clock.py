@@ -15,7 +15,7 @@ EVENTS = st.tuples(st.integers(0, 50), st.sampled_from(list(Kind)), st.integers(
 def test_events_come_in_order_however_they_were_noted(events):
     clock = Clock()
     for event in events:
-        clock.at(*event)
+        clock.schedule(*event)
     assert [tuple(clock.next()) for _ in events] == sorted(events)
     assert clock.events == len(events)
     assert len(clock) == 0
@@ -25,7 +25,7 @@ def test_events_come_in_order_however_they_were_noted(events):
 def test_a_clock_goes_on_from_its_facts(events, data):
     clock = Clock()
     for event in events:
-        clock.at(*event)
+        clock.schedule(*event)
     for _ in range(data.draw(st.integers(0, len(events)))):
         clock.next()
     again = Clock(**json.loads(json.dumps(clock.facts())))
@@ -35,7 +35,7 @@ def test_a_clock_goes_on_from_its_facts(events, data):
 
 def test_nothing_happens_in_the_past():
     clock = Clock()
-    clock.at(5, Kind.ARRIVE, 0)
+    clock.schedule(5, Kind.ARRIVE, 0)
     clock.next()
     with pytest.raises(AssertionError, match="4 µs"):
-        clock.at(4, Kind.ARRIVE, 0)
+        clock.schedule(4, Kind.ARRIVE, 0)

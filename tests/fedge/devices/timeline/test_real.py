@@ -12,7 +12,7 @@ from virtual_world import config_of
 from fedge import simulate
 from fedge.config.registers.option import ConfigError
 from fedge.devices.timeline.clock import Clock, Kind
-from fedge.devices.timeline.real import LOG, RealClock, logged_ends, refuse_what_reality_decides
+from fedge.devices.timeline.real import LOG, RealClock, read_job_ends, refuse_simulated_times
 
 FILES = (
     "checkpoints/final.safetensors", "devices/versions.csv", "devices/jobs.csv", "devices/devices.csv",
@@ -40,7 +40,7 @@ def test_an_arrival_is_later_than_all_that_has_happened():
 
 def test_it_goes_on_where_a_checkpoint_stands_without_ends_that_only_replies_tell():
     there = Clock(5_000_000, 9, [(6_000_000, int(Kind.EVALUATE), 0, 2), (5_500_000, int(Kind.ARRIVE), 3, 8)])
-    clock = RealClock(lambda _: [(4, 7)]).go_on(there)
+    clock = RealClock(lambda _: [(4, 7)]).continued_from(there)
     assert (clock.now_us, clock.events, len(clock)) == (5_000_000, 9, 1)
     event = clock.next()
     assert (event.kind, event.subject, event.number) == (Kind.ARRIVE, 4, 7)
@@ -51,7 +51,7 @@ def test_it_goes_on_where_a_checkpoint_stands_without_ends_that_only_replies_tel
 def test_the_ends_of_a_log(tmp_path):
     path = tmp_path / "arrivals.csv"
     path.write_text(HEAD + "2,7,0,1,0,0,1500000,updates\n1,3,0,1,0,0,1600000,failed\n")
-    ends = logged_ends(str(path))
+    ends = read_job_ends(str(path))
     assert ends.of_job(2, 7) == (1_500_000, False)
     assert ends.of_job(1, 3) == (1_600_000, True)
     assert ends.of_job(3, 7) == (10**18, False)  # had not ended when the run did
@@ -68,15 +68,15 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "arrivals.csv"
     path.write_text(text)
     if not text:
-        assert logged_ends(str(path)).of == {}
+        assert read_job_ends(str(path)).by_job == {}
         return
     with pytest.raises(ConfigError, match=r"asynchrony.replay must be a run's devices/arrivals.csv"):
-        logged_ends(str(path))
+        read_job_ends(str(path))
 
 
 def test_a_log_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
-        logged_ends(str(tmp_path))
+        read_job_ends(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_log_that_is_not_there_is_refused(tmp_path):
 )
 def test_made_up_times_beside_real_ones_are_refused(changes, words):
     with pytest.raises(ConfigError, match=words):
-        refuse_what_reality_decides(config_of(asynchrony__clock="real", **changes))
+        refuse_simulated_times(config_of(asynchrony__clock="real", **changes))
 
 
 RUN = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedge.devices.servers.vectors import version_of
 from fedge.devices.work.jobs import Job
-from fedge.devices.work.rounds import settled
+from fedge.devices.work.rounds import settle_round
 
 START = version_of({"w": np.zeros(1, np.float32)})
 
@@ -37,7 +37,7 @@ def fates(jobs):
     ids=["over-selection", "deadline", "all are waited for", "a dropout is told to stop", "ties", "nobody"],
 )
 def test_a_round_by_hand(ends, goal, deadline, expected, end):
-    found, ends_at = settled(jobs_of(*ends), goal, deadline)
+    found, ends_at = settle_round(jobs_of(*ends), goal, deadline)
     assert (fates(found), ends_at) == (expected, end)
 
 
@@ -48,7 +48,7 @@ def test_a_round_by_hand(ends, goal, deadline, expected, end):
 )
 def test_nobody_works_on_after_a_round(ends, goal, deadline):
     jobs = jobs_of(*ends)
-    found, end = settled(jobs, goal, deadline)
+    found, end = settle_round(jobs, goal, deadline)
     assert [job.number for job in found] == [job.number for job in jobs]
     assert all(job.end_us <= end for job in found)
     counted = [job for job in found if job.fate == "trains"]

@@ -33,7 +33,7 @@ def test_a_leaf_s_book_is_taken_into_the_round_s():
     orders.add_to_book(here, 1, told)
     assert (here.train_loss, here.train_seconds) == ({0: 0.1, 4: 0.5}, {4: 3.0})
     assert (here.uplink_bytes, here.downlink_bytes, here.kept_model) == (11, 20, {1: 1})
-    assert (here.answered, here.told) == (5, 2)
+    assert (here.answered, here.asked_clients) == (5, 2)
     assert orders.failures_of(told) == {5: Failure("no reply", "within 5 s")}
     exchange = ExchangeTimes()
     orders.add_calls(exchange, 1, told, 7.0)

@@ -16,7 +16,7 @@ from fedge.launch.flower_runs.fleet import (
     SuperLinkPlace,
     await_free,
     keys_of,
-    let_in,
+    register_keys,
 )
 from fedge.link import bound_nodes
 from fedge.link.bound_nodes import BoundNodes
@@ -62,16 +62,16 @@ def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsy
         def __exit__(self, *_):
             pass
 
-        def let_in(self, keys):
+        def register_keys(self, keys):
             registered.append([key.name for key in keys])
             with (place.folder / "keys-let-in").open("a") as record:
                 record.writelines(f"{key.read_text().strip()}\n" for key in keys)
 
     monkeypatch.setattr(fleet, "SuperLink", Link)
     both = keys_of(place.certs, None)
-    let_in(both, place)
-    let_in(both, place)
-    let_in(both[1:], place)
+    register_keys(both, place)
+    register_keys(both, place)
+    register_keys(both[1:], place)
     assert registered == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
     assert "a key admitted before is no longer admitted" in capsys.readouterr().out
 
@@ -113,14 +113,14 @@ def test_one_refused_key_leaves_the_others_bound_to_their_partitions(tmp_path, p
     with pytest.raises(
         KeysRefusedError, match=r"but node-1\.pub, node-3\.pub: Error: the key is not"
     ) as caught:
-        running(place).let_in(keys)
+        running(place).register_keys(keys)
     assert [key.name for key in caught.value.keys] == ["node-1.pub", "node-3.pub"]
     assert asked == [["node-0.pub", "node-1.pub", "node-2.pub"]]
     assert (place.folder / "keys-let-in").read_text().splitlines() == [
         (place.certs / f"node-{number}.pub").read_text().strip() for number in (0, 2)
     ]
     monkeypatch.setattr(bound_nodes.os, "environ", {})
-    bound_nodes.tell(bound_nodes.os.environ, place.folder)
+    bound_nodes.export_bindings(bound_nodes.os.environ, place.folder)
     assert [BoundNodes()(node) for node in (11, 12, 13)] == [0, None, 2]
 
 
@@ -128,7 +128,7 @@ def test_a_command_that_fails_before_the_first_key_lets_none_in(place, monkeypat
     place.prepare()
     flower_says(monkeypatch, lambda _: "no module named flwr\n")
     with pytest.raises(KeysRefusedError, match="no module named flwr") as caught:
-        running(place).let_in(keys_of(place.certs, None))
+        running(place).register_keys(keys_of(place.certs, None))
     assert len(caught.value.keys) == 2
     assert not (place.folder / "keys-let-in").read_text()
 
@@ -140,7 +140,7 @@ def test_a_key_that_is_no_text_is_one_line(place, content):
     key.unlink()
     key.mkdir() if content is None else key.write_bytes(content)
     with pytest.raises(ConfigError, match=r"must be a public key, but: .*; copy it again, or remove it"):
-        let_in([key], place)
+        register_keys([key], place)
 
 
 def test_a_port_that_is_taken_is_refused(monkeypatch):
@@ -168,9 +168,13 @@ def test_an_address_of_another_machine_is_not_waited_for():
 def test_two_superlinks_do_not_share_a_folder(place):
     """They would have one database of nodes; the second begins once the first has ended."""
     place.prepare()
-    with place.claimed(), pytest.raises(ConfigError, match="another SuperLink uses"), place.claimed():
+    with (
+        place.exclusive_use(),
+        pytest.raises(ConfigError, match="another SuperLink uses"),
+        place.exclusive_use(),
+    ):
         pass
-    with place.claimed():
+    with place.exclusive_use():
         pass
 
 

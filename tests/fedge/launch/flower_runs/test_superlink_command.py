@@ -59,7 +59,7 @@ def test_a_key_written_in_part_is_tried_again_when_its_file_has_changed(tmp_path
         def is_alive(self):
             return len(looks) < 5
 
-        def let_in(self, keys):
+        def register_keys(self, keys):
             asked.append([key.name for key in keys])
             if refused := [key for key in keys if key.read_text() == "half"]:
                 raise KeysRefusedError(refused, "no key")

@@ -8,7 +8,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.launch.leaf_servers.leaf import serve_leaf
 from fedge.launch.leaf_servers.leaf_nodes import serve_leaf_of_nodes
 from fedge.launch.leaf_servers.subtree import serve_subtree
-from fedge.launch.own_folder import claimed
+from fedge.launch.own_folder import exclusive_folder
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import WELCOME, LeafGate
@@ -63,7 +63,7 @@ def test_a_folder_that_another_process_uses_is_refused(tmp_path, serve):
     asked = options(tmp_path, f"127.0.0.1:{free_port()}")
     asked.wait = 0.2
     with (
-        claimed(tmp_path / "own", "leaf server"),
+        exclusive_folder(tmp_path / "own", "leaf server"),
         pytest.raises(ConfigError, match=r"--folder must not be in use, but another .* uses .*own; stop"),
     ):
         serve(asked)

@@ -64,7 +64,7 @@ def settle(apps, seconds=20):
     """Let a child say that it stays, or end."""
     ready = select.select(apps.descriptors, [], [], seconds)[0]
     assert ready
-    apps.hear(ready)
+    apps.read_reports(ready)
 
 
 def _ended(pid):
@@ -171,13 +171,13 @@ def test_flowers_program_leaves_a_process_that_stays_alive_and_ends_any_other(mo
     monkeypatch.setattr(runtime, "flwr_exit", lambda code, **named: ended.append(code) or sys.exit(code))
     monkeypatch.setattr(runtime, "start_parent_process_monitor", watched.append)
     assert client_apps._prevent_exit()
-    monkeypatch.setattr(lasting, "stays", lambda: True)
+    monkeypatch.setattr(lasting, "handles_further_messages", lambda: True)
     with pytest.raises(SystemExit, match="0"):
         runtime.flwr_exit(code=0, event_type=None)
     assert ended == []
     with pytest.raises(SystemExit, match="1"):
         runtime.flwr_exit(1)
-    monkeypatch.setattr(lasting, "stays", lambda: False)
+    monkeypatch.setattr(lasting, "handles_further_messages", lambda: False)
     with pytest.raises(SystemExit, match="0"):
         runtime.flwr_exit(0)
     assert ended == [1, 0]
@@ -196,9 +196,9 @@ def test_a_process_that_stays_has_its_limit_of_output_for_every_message():
     os.waitpid(pid, 0)
     for pipe in output._pipes.values():
         pipe.room = 0
-    output.renew(pid + 1)
+    output.reset_limit(pid + 1)
     assert {pipe.room for pipe in output._pipes.values()} == {0}
-    output.renew(pid)
+    output.reset_limit(pid)
     assert {pipe.room for pipe in output._pipes.values()} == {A_CLIENT_APP}
     for reading in output.descriptors:
         os.close(reading)

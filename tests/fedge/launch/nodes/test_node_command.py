@@ -5,7 +5,7 @@ import pytest
 from fedge.cli import _build_parser, main
 from fedge.launch.command_line import parse_command_line
 from fedge.launch.nodes import node
-from fedge.launch.nodes.node_command import node_words
+from fedge.launch.nodes.node_command import node_arguments
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port
 
@@ -14,7 +14,7 @@ NODE = ["node", "1", "--of", "3", "--superlink", "127.0.0.1:1"]
 
 def test_flowers_words_for_partition_and_windows(tmp_path):
     options = parse_command_line(_build_parser(), [*NODE, "--data-folder", str(tmp_path)])
-    assert node_words(options) == [
+    assert node_arguments(options) == [
         "--superlink", "127.0.0.1:1",
         "--node-config", f'partition-id=1 num-partitions=3 data-folder="{tmp_path}"',
     ]  # fmt: skip
@@ -24,7 +24,7 @@ def test_a_data_set_goes_by_its_name_and_a_file_by_its_whole_path(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.npz").touch()
     told = [
-        node_words(parse_command_line(_build_parser(), [*NODE, "--data", name]))[-1]
+        node_arguments(parse_command_line(_build_parser(), [*NODE, "--data", name]))[-1]
         for name in ("synthetic", "mine.npz")
     ]
     assert told[0].endswith(' data="synthetic"')

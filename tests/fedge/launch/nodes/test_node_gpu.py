@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedge.launch.nodes import node_gpu
-from fedge.launch.nodes.node_gpu import VISIBLE, gpu_names, take_gpu, taken
+from fedge.launch.nodes.node_gpu import VISIBLE, gpu_names, lock_gpu, take_gpu
 
 TWO = "GPU 0: H100 (UUID: GPU-a)\nGPU 1: H100 (UUID: GPU-b)\n"
 CUT = (
@@ -38,8 +38,8 @@ def test_the_gpus_that_a_node_may_use(listing, visible, expected):
 HOLD = """
 import sys
 from pathlib import Path
-from fedge.launch.nodes.node_gpu import taken
-print(*taken(sys.argv[2:], Path(sys.argv[1])), flush=True)
+from fedge.launch.nodes.node_gpu import lock_gpu
+print(*lock_gpu(sys.argv[2:], Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 
@@ -58,7 +58,7 @@ def test_nodes_take_different_gpus_then_share_evenly_and_one_that_ends_makes_roo
     try:
         assert [told for _, told in made] == [["0", "0"], ["1", "0"], ["0", "1"], ["1", "1"]]
         made[1][0].communicate(timeout=20)
-        assert taken(["GPU-a", "1"], tmp_path) == (1, 0)
+        assert lock_gpu(["GPU-a", "1"], tmp_path) == (1, 0)
     finally:
         for process, _ in made:
             process.communicate(timeout=20)

@@ -20,7 +20,7 @@ def say(output, work):
             os._exit(0)
     deadline = time.monotonic() + 60
     while output.descriptors and time.monotonic() < deadline:
-        output.pass_on(select.select(output.descriptors, [], [], 0.2)[0])
+        output.forward_output(select.select(output.descriptors, [], [], 0.2)[0])
     os.waitpid(pid, 0)
     assert output.descriptors == []
 
@@ -59,7 +59,7 @@ def test_all_of_an_hour_have_a_share_and_it_is_said_whenever_it_has_doubled(capf
             os.write(writing, b"x" * 60_000)
             os.close(writing)
             while reading in output.descriptors:
-                output.pass_on([reading])
+                output.forward_output([reading])
 
     talk(100)
     out, err = capfd.readouterr()
@@ -86,5 +86,5 @@ def test_a_lost_contact_is_one_line_and_the_next_one_is_told_anew():
     output, printed = SuperNodeOutput(), b""
     together = [lost[2] + b"between\n" + lost[3], found + lost[4]]
     for said in (b"\xffbegun\n", *lost[:2], *together, lost[0], b"end"):
-        printed += output.passed(said)
+        printed += output.printable_part(said)
     assert printed == b"\xffbegun\n" + lost[0] + b"between\n" + found + lost[4] + b"end"

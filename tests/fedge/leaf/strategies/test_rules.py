@@ -15,13 +15,18 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.strategies.rules import (
     combine,
-    keeps_nothing,
+    is_stateless,
     make_cloud_rule,
     make_strategy,
     note_of_uncalled,
     refuse_strategy_that_fails,
 )
-from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
+from fedge.leaf.strategies.strategy_state import (
+    numbers_of,
+    refuse_incompatible_state,
+    restore_strategy,
+    states_of,
+)
 from fedge.training.settings import LocalTraining
 
 CLIENTS = 10
@@ -66,7 +71,7 @@ def test_what_a_rule_keeps_of_a_round_is_taken_by_one_that_goes_on(name):
     for number in (1, 2):
         round_of(one, number)
     states, numbers = states_of(one), numbers_of(one)
-    refuse_other(other, states, numbers, models[0])
+    refuse_incompatible_state(other, states, numbers, models[0])
     restore_strategy(other, states, numbers)
     assert round_of(other, 3) == round_of(one, 3)
 
@@ -93,7 +98,7 @@ def test_numbers_without_axes_and_empty_entries_are_combined_as_any_others(name)
     flat = rounds_of(other, [{n: a.reshape(-1) for n, a in model.items()} for model in models], (1, 2))
     assert {entry: array.shape for entry, array in found.items()} == shapes
     assert {n: a.tobytes() for n, a in found.items()} == {n: a.tobytes() for n, a in flat.items()}
-    refuse_other(third, states_of(one), numbers_of(one), models[0])
+    refuse_incompatible_state(third, states_of(one), numbers_of(one), models[0])
     restore_strategy(third, states_of(one), numbers_of(one))
     assert rounds_of(third, models, (3,))["scale"] == rounds_of(one, models, (3,))["scale"]
 
@@ -145,8 +150,8 @@ def test_multi_krum_averages_those_that_lie_together(seed):
 
 
 def test_only_a_plain_mean_keeps_nothing():
-    assert keeps_nothing(strategy("fedavg"))
-    assert not keeps_nothing(strategy("fedadam"))
+    assert is_stateless(strategy("fedavg"))
+    assert not is_stateless(strategy("fedadam"))
 
 
 def test_a_reply_that_cannot_be_combined_is_named_and_leaves_no_trace():

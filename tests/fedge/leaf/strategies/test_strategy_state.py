@@ -20,10 +20,10 @@ from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import (
     contents_of,
     numbers_of,
-    refuse_other,
+    refuse_incompatible_state,
     restore_strategy,
     states_of,
-    unkept_of,
+    unsaved_attribute,
 )
 from fedge.states.records import from_record, to_record
 
@@ -156,12 +156,12 @@ def test_whatever_a_strategy_of_a_user_remembers_goes_on(kind):
     before = contents_of(first)
     for round_ in (1, 2):
         aggregate(first, round_)
-    assert unkept_of(first, before) == ""
+    assert unsaved_attribute(first, before) == ""
     states = {n: {e: np.array(a) for e, a in state.items()} for n, state in states_of(first).items()}
     for array in (array for state in states.values() for array in state.values()):
         array.flags.writeable = False
     numbers = json.loads(json.dumps(numbers_of(first)))
-    refuse_other(second, states, numbers, {"z": np.ones((2, 3)), "a": np.ones(2)})
+    refuse_incompatible_state(second, states, numbers, {"z": np.ones((2, 3)), "a": np.ones(2)})
     restore_strategy(second, states, numbers)
     for round_ in (3, 4):
         assert aggregate(first, round_) == aggregate(second, round_)
@@ -172,7 +172,7 @@ def test_what_no_checkpoint_holds_is_found(kind):
     strategy = Remembers(*copy.deepcopy(LOST[kind]))
     before = contents_of(strategy)
     aggregate(strategy, 1)
-    assert unkept_of(strategy, before) == "kept"
+    assert unsaved_attribute(strategy, before) == "kept"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_no_checkpoint_holds_is_found(kind):
 def test_text_and_lists_of_others_stay_what_they_were(before, after):
     strategy = Remembers(before, None, None)
     with pytest.raises(ValueError, match="'kept'"):
-        refuse_other(strategy, {}, {**numbers_of(strategy), "kept": after}, {})
+        refuse_incompatible_state(strategy, {}, {**numbers_of(strategy), "kept": after}, {})
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_what_a_strategy_cannot_keep_is_refused_and_sets_nothing(name, state, te
     strategy = FedAdam(eta=0.1)
     before = dict(vars(strategy)), FedAdam.aggregate_train, vars(FedAvg).copy()
     with pytest.raises(ValueError, match=telling):
-        refuse_other(strategy, {name: state}, numbers_of(strategy), {"z": np.ones(2)})
+        refuse_incompatible_state(strategy, {name: state}, numbers_of(strategy), {"z": np.ones(2)})
     if "nothing" in telling:
         with pytest.raises(ValueError, match=telling):
             restore_strategy(strategy, {name: state}, {})
@@ -215,12 +215,12 @@ def test_what_a_strategy_cannot_keep_is_refused_and_sets_nothing(name, state, te
 def test_a_number_that_a_strategy_cannot_keep_is_refused(value):
     strategy = FedAdam(eta=0.1)
     numbers = numbers_of(strategy)
-    refuse_other(strategy, {}, numbers, {})
+    refuse_incompatible_state(strategy, {}, numbers, {})
     with pytest.raises(ValueError, match="'eta'"):
-        refuse_other(strategy, {}, {**numbers, "eta": value}, {})
+        refuse_incompatible_state(strategy, {}, {**numbers, "eta": value}, {})
     del numbers["eta"]
     with pytest.raises(ValueError, match="'eta' of FedAdam is missing"):
-        refuse_other(strategy, {}, numbers, {})
+        refuse_incompatible_state(strategy, {}, numbers, {})
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "adaptive clipping"])
@@ -234,7 +234,7 @@ def test_nobody_makes_a_strategy_wait_for_more_nodes(name, number):
     with pytest.raises(ValueError, match="min_available_nodes"):
         restore_strategy(strategy, {}, {**told, settings[0]: number})
     with pytest.raises(ValueError, match="min_available_nodes"):
-        refuse_other(strategy, states_of(strategy), {**told, settings[0]: number}, {})
+        refuse_incompatible_state(strategy, states_of(strategy), {**told, settings[0]: number}, {})
     restore_strategy(strategy, {}, told)
 
 
@@ -245,14 +245,16 @@ def test_settings_of_a_strategy_that_comes_with_flower_are_those_it_was_made_wit
     aggregate(strategy, 1)
     told, states = numbers_of(strategy), states_of(strategy)
     model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
-    refuse_other(STRATEGIES[name](), states, told, model)
+    refuse_incompatible_state(STRATEGIES[name](), states, told, model)
     for setting in ("eta", "tau", "beta_1", "server_momentum", "server_learning_rate", "noise_multiplier"):
         for at in (key for key in told if key.rpartition(".")[2] == setting):
             with pytest.raises(ValueError, match=f"'{at}' must be .*, but is -5"):
-                refuse_other(STRATEGIES[name](), states, {**told, at: -5}, model)
+                refuse_incompatible_state(STRATEGIES[name](), states, {**told, at: -5}, model)
     for at, state in states.items():
         with pytest.raises(ValueError, match=f"'{at[:3]}.*zz' is nothing that"):
-            refuse_other(STRATEGIES[name](), {**states, f"{at.rstrip('[]')}zz": state}, told, model)
+            refuse_incompatible_state(
+                STRATEGIES[name](), {**states, f"{at.rstrip('[]')}zz": state}, told, model
+            )
 
 
 class Decays(FedAdam):
@@ -267,7 +269,7 @@ def test_settings_of_a_strategy_of_a_user_may_change_with_rounds():
     strategy, fresh = Decays(eta=0.1), Decays(eta=0.1)
     aggregate(strategy, 1)
     model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
-    refuse_other(fresh, states_of(strategy), numbers_of(strategy), model)
+    refuse_incompatible_state(fresh, states_of(strategy), numbers_of(strategy), model)
     restore_strategy(fresh, states_of(strategy), numbers_of(strategy))
     assert (fresh.eta, fresh.seen) == (0.05, 1)
 
@@ -279,7 +281,7 @@ def test_moments_are_floats():
     model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
     whole = {**states, "m_t": {name: array.astype(np.int16) for name, array in states["m_t"].items()}}
     with pytest.raises(ValueError, match="'m_t' and 'v_t' must both be floats"):
-        refuse_other(FedAdam(eta=0.1), whole, numbers_of(strategy), model)
+        refuse_incompatible_state(FedAdam(eta=0.1), whole, numbers_of(strategy), model)
 
 
 @pytest.mark.parametrize("make", [FedAdam, FedYogi, FedAdagrad])
@@ -291,7 +293,7 @@ def test_means_of_squares_are_not_negative(make):
     states["v_t"]["a"][0] = -1e-9
     model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
     with pytest.raises(ValueError, match="must not be negative"):
-        refuse_other(make(eta=0.1), states, numbers_of(strategy), model)
+        refuse_incompatible_state(make(eta=0.1), states, numbers_of(strategy), model)
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, 1e40, 1e-40, float("nan"), 3.0])
@@ -301,11 +303,11 @@ def test_a_clipping_norm_is_one_that_rounds_can_make(kind, norm):
     strategy = PrivateMean(PrivacyConfig(kind=kind, noise_multiplier=0.2), 3)
     told = {**numbers_of(strategy), "clip_norm": norm}
     if norm == 3.0 and kind.endswith("adaptive"):
-        refuse_other(strategy, {}, told, {})
+        refuse_incompatible_state(strategy, {}, told, {})
         restore_strategy(strategy, {}, told)
         assert strategy.clip_norm == norm
         return
-    for refused in (refuse_other, lambda *given: restore_strategy(*given[:3])):
+    for refused in (refuse_incompatible_state, lambda *given: restore_strategy(*given[:3])):
         with pytest.raises(ValueError, match=r"'clip_norm' (cannot be|is not finite)"):
             refused(strategy, {}, told, {})
     assert strategy.clip_norm == 1.0

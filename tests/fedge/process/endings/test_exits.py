@@ -166,9 +166,9 @@ def test_a_process_that_ends_by_itself_is_not_waited_for():
 
 
 def test_interruptions():
-    assert exits.interrupted_by(KeyboardInterrupt()).exit_code == 130
-    assert exits.interrupted_by(exits.Interrupted(signal.SIGTERM)).exit_code == 143
-    assert exits.interrupted_by(ValueError()) is None
+    assert exits.find_interruption(KeyboardInterrupt()).exit_code == 130
+    assert exits.find_interruption(exits.Interrupted(signal.SIGTERM)).exit_code == 143
+    assert exits.find_interruption(ValueError()) is None
     seen = []
     exits.end_on_signal(2)  # nobody is there
     with exits.ending_on_signal(seen.append):

@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[4]
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel sends no signal")
 PARENT = """
 import subprocess, sys
-from fedge.process.endings.parent import be_followed
+from fedge.process.endings.parent import tie_children_to_parent
 if sys.argv[2] == "wants":
-    be_followed()
+    tie_children_to_parent()
 with subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE) as child:
     pass
 """
 AT_ONCE = (
-    "import fedge.process.endings.parent as p, time; print(p.follow_at_once(), flush=True); time.sleep(600)"
+    "import fedge.process.endings.parent as p, time; print(p.die_with_parent(), flush=True); time.sleep(600)"
 )
 IN_ORDER = """
 import os, sys, time

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fedge.process.resources.memory import MemoryWatch, ProcessMemory, in_order, measure, with_cuda
+from fedge.process.resources.memory import MemoryWatch, ProcessMemory, measure, sort_processes, with_cuda
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_processes_of_other_machines_come_after_those_of_the_server():
         ProcessMemory("worker", 7, 1.0, machine="b", number=1 << 30),
     )
     server = ProcessMemory("server", 8, 1.0)
-    assert in_order([there, here, server]) == [server, here, there]
+    assert sort_processes([there, here, server]) == [server, here, there]
     assert [one.known_as for one in (here, there)] == [9, 1 << 30]
     (found,) = with_cuda([there], {7: (9.0, 9.0), 1 << 30: (1.0, 2.0)})
     assert (found.cuda_allocated_mib, found.cuda_reserved_mib) == (1.0, 2.0)

@@ -15,7 +15,7 @@ from small_runs import small_config
 from fedge.config.registers.option import ConfigError
 from fedge.launch.flower_runs.flower import toml_of
 from fedge.process.resources import room
-from fedge.process.resources.room import blas_threads, limit_mib, needed_mib, refuse_little_room, remedy
+from fedge.process.resources.room import blas_threads, limit_mib, needed_mib, refuse_low_limits, remedy
 from fedge.process.resources.threads import available_cores
 
 FEDGE = str(Path(sys.executable).with_name("fedge"))
@@ -34,7 +34,7 @@ def under(mib, *words, **more):
 def test_without_a_limit_nothing_is_refused_or_loaded():
     assert limit_mib() == float("inf")
     words = (
-        "import sys; from fedge.process.resources import room; room.refuse_little_room(); "
+        "import sys; from fedge.process.resources import room; room.refuse_low_limits(); "
         "print('scipy' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", words], text=True) == "False\n"
@@ -62,7 +62,7 @@ def test_a_limit_is_refused_with_its_value_and_the_next_step(monkeypatch):
     with pytest.raises(
         ConfigError, match=r"must be at least 1536 MiB .*, but is 1000 MiB; raise it"
     ) as error:
-        refuse_little_room()
+        refuse_low_limits()
     assert "\n" not in str(error.value)
 
 
@@ -70,10 +70,10 @@ def test_room_that_others_have_taken_is_refused_before_scipy_asks_for_it():
     """All but 50 MiB of the addresses are taken: SciPy's OpenBLAS would ask for ever."""
     words = (
         "import mmap, re\n"
-        "from fedge.process.resources.room import refuse_little_room, limit_mib\n"
+        "from fedge.process.resources.room import refuse_low_limits, limit_mib\n"
         "size = int(re.search(r'VmSize:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 1024\n"
         "taken = mmap.mmap(-1, int((limit_mib() - size - 50) * 2**20))\n"
-        "refuse_little_room()\n"
+        "refuse_low_limits()\n"
     )
     done = under(needed_mib() + 100, sys.executable, "-c", words)
     assert "ConfigError: the limit of the address space (ulimit -v) must be high enough" in done.stderr

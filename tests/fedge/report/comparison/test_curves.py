@@ -10,7 +10,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.records.reading.reader import load_run
 from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import final_lines, finals
-from fedge.report.comparison.groups import Group, group_runs, scored_alike, settings_of
+from fedge.report.comparison.groups import Group, group_runs, settings_of, with_same_score
 from fedge.report.comparison.page import comparison_notices
 from fedge.report.comparison.targets import costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
@@ -89,7 +89,7 @@ def test_runs_of_other_scores_are_not_compared(make):
     with pytest.raises(ConfigError, match=r"but a has .accuracy. and c has .os:system.; compare"):
         group_runs([runs[0], make("c", [8, 8, 8, 8], task=same_words)])
     groups = [Group(run.name, [run], settings_of(run)) for run in runs]  # as a sweep over tasks makes them
-    assert scored_alike(groups) == groups[:1]
+    assert with_same_score(groups) == groups[:1]
     assert any("b is scored by F1, not by miss" in notice.text for notice in comparison_notices(groups, []))
 
 

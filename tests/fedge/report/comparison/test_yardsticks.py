@@ -114,9 +114,9 @@ def test_roles_by_options(make):
 def test_only_like_is_measured_by_like(make, change):
     mine = make("mine")
     groups, _ = group_runs([mine, make("global", **change)])
-    assert Yardsticks(groups).of(mine, "global") is None
+    assert Yardsticks(groups).run_for(mine, "global") is None
     groups, _ = group_runs([mine, make("global", **change), make("global", config={"train.lr": 0.1})])
-    assert Yardsticks(groups).of(mine, "global").config["train.lr"] == 0.1
+    assert Yardsticks(groups).run_for(mine, "global").config["train.lr"] == 0.1
 
 
 def test_a_gap_of_less_than_a_point_is_not_recovered(make):
@@ -168,18 +168,18 @@ def test_fine_tuned_runs_measure_those_that_are_so_alike(make):
     plain_global, tuned_global = make("global"), make("global", tuned=rights)
     for globals_ in ([plain_global, tuned_global], [tuned_global, plain_global]):
         by = Yardsticks(group_runs([mine, tuned, five, *globals_])[0])
-        assert by.of(mine, "global") is plain_global
-        assert by.of(tuned, "global") is tuned_global
-        assert by.of(five, "global") is plain_global
-        assert by.of(tuned_global, "global") is tuned_global
+        assert by.run_for(mine, "global") is plain_global
+        assert by.run_for(tuned, "global") is tuned_global
+        assert by.run_for(five, "global") is plain_global
+        assert by.run_for(tuned_global, "global") is tuned_global
     by = Yardsticks(group_runs([mine, tuned, five, tuned_global])[0])
-    assert [by.of(run, "global") for run in (mine, tuned, five)] == [None, tuned_global, None]
+    assert [by.run_for(run, "global") for run in (mine, tuned, five)] == [None, tuned_global, None]
 
 
 def test_a_option_that_a_run_does_not_know_has_its_default(make):
     tuned, tuned_global = make("mine", tuned=[8] * 4), make("global", tuned=[8] * 4)
     del tuned_global.manifest["config"]["personal.unseen-clients"]
-    assert Yardsticks(group_runs([tuned, tuned_global])[0]).of(tuned, "global") is tuned_global
+    assert Yardsticks(group_runs([tuned, tuned_global])[0]).run_for(tuned, "global") is tuned_global
 
 
 def test_runs_that_keep_layers_measure_nobody(make):

@@ -74,7 +74,7 @@ def test_a_mixed_offer_needs_the_mean_of_all_leaves_too(leaves):
 
 
 def test_a_trial_goes_down_before_it_and_up_after_it(leaves):
-    leaves[1].models.meet_cloud(None, state(9))
+    leaves[1].models.apply_cloud_step(None, state(9))
     book = RoundBook(1)
     book.note_cloud_step(book.root, step_of([None, None], [state(8), None]), [{}, {}], leaves)
     assert (book.cloud_uplink_bytes, book.cloud_downlink_bytes) == (8 + 4, 4)

@@ -23,7 +23,7 @@ def decision(name):
 
 
 def shown(book, *path):
-    return shown_gate(leaf_at(*path), book.minutes_above(path))
+    return shown_gate(leaf_at(*path), book.records_above(path))
 
 
 def test_offers_are_by_child_of_the_server_not_by_leaf():
@@ -38,18 +38,18 @@ def test_clusters_of_the_cloud_are_its_numbers_and_those_of_regions_are_told_apa
     """Two regions of two leaves; the second of the first region stands alone, and so does the last leaf."""
     leaves = [leaf_at(0, 0), leaf_at(0, 1), leaf_at(1, 0), leaf_at(1, 1)]
     book = RoundBook(1, root=ServerRoundRecord(labels=np.array([1, 0])))
-    assert clusters_of(leaves, book.minutes_above) == [1, 1, 0, 0]
+    assert clusters_of(leaves, book.records_above) == [1, 1, 0, 0]
     book.inner = [
         ServerRoundRecord((0,), labels=np.array([0, 1])),
         ServerRoundRecord((1,), labels=np.array([0, 0])),
     ]
     book.inner.append(ServerRoundRecord((1,), 2, labels=np.array([0, 1])))
-    assert clusters_of(leaves, book.minutes_above) == [0, 1, 2, 3]
-    assert book.minutes_of((1,)).number == 2
-    assert [minutes.path for minutes in book.minutes_above((1, 0))] == [(), (1,)]
+    assert clusters_of(leaves, book.records_above) == [0, 1, 2, 3]
+    assert book.latest_record((1,)).number == 2
+    assert [minutes.path for minutes in book.records_above((1, 0))] == [(), (1,)]
     for minutes in book.inner:
         minutes.groups = False
-    assert clusters_of(leaves, book.minutes_above) == [1, 1, 0, 0]
+    assert clusters_of(leaves, book.records_above) == [1, 1, 0, 0]
 
 
 def test_the_decision_shown_of_a_leaf_is_that_of_the_lowest_gate_above_its_clients():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score
 
-from fedge.exchange.evaluate import gain_sums, pooled
+from fedge.exchange.evaluate import gain_sums, pool_evaluations
 from fedge.metrics.scores import accuracy, counts_of, macro_f1, score_spread
 
 LABELS = st.integers(1, 30).flatmap(lambda n: hnp.arrays(np.int64, (2, n), elements=st.integers(0, 4)))
@@ -60,28 +60,28 @@ def test_pooling_by_hand():
     """
     one = classified(np.array([[1, 1], [0, 0]]), 4.0)
     other = classified(np.array([[3, 0], [0, 3]]), 0.0)
-    found = pooled([one, other])
+    found = pool_evaluations([one, other])
     assert (found.score, found.loss) == (7 / 8, 1.0)
     assert found.further["macro_f1"] == pytest.approx((8 / 9 + 6 / 7) / 2)
-    assert pooled([]) is None
+    assert pool_evaluations([]) is None
 
 
 @given(st.lists(CONFUSIONS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_pooling_weighs_by_windows_in_any_order(confusions, rng):
     evaluations = [classified(c, float(i)) for i, c in enumerate(confusions)]
     sizes = [c.sum() for c in confusions]
-    found = pooled(evaluations)
+    found = pool_evaluations(evaluations)
     assert found.score == pytest.approx(np.average([accuracy(c) for c in confusions], weights=sizes))
     assert found.loss == pytest.approx(np.average(range(len(sizes)), weights=sizes))
     assert found.further["macro_f1"] == macro_f1(sum(confusions))
     rng.shuffle(evaluations)
-    again = pooled(evaluations)
+    again = pool_evaluations(evaluations)
     assert (again.score, again.loss) == pytest.approx((found.score, found.loss))
 
 
 @given(CONFUSIONS, st.floats(0, 10))
 def test_a_single_client_is_its_own_pool(confusion, loss):
-    found = pooled([classified(confusion, loss)])
+    found = pool_evaluations([classified(confusion, loss)])
     assert (found.score, found.loss) == (accuracy(confusion), pytest.approx(loss))
     assert found.further == {"macro_f1": macro_f1(confusion)}
 

@@ -50,9 +50,9 @@ def test_regions_wait_for_their_own_leaves_and_the_cloud_for_all():
     time, branches = begun("((1,1),(1))")
     time.train({0, 1, 2}, up_bytes=0, down_bytes=0)
     for region in branches:
-        time.meet(region.below, {leaf.path: Traffic(up=4, down=4) for leaf in region.below})
+        time.aggregate(region.below, {leaf.path: Traffic(up=4, down=4) for leaf in region.below})
     assert json.loads(json.dumps(time.facts()))["at"] == [[0, 11.0], [1, 11.0], [2, 18.0]]
-    time.meet(branches, {(0,): Traffic(5, 6), (1,): Traffic(5, 6), (0, 0): Traffic(0, 6)})
+    time.aggregate(branches, {(0,): Traffic(5, 6), (1,): Traffic(5, 6), (0, 0): Traffic(0, 6)})
     # down to region 0 it takes 6 s, and 6 more to its first leaf
     assert time.facts()["at"] == [(0, 35.0), (1, 29.0), (2, 29.0)]
     assert time.now_s == 35.0
@@ -62,7 +62,7 @@ def test_nobody_waits_where_nothing_moves():
     """A round without a cloud step, or one leaf alone."""
     time, branches = begun("((1,1),(1))")
     time.train({0, 1, 2}, up_bytes=0, down_bytes=0)
-    time.meet(branches, {})
+    time.aggregate(branches, {})
     assert time.facts()["at"] == [(0, 1.0), (1, 3.0), (2, 10.0)]
 
 
@@ -92,7 +92,7 @@ def test_leaves_meet_at_the_cloud():
     leaves = [Leaf(i, {i: 1}, {}, ["w"], FedAvg(), 0) for i in range(3)]
     time = VirtualTime(ByHand(), leaves)
     time.train({0, 1, 2}, up_bytes=0, down_bytes=0)
-    time.meet(leaves, {(i,): Traffic(7, 1) for i in range(3)})
+    time.aggregate(leaves, {(i,): Traffic(7, 1) for i in range(3)})
     assert time.facts()["at"] == [(0, 18.0), (1, 18.0), (2, 18.0)]
 
 
@@ -102,8 +102,8 @@ def test_every_edge_takes_the_time_of_its_tier(monkeypatch):
     time, branches = begun("((1,1),(1))")
     time.train({0, 1, 2}, up_bytes=0, down_bytes=0)
     for region in branches:
-        time.meet(region.below, {leaf.path: Traffic(up=4, down=4) for leaf in region.below})
+        time.aggregate(region.below, {leaf.path: Traffic(up=4, down=4) for leaf in region.below})
     assert time.facts()["at"] == [(0, 19.0), (1, 19.0), (2, 26.0)]
     # up to the cloud 5 s, there at 31; down to region 0 6 s and 12 to its first leaf
-    time.meet(branches, {(0,): Traffic(5, 6), (1,): Traffic(5, 6), (0, 0): Traffic(0, 6)})
+    time.aggregate(branches, {(0,): Traffic(5, 6), (1,): Traffic(5, 6), (0, 0): Traffic(0, 6)})
     assert time.facts()["at"] == [(0, 49.0), (1, 37.0), (2, 37.0)]

@@ -35,7 +35,7 @@ def both(tmp_path):
         config = from_run_config({"data.path": str(path), "train.model": "linear", **changes})
         deal = deal_data(config, SEED, CLIENTS, None)
         told = {
-            client: share_of(deal.windows, deal.partition, client, "six.npz", False).told
+            client: share_of(deal.windows, deal.partition, client, "six.npz", False).report
             for client in range(CLIENTS)
         }
         return config, deal, told

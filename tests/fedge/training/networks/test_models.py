@@ -123,7 +123,7 @@ def test_initial_weights_are_pytorch_s(name: str) -> None:
         assert torch.equal(ours.state_dict()[what], tensor), what
 
 
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_initialisation_uses_the_generator_alone(name: str) -> None:
     before = torch.get_rng_state()
     first = build_model(name, (C, T), CLASSES, seeded(3)).state_dict()
@@ -136,7 +136,7 @@ def test_initialisation_uses_the_generator_alone(name: str) -> None:
     assert any(not torch.equal(first[k], other[k]) for k in first)
 
 
-@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+@pytest.mark.parametrize("name", MODELS.names_with(WINDOWS))
 def test_names_and_shapes(name: str) -> None:
     model = build_model(name, (C, T), CLASSES, seeded())
     assert model(torch.zeros(3, C, T)).shape == (3, CLASSES)
@@ -151,7 +151,7 @@ def test_names_and_shapes(name: str) -> None:
 def test_sizes() -> None:
     count = {
         name: sum(p.numel() for p in build_model(name, (6, 128), 6, seeded()).parameters())
-        for name in MODELS.having(WINDOWS)
+        for name in MODELS.names_with(WINDOWS)
     }
     assert count["cnn"] == 23_174
     assert count["cnn-pool"] == 285_574

@@ -17,7 +17,7 @@ from fedge.training.networks.own_models import (
     OwnFit,
     build_own,
     refuse_a_step_that_fails,
-    refuse_weights_of_chance,
+    refuse_unseeded_weights,
     takes_num_classes,
 )
 from fedge.training.settings import LocalTraining
@@ -145,9 +145,9 @@ def test_weights_from_any_global_stream_follow_from_the_seed(source):
         with pytest.raises(
             ConfigError, match=r"weights that follow from the seed, but head\.bias is another"
         ):
-            refuse_weights_of_chance("mine:Drawn", one, build)
+            refuse_unseeded_weights("mine:Drawn", one, build)
     else:
-        refuse_weights_of_chance("mine:Drawn", one, build)
+        refuse_unseeded_weights("mine:Drawn", one, build)
         assert not equal(get_state(one), get_state(other))
     after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
     assert torch.equal(before[0], after[0])
@@ -342,7 +342,7 @@ def test_weights_of_a_seed_of_the_code_s_own_are_refused_for_runs_and_may_be_loa
     with pytest.raises(
         ConfigError, match="from the run's seed, but seeds PyTorch itself, alike for every seed"
     ):
-        refuse_weights_of_chance("mine:Seeded", build(), build)
+        refuse_unseeded_weights("mine:Seeded", build(), build)
 
 
 @pytest.mark.parametrize("part", ["whole", "layer"])

@@ -38,7 +38,7 @@ def test_what_a_client_leaves_is_forgotten_and_what_is_saved_is_not():
     for _ in range(2):
         model(torch.ones(3, 2))
         assert (model.steps, model.seen, len(model.ring)) == (1, [3], 4)
-        unsaved.put_back()
+        unsaved.restore()
         assert (model.steps, model.seen, model.ring.tolist()) == (0, [], [0, 0])
         assert not hasattr(model, "hidden")
     assert model.kept.tolist() == [2, 2]
@@ -78,9 +78,9 @@ def test_what_a_method_makes_of_the_network_is_undone(change):
     unsaved = Unsaved(model)
     for _ in range(2):
         change(model)
-        unsaved.put_back()
+        unsaved.restore()
         model.zero_grad()
         assert torch.equal(model(torch.ones(3, 2)), before)
         assert list(model.state_dict()) == wanted
         assert all(parameter.requires_grad for parameter in model.parameters())
-        unsaved.put_back()
+        unsaved.restore()
