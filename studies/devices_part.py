@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
     parser.add_argument("--full", type=Path, help="file of all columns (docs/results/FOLDER.csv)")
     options = parser.parse_args(arguments)
-    studies = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
+    by_path = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
     shown = {
-        path: study for path, study in studies.items() if study is not None and _has_several_seeds(study)
+        path: study for path, study in by_path.items() if study is not None and _has_several_seeds(study)
     }
     parts = [section(study, path) for path, study in shown.items()]
-    missing = [path.stem for path, study in studies.items() if study is None]
+    missing = [path.stem for path, study in by_path.items() if study is None]
     if not parts:
         return 2
     columns_path = options.full or DOCS / NUMBERS.format(options.studies.name)
