@@ -124,7 +124,7 @@ def log_to(path: Path) -> logging.Handler:
     """
     handler = _RunLog(path)
     restart_counts()
-    _said_by_flower.clear()
+    _logged_by_flower.clear()
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -185,24 +185,16 @@ def quiet_flower_log() -> Iterator[None]:
     and its warnings once per trial.
     """
     flower = logging.getLogger("flwr")
-    level, logged = flower.level, set[str]()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        new = text not in logged
-        logged.add(text)
-        return new
-
+    level = flower.level
     flower.setLevel(max(level, logging.WARNING))
-    flower.addFilter(is_new)
     try:
-        yield
+        with _each_once(set()):
+            yield
     finally:
-        flower.removeFilter(is_new)
         flower.setLevel(level)
 
 
-_said_by_flower: set[str] = set()
+_logged_by_flower: set[str] = set()
 
 
 @contextmanager
@@ -211,11 +203,18 @@ def deduplicate_flower_log() -> Iterator[None]:
 
     A strategy is constructed for every leaf, and warns about its arguments each time.
     """
+    with _each_once(_logged_by_flower):
+        yield
+
+
+@contextmanager
+def _each_once(logged: set[str]) -> Iterator[None]:
+    """Context in which Flower's logger drops records with texts in `logged`, and adds the texts of others."""
 
     def is_new(record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        new = text not in _said_by_flower
-        _said_by_flower.add(text)
+        new = text not in logged
+        logged.add(text)
         return new
 
     flower = logging.getLogger("flwr")

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.twice import GLOBAL_STREAMS
 from fedge.training.networks.models import state_entries
 
 
@@ -24,7 +25,7 @@ def constant_entries(network: nn.Module, x: Tensor) -> list[str]:
     before = {name: entry.clone() for name, entry in state_entries(network).items()}
     trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with GLOBAL_STREAMS, torch.no_grad(), torch.random.fork_rng(devices=[]):
             for batch in (x, x.flip(0)[:-1] if len(x) > 2 else x.flip(0)):
                 network.train()(batch)
         after = state_entries(network)

@@ -1,9 +1,12 @@
 """Entries that training does not change: frozen parameters and constant buffers, and no others."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 from torch import nn
 
+from fedge.training.networks import constants
 from fedge.training.networks.constants import constant_entries
 
 
@@ -38,6 +41,15 @@ def test_a_table_and_frozen_parameters_are_constant():
     assert constant_entries(network, torch.rand(5, 4)) == ["frozen", "table"]
     assert all(torch.equal(entry, before[name]) for name, entry in network.state_dict().items())
     assert network.training
+
+
+def test_the_global_streams_are_held_meanwhile(monkeypatch):
+    """Leaf servers may be threads, whose parts are watched for draws from these streams."""
+    held = []
+    monkeypatch.setattr(constants, "GLOBAL_STREAMS", ExitStack())
+    constants.GLOBAL_STREAMS.callback(held.append, True)
+    constant_entries(Positions(), torch.rand(5, 4))
+    assert held == [True]
 
 
 def test_a_network_that_fails_has_its_frozen_parameters():
