@@ -254,7 +254,7 @@ notebooks: $(STAMP)
 # files for a package index, checked; a tag must match the version (CONTRIBUTING.md): the source distribution, a wheel for
 # any system, and on x86-64 Linux one with the native step for all such systems (tools/manylinux.py)
 dist: docs
-	$(BIN)/python -m tools.tagged
+	$(BIN)/python -m tools.tag_check
 	rm -rf dist
 	FEDGE_WHEEL=index $(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m tools.manylinux dist

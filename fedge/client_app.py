@@ -13,24 +13,24 @@ from flwr.app import Context, Message
 
 from fedge.algorithm.client import Client as AlgorithmClient
 from fedge.algorithm.client import Place, Plain
-from fedge.algorithm.making import algorithm_of
-from fedge.algorithm.taking_part import further_models, plain_training, run_algorithm
-from fedge.client.aside import states_in_files
+from fedge.algorithm.client_round import further_models, plain_training, run_algorithm
+from fedge.algorithm.configured import algorithm_of
 from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.memory import keep_memory, memory_in, memory_or_lost
 from fedge.client.own_code import refuse_missing_code
 from fedge.client.privacy import private_state
+from fedge.client.process_team import train_together
 from fedge.client.secret import secret_of
-from fedge.client.together import train_together
-from fedge.compression.chosen import uplink_of_clients
+from fedge.client.spilled_states import states_in_files
+from fedge.compression.configured import uplink_of_clients
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, MODELS
 from fedge.config.registers.register import add_search_folders
 from fedge.config.sections.train import TrainConfig
-from fedge.data.own import OwnData, client_data, names_own_data, own_data, partition_of_node
+from fedge.data.own_windows import OwnData, client_data, names_own_data, own_data, partition_of_node
 from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
@@ -74,14 +74,14 @@ from fedge.privacy.noise import SYSTEM
 from fedge.process.client_app import is_client_app
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.identity import process_name
-from fedge.process.lasting import handles_further_messages
 from fedge.process.logs import log_worker_to
+from fedge.process.persistent_process import handles_further_messages
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
 from fedge.states.challenge import answer_to
-from fedge.states.due import LazyState, kinds_of
-from fedge.states.named import unpacked
-from fedge.tasks.chosen import task_of
+from fedge.states.lazy_state import LazyState, kinds_of
+from fedge.states.named_states import unpacked
+from fedge.tasks.configured import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import window_description
 from fedge.training.evaluation import EvalResult, evaluate_parts
@@ -91,7 +91,7 @@ from fedge.training.local import TrainResult, train
 from fedge.training.networks.fitting import fit_of
 from fedge.training.networks.models import build_model, parameter_names
 from fedge.training.networks.module_state import load_state, tensor_of
-from fedge.training.networks.unsaved import Unsaved
+from fedge.training.networks.unsaved_state import Unsaved
 from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training, step_kernel
 from fedge.training.settings import LocalTraining

@@ -351,7 +351,7 @@ ELSEWHERE = (
         "fedge/launch/nodes/node_folder.py": "fedge/process/endings/test_owner.py",
         # entry points and what only a whole run shows
         "fedge/devices/world.py": "fedge/devices/test_procedure.py",
-        "fedge/client/together.py": "runs/engines/test_processes.py",
+        "fedge/client/process_team.py": "runs/engines/test_processes.py",
         "fedge/client/frozen.py": "runs/methods/test_exchange.py",
         "fedge/training/networks/frozen.py": "runs/methods/test_exchange.py",
         "fedge/training/networks/start.py": "runs/methods/test_exchange.py",
@@ -363,7 +363,7 @@ ELSEWHERE = (
         "fedge/commands/compare.py": "fedge/sweep/test_comparing.py",
         "fedge/commands/projects.py": "fedge/test_cli.py",
         "fedge/commands/run.py": "fedge/test_cli.py",
-        "fedge/run/served.py": "fedge/inference/test_card.py",
+        "fedge/run/model_card.py": "fedge/inference/test_card.py",
         "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
         "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
         "fedge/client/guarded_app.py": "runs/faults/test_faults.py",
@@ -400,8 +400,8 @@ ELSEWHERE = (
         "fedge/algorithm/algorithm.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/descent.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/leaf_part.py": "fedge/methods/test_witness.py",
-        "fedge/algorithm/making.py": "runs/methods/test_algorithms.py",
-        "fedge/algorithm/taking_part.py": "runs/methods/test_algorithms.py",
+        "fedge/algorithm/configured.py": "runs/methods/test_algorithms.py",
+        "fedge/algorithm/client_round.py": "runs/methods/test_algorithms.py",
         "fedge/exchange/algorithm.py": "runs/methods/test_algorithms.py",
         "fedge/clustering/cloud_part.py": "runs/methods/test_families.py",
         "fedge/cloud/families.py": "fedge/methods/test_soft_family.py",
@@ -411,7 +411,7 @@ ELSEWHERE = (
         "fedge/run/preparation/algorithms.py": "runs/methods/test_algorithms.py",
         "fedge/records/tables/model_tables.py": "fedge/records/tables/test_catalog.py",
         # pages, looked at as pages
-        "fedge/report/at_end.py": "fedge/report/test_run_page.py",
+        "fedge/report/report_hook.py": "fedge/report/test_run_page.py",
         "fedge/report/commands.py": "fedge/report/test_run_page.py",
         "fedge/report/listing.py": "fedge/report/test_run_page.py",
         "fedge/report/html/page.py": "fedge/report/test_run_page.py",
@@ -462,12 +462,12 @@ ELSEWHERE = (
         # data between modules, whose tests make them
         "fedge/cloud/method_memory.py": "fedge/cloud/test_memory.py",
         "fedge/cloud/probe.py": "fedge/cloud/test_step.py",
-        "fedge/cloud/setting.py": "fedge/cloud/test_step.py",
+        "fedge/cloud/settings.py": "fedge/cloud/test_step.py",
         "fedge/console/size.py": "fedge/console/test_terminal.py",
         "fedge/devices/servers/arrivals.py": "fedge/devices/servers/test_rules.py",
         "fedge/devices/state.py": "fedge/devices/test_procedure.py",
         "fedge/devices/work/routes.py": "fedge/devices/test_transit.py",
-        "fedge/edge/at_work.py": "fedge/edge/test_host.py",
+        "fedge/edge/order_execution.py": "fedge/edge/test_host.py",
     }
     | {
         f"fedge/methods/{file.name}": "runs/methods/test_algorithms.py"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.install import uv_variables
-from tools.tagged import objection
+from tools.tag_check import objection
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedge.algorithm.descent import Fit
 from fedge.states.averaging import State
-from fedge.states.named import Memory, Value
+from fedge.states.named_states import Memory, Value
 
 if TYPE_CHECKING:
     from fedge.algorithm.client import Client

@@ -17,7 +17,7 @@ from fedge.config.registers.hooks import refuse_unknown_attribute
 from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
-from fedge.states.named import Memory, read_only
+from fedge.states.named_states import Memory, read_only
 from fedge.training.local import TrainResult, one_pass
 from fedge.training.networks.models import head_names, layer_names
 from fedge.training.networks.module_state import load_state

@@ -13,7 +13,7 @@ from fedge.config.registers.hooks import refuse_unknown_attribute
 from fedge.privacy.marks import MODELS, SINGLE_MODELS, Quantity
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import Memory, Value
+from fedge.states.named_states import Memory, Value
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.round_tables import ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.results import RoundResult
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "guarded_app": ["ClientError", "GuardedApp"],
         "privacy": ["private_state"],
-        "together": ["train_together"],
+        "process_team": ["train_together"],
     },
 )

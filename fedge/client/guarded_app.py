@@ -24,8 +24,8 @@ from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import RoundContext, asking_server
 from fedge.exchange.train import TRAIN
 from fedge.process.identity import process_name
-from fedge.process.lasting import begin_message_of, note_failure
 from fedge.process.output import limit_client_output
+from fedge.process.persistent_process import begin_message_of, note_failure
 
 _LONGEST = 10_000  # characters of an exception's text
 _LONGEST_CAUSE = 300

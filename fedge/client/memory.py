@@ -18,7 +18,7 @@ from fedge.exchange.algorithm import MemoryPlace
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError
 from fedge.states.memory import KeptVersion, forget_memories, read_memory, write_memory
-from fedge.states.named import Memory, packed, unpacked
+from fedge.states.named_states import Memory, packed, unpacked
 
 KEY = "memory-folder"  # in a node's configuration
 _RUN = re.compile(r"[0-9a-f]{16}")

@@ -11,7 +11,7 @@ import numpy as np
 from fedge.cloud.memory import CloudMemory
 from fedge.cloud.region import Region
 from fedge.cloud.rule import CloudRule
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.cloud.starts import number_starts
 from fedge.cloud.step import CloudRound
 from fedge.clustering.likeness.evidence import Answers, Evidence, Questions

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedge.cloud.dealt import DealtGroups
 from fedge.cloud.groups import ComparisonResult, GroupStep, TrialModels
+from fedge.cloud.tested_groups import DealtGroups
 from fedge.clustering.deal_test import reach
 from fedge.clustering.deal_test.deals import leaf_similarity
 from fedge.clustering.likeness.evidence import Answers, CrossLosses, Questions
@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 
 
 class GroupsByDeals:
-    """The `fedge.cloud.groups.Groups` interface to `fedge.cloud.dealt`.
+    """The `fedge.cloud.groups.Groups` interface to `fedge.cloud.tested_groups`.
 
     Attributes:
         dealt: current groups, and proposed changes.

@@ -30,7 +30,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.traits import OWN_TEST
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
-from fedge.states.named import packed
+from fedge.states.named_states import packed
 
 _RECENT = "recent-"  # prefix of their numbers, among the states
 

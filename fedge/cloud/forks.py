@@ -18,7 +18,7 @@ from fedge.clustering.memberships.proposals import ClusterChange
 from fedge.clustering.memberships.strangers import Folds, is_simple_move
 from fedge.leaf.folds import lines_of
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import checked_int
+from fedge.states.restore_checks import checked_int
 
 
 class Forks:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedge.cloud.method_memory import MethodMemory
 from fedge.cloud.probe import Probe
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.clustering.likeness.evidence import Answers, CrossLosses, Evidence, Questions
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships.strangers import Folds

@@ -12,7 +12,7 @@ from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.methods.ifca import Pool
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
-from fedge.states.restored import checked_int, checked_ints, finite
+from fedge.states.restore_checks import checked_int, checked_ints, finite
 
 _LIKENESS = "likeness"  # among the states
 _OWN = "method"

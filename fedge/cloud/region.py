@@ -3,9 +3,9 @@
 To its parent, a region looks like a leaf: it contributes a model, and gets an offer and a correction. To its
 children, it looks like the cloud. A plain region takes the mean, from which its children continue, each with
 its correction (`fedge.cloud.control`). Other regions group their children, combine them by a rule or give
-them a choice (`fedge.rounds.meeting`). Then the children stand *apart*: they keep different models, and only
-the parent sees the region's own model, which is their mean. Every model sent to a region reaches all servers
-below.
+them a choice (`fedge.rounds.server_round`). Then the children stand *apart*: they keep different models, and
+only the parent sees the region's own model, which is their mean. Every model sent to a region reaches all
+servers below.
 
 Source: Liu et al. 2020, HierFAVG, for averages on two tiers; Fang et al. 2024, MTGC, for corrections on each.
 """

@@ -30,8 +30,8 @@ from fedge.leaf.strategies.strategy_state import (
     states_of,
 )
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import states_under
-from fedge.states.restored import MOST, checked_ints, state
+from fedge.states.named_states import states_under
+from fedge.states.restore_checks import MOST, checked_ints, state
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from fedge.cloud.families import offers_of_family
 from fedge.cloud.groups import ChildModels, ComparisonResult, GroupStep, TrialModels
 from fedge.cloud.memory import CloudMemory
 from fedge.cloud.probe import Probe
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.cloud.starts import usable
 from fedge.clustering.cadence import is_split_due
 from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
@@ -28,7 +28,7 @@ from fedge.clustering.registry import Grouping
 from fedge.exchange.evaluate import DESCRIBED
 from fedge.leaf.strategies.aggregation import Contribution, group_means, mean_of
 from fedge.states.averaging import State
-from fedge.states.named import unpacked
+from fedge.states.named_states import unpacked
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ groups are being found; once they have settled, an occasional comparison shows w
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.states.restored import checked_int
+from fedge.states.restore_checks import checked_int
 
 
 def is_split_due(global_round: int, split_round: int, every: int, is_first: bool) -> bool:

@@ -18,13 +18,13 @@ import numpy as np
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.likeness.similarity import number_by_first_appearance
+from fedge.config.registers.determinism import are_identical, call_checked
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.hooks import refuse_misspelt, refuse_misspelt_marks
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_undeclared, refuse_wrong_signature
 from fedge.config.registers.traits import BY_TIME
-from fedge.config.registers.twice import are_identical, call_checked
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State

@@ -13,9 +13,9 @@ from fedge.clustering.likeness.affinity import FEWEST_LEAVES, affinity_of, clien
 from fedge.clustering.likeness.evidence import CrossLosses, Evidence, NotComparable
 from fedge.clustering.likeness.similarity import cosine_similarity, last_layer
 from fedge.clustering.registry import Need
+from fedge.config.registers.determinism import call_checked
 from fedge.config.registers.groupings import SIGNALS
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.twice import call_checked
 from fedge.states.averaging import State
 
 Signal = Callable[..., np.ndarray]

@@ -143,7 +143,7 @@ def _load_original_run(run: str) -> "tuple[dict[str, Scalar], str, Federation, i
     from fedge.config.registers.register import add_search_folders
     from fedge.config.registers.trust import own_folders
     from fedge.engine.federation import Federation
-    from fedge.records.private import code_folders_of
+    from fedge.records.private_file import code_folders_of
     from fedge.run.preparation.resume import open_resumption, run_config_of
 
     resumption = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))

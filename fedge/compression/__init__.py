@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:
-    from fedge.compression.chosen import uplink_of_clients as uplink_of_clients
-    from fedge.compression.chosen import uplink_of_servers as uplink_of_servers
     from fedge.compression.compressor import Compressor as Compressor
+    from fedge.compression.configured import uplink_of_clients as uplink_of_clients
+    from fedge.compression.configured import uplink_of_servers as uplink_of_servers
     from fedge.compression.rounding import Float16 as Float16
     from fedge.compression.rounding import Int8 as Int8
     from fedge.compression.sending import Sending as Sending
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "chosen": ["uplink_of_clients", "uplink_of_servers"],
+        "configured": ["uplink_of_clients", "uplink_of_servers"],
         "compressor": ["Compressor"],
         "rounding": ["Float16", "Int8"],
         "sending": ["Sending"],

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedge.compression.uplink import Uplink
 from fedge.states.averaging import State
-from fedge.states.restored import checked_int, finite, state
+from fedge.states.restore_checks import checked_int, finite, state
 
 
 class Sending:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from fedge.config.config import Config
+from fedge.config.registers.determinism import FROM_RNG, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import ASSOCIATIONS
-from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.topology import unseen_ids
 from fedge.data.table_files import table_of
 from fedge.seeding import Purpose, numpy_stream

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import shown
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.scaling import ChannelSums
 from hhar.windows.window_file import MOST
 

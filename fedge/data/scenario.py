@@ -15,9 +15,9 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.planted import group_count, moves, planted_numbers
+from fedge.config.registers.determinism import FROM_RNG, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCENARIOS
-from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.seeding import Purpose, numpy_stream
 
 _NEAREST_DEG = 60.0  # an axis of one group is at least this far from the line of the same axis of another

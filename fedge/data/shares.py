@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 import numpy as np
 
 from fedge.config.config import Config
+from fedge.config.registers.determinism import FROM_RNG, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import PARTITIONS
 from fedge.config.registers.traits import DRAWN, TOPPED_UP
-from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.owners import NOBODY
 from fedge.data.skew import fill_empty_clients, independent_shares

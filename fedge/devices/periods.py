@@ -7,7 +7,7 @@ import numpy as np
 
 from fedge.cloud.step import CloudStep
 from fedge.devices.clients.results import Period, clock_server_rows, mean_score, round_result
-from fedge.devices.servers.private import releases_of
+from fedge.devices.servers.private_buffer import releases_of
 from fedge.devices.servers.vectors import Version
 from fedge.devices.state import ClockState
 from fedge.devices.timeline.clock import SECOND_US
@@ -16,7 +16,7 @@ from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.rounds.measurements.results import ModelResult, RoundResult, ServerResult
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 
 
 def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:

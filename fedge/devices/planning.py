@@ -14,8 +14,8 @@ from fedge.devices.population.fleet import Durations, Fleet, Times, micros
 from fedge.devices.population.selection import History
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.timeline.clock import SECOND_US
-from fedge.devices.timeline.real import read_job_ends
-from fedge.devices.timeline.sharing import duration_us, rate_of
+from fedge.devices.timeline.fair_sharing import duration_us, rate_of
+from fedge.devices.timeline.real_arrivals import read_job_ends
 from fedge.devices.work.jobs import Fate, Job
 from fedge.devices.work.routes import NOT_YET_US, Route
 from fedge.training.passes import steps_of_passes, windows_seen

@@ -23,9 +23,9 @@ from functools import cached_property, partial
 
 from fedge.config.registers import parts, traits
 from fedge.devices import transit
-from fedge.devices.ends import RunLimits
 from fedge.devices.periods import end_period
 from fedge.devices.planning import JobStart
+from fedge.devices.run_limits import RunLimits
 from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.state import ClockState
 from fedge.devices.timeline.clock import SECOND_US, Event, Kind

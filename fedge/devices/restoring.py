@@ -2,7 +2,7 @@
 
 Before, every number must be in range: devices at their own leaf, servers of this tree, no times before the
 checkpoint, and an end ahead for each job under way. After, a new snapshot must equal the checkpoint
-(`fedge.states.restored`). Every check raises a ValueError with a one-line message.
+(`fedge.states.restore_checks`). Every check raises a ValueError with a one-line message.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +13,12 @@ import numpy as np
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.vectors import Layout
 from fedge.devices.timeline.clock import Kind
-from fedge.devices.timeline.real import RealClock
+from fedge.devices.timeline.real_arrivals import RealClock
 from fedge.devices.work.jobs import Fate
 from fedge.devices.work.routes import BACK
 from fedge.states.averaging import State
 from fedge.states.memory import version_from_facts
-from fedge.states.restored import (
+from fedge.states.restore_checks import (
     MOST,
     checked_bool,
     checked_choice,

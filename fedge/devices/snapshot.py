@@ -22,13 +22,13 @@ from fedge.devices.servers.arrivals import Arrival, unrestorable_entry
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.tiers.parent import Parent, ParentLink
+from fedge.devices.timeline.arrival_queue import ServerQueue
 from fedge.devices.timeline.clock import Clock
-from fedge.devices.timeline.line import ServerQueue
-from fedge.devices.timeline.real import RealClock
+from fedge.devices.timeline.real_arrivals import RealClock
 from fedge.devices.work.jobs import Job, restore_job
 from fedge.devices.work.routes import OpenRound, Route
 from fedge.states.averaging import State
-from fedge.states.restored import (
+from fedge.states.restore_checks import (
     checked_int,
     checked_list,
     checked_number,

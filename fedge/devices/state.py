@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from fedge.config.topology import places_per_leaf
 from fedge.devices.clients.algorithms import ClockAlgorithms
 from fedge.devices.planning import Planning
-from fedge.devices.population.choosing import Choosing
+from fedge.devices.population.device_choice import Choosing
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
-from fedge.devices.tiers.above import ServersAbove
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import Parent
+from fedge.devices.tiers.servers_above import ServersAbove
+from fedge.devices.timeline.arrival_queue import ServerQueue
 from fedge.devices.timeline.clock import Clock
-from fedge.devices.timeline.line import ServerQueue
 from fedge.devices.timeline.network import SharedLinks
 from fedge.devices.work.jobs import Job
 from fedge.devices.work.ledger import Ledger

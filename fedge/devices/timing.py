@@ -19,18 +19,18 @@ from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devi
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.clients.results import Population
-from fedge.devices.outlook import refuse_absent_devices, refuse_impossible_times, refuse_unknown_power
 from fedge.devices.population.availability import presence_of
 from fedge.devices.population.duration import duration_of
 from fedge.devices.population.fleet import fleet_of
+from fedge.devices.predictions import refuse_absent_devices, refuse_impossible_times, refuse_unknown_power
 from fedge.devices.procedure import Procedure
-from fedge.devices.servers.private import private_sum
+from fedge.devices.servers.private_buffer import private_sum
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version, version_of
-from fedge.devices.tiers.above import ServerPlace, servers_above
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import cloud_arguments
-from fedge.devices.trying import refuse_partial_work
+from fedge.devices.tiers.servers_above import ServerPlace, servers_above
+from fedge.devices.trial_calls import refuse_partial_work
 from fedge.devices.work.jobs import Job
 from fedge.devices.world import Listeners, World
 from fedge.exchange.train import TrainReply

@@ -84,7 +84,7 @@ def _measure(request: Mapping[str, Any]) -> ClientMemory:
     from fedge.client_app import choose_device
     from fedge.data.prepared import as_float
     from fedge.launch.preflight import check
-    from fedge.tasks.chosen import task_of
+    from fedge.tasks.configured import task_of
     from fedge.training.evaluation import evaluate
     from fedge.training.gpu import settle_gpus
     from fedge.training.local import train

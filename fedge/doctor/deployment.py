@@ -18,9 +18,9 @@ from fedge.client.memory import own_folder
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
+from fedge.link.certificate_checks import read_certificate, refuse_unusable
 from fedge.link.certificates import AUTHORITY, CLOUD, name_needed
 from fedge.link.reach import is_listening, refuse_other_authority
-from fedge.link.usable import read_certificate, refuse_unusable
 from fedge.process.versions import versions
 
 NAME = "deployment"

@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "engine": ["EdgeEngine"],
-        "at_work": ["Site"],
+        "order_execution": ["Site"],
         "host": ["LeafHost"],
     },
 )

@@ -17,7 +17,8 @@ import numpy as np
 from fedge.clustering.likeness.updates import Updates
 from fedge.config.registers.option import shown
 from fedge.edge.packets import orders
-from fedge.edge.packets.facts import (
+from fedge.edge.packets.memories import check_memories
+from fedge.edge.packets.plain_json import (
     FactError,
     finite_number,
     mapping,
@@ -29,8 +30,7 @@ from fedge.edge.packets.facts import (
     values,
     whole_number,
 )
-from fedge.edge.packets.memories import check_memories
-from fedge.edge.packets.turns import check_turns
+from fedge.edge.packets.training_history import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.exchange.failure import MEMORY_LOST
@@ -44,8 +44,8 @@ from fedge.process.escape import printable
 from fedge.rounds.task import RunTask
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
-from fedge.states.restored import MOST
-from fedge.tasks.chosen import task_of
+from fedge.states.restore_checks import MOST
+from fedge.tasks.configured import task_of
 from fedge.tasks.task import Task
 from fedge.timing.calls import LARGEST
 from fedge.timing.timeline import WIDTH

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 from fedge.config.registers.option import shown
 from fedge.edge.answers import AnswerRejected, Schema, failure_reason
-from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, bundled, unbundled
-from fedge.edge.packets.facts import FactError, only, refusing
+from fedge.edge.packets.plain_json import FactError, only, refusing
 from fedge.edge.progress import Progress
+from fedge.edge.remote_regions import RegionSpan
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet

@@ -19,11 +19,11 @@ from flwr.serverapp import Grid
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import shown
 from fedge.config.topology import leaf_of_clients
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.edge.answers import failure_reason
 from fedge.edge.packets import orders
-from fedge.edge.packets.facts import mapping, text
 from fedge.edge.packets.hellos import differences, reported_kernels
+from fedge.edge.packets.plain_json import mapping, text
 from fedge.edge.port import EdgeLeaves
 from fedge.exchange.engine import RemoteProcesses
 from fedge.exchange.failure import Failure, exception_failure, reason_of, words_of

@@ -1,6 +1,6 @@
 """A leaf server's end of the link: receives the cloud's orders and sends answers.
 
-Orders within a run are executed by `fedge.edge.at_work`.
+Orders within a run are executed by `fedge.edge.order_execution`.
 """
 
 import logging
@@ -10,13 +10,13 @@ from typing import Any
 
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.registers.option import ConfigError, shown
-from fedge.edge.asked import CARRIED_OUT, OrderRefused, check_run, failed_order, most_bytes
-from fedge.edge.at_work import LeafExecutor, Site
+from fedge.edge.leaf_bundles import LeafServerGroup
+from fedge.edge.order_checks import CARRIED_OUT, OrderRefused, check_run, failed_order, most_bytes
+from fedge.edge.order_execution import LeafExecutor, Site
 from fedge.edge.packets import orders
 from fedge.edge.packets.hellos import VERSIONS
-from fedge.edge.together import LeafServerGroup
+from fedge.link.admission import HELLO
 from fedge.link.dial import Note
-from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER, OVER
 from fedge.native.library import usable_kernels

@@ -11,10 +11,10 @@ from typing import Any
 from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
 from fedge.edge.answers import Schema, Trained
-from fedge.edge.away import RegionsAway
 from fedge.edge.dispatch import Dispatch, Order
 from fedge.edge.packets import orders
 from fedge.edge.region_answers import check_region_answer
+from fedge.edge.remote_regions import RegionsAway
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
@@ -25,10 +25,10 @@ from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
-from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
+from fedge.rounds.measurements.requests import ProbeRequest, Receiver, Requests
 from fedge.rounds.port import PortContext, RunFacts
 from fedge.states.averaging import State
-from fedge.states.restored import checked_facts, checked_int
+from fedge.states.restore_checks import checked_facts, checked_int
 
 
 class EdgeLeaves:

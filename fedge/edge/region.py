@@ -3,9 +3,9 @@
 The region acts as the cloud for its leaf servers: it orders a leaf round from all of them at once, collects
 their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does in the
 cloud's process. So models have the same bits. With one round of several leaf rounds, the leaves' models are
-returned instead of their mean (`fedge.edge.away`). Leaf servers keep versions of their state on disk by leaf
-round; the version at an order's start is kept until the next order, so that a repeated order starts from the
-same state.
+returned instead of their mean (`fedge.edge.remote_regions`). Leaf servers keep versions of their state on
+disk by leaf round; the version at an order's start is kept until the next order, so that a repeated order
+starts from the same state.
 """
 
 import time
@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from fedge.cloud.region import Region, all_regions, servers_over
 from fedge.config.config import Config
-from fedge.edge.asked import check_order, check_region
-from fedge.edge.at_work import LeafExecutor
+from fedge.edge.order_checks import check_order, check_region
+from fedge.edge.order_execution import LeafExecutor
 from fedge.edge.packets import orders
 from fedge.edge.progress import MergedNotes
 from fedge.exchange.round_context import LEAF

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedge.edge.answers import AnswerRejected, Schema, check_like
-from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
-from fedge.edge.packets.facts import FactError, only, refusing, rows, whole_number
+from fedge.edge.packets.plain_json import FactError, only, refusing, rows, whole_number
+from fedge.edge.remote_regions import RegionSpan
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER

@@ -16,7 +16,7 @@ from fedge.engine.federation import federation_of_this_process
 from fedge.process.endings.exits import end_on_signal, leave_now
 from fedge.process.endings.parent import follow_parent
 from fedge.process.endings.reaper import start_reaper
-from fedge.process.lent import borrow_output
+from fedge.process.lent_output import borrow_output
 from fedge.process.logs import keep_early_engine_errors
 
 

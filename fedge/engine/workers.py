@@ -11,7 +11,7 @@ from itertools import count as numbers
 from queue import Empty, PriorityQueue
 from typing import Generic, TypeVar
 
-from fedge.process.endings.awake import awake
+from fedge.process.endings.awake_clock import awake
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")

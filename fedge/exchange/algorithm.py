@@ -18,7 +18,7 @@ from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
 from fedge.states.files import can_hold
 from fedge.states.memory import MOST_BYTES, KeptVersion
-from fedge.states.named import form_of, words_of_form
+from fedge.states.named_states import form_of, words_of_form
 from fedge.states.records import entries, from_record, to_record
 
 BESIDE, TOLD = "beside", "algorithm"  # records of messages to clients

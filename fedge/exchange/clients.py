@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.exchange.content import send_tickets, store_large_states
 from fedge.exchange.delivery import RESTART_S, Answer, MessageStamps, collect
 from fedge.exchange.engine import Engine
@@ -26,9 +26,9 @@ from fedge.exchange.failure import (
 )
 from fedge.exchange.hello import PLAIN, expect_windows
 from fedge.exchange.joint import JOINT, is_joint
+from fedge.exchange.node_registry import NodeRegistry, refusal_reasons
 from fedge.exchange.ordering import largest_first, waves
-from fedge.exchange.returning import NodeMonitor
-from fedge.exchange.roll import NodeRegistry, refusal_reasons
+from fedge.exchange.returning_nodes import NodeMonitor
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock

@@ -82,7 +82,7 @@ def store_large_states(message: Message, keep: Callable[[State], State]) -> None
 
     Args:
         message: a reply from any sender.
-        keep: see `fedge.states.shared.SharedStates.keep`.
+        keep: see `fedge.states.state_files.SharedStates.keep`.
     """
     records = entries(message.content)
     stored = {

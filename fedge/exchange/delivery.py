@@ -8,7 +8,7 @@ from flwr.app import Message
 
 from fedge.exchange.content import node_processes, work_of
 from fedge.exchange.engine import Engine
-from fedge.process.endings.awake import awake
+from fedge.process.endings.awake_clock import awake
 from fedge.process.endings.watchdog import note_progress, refuse_stalled
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes

@@ -23,8 +23,8 @@ from fedge.exchange.round_context import VERSION, RoundContext, asked_version
 from fedge.privacy.marks import ACCURACIES, DESCRIPTIONS, LOSSES, PLACES, WINDOWS, Leaving, marked_values
 from fedge.states.averaging import State
 from fedge.states.records import entries, record_of
-from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.classification import CONFUSION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Sums, Task, total_sums
 
 EVALUATE = "evaluate"

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from fedge.data.outliers import incompatible_owners
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.hello import PLAIN, Question
-from fedge.exchange.roll import ALL, Among, NodeRegistry, Quorum
+from fedge.exchange.node_registry import ALL, Among, NodeRegistry, Quorum
 from fedge.states.challenge import answer_to
 from hhar.quantity import quantity
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.exchange.content import CONFIG, OPTIONS, config_of
 from fedge.privacy.marks import CLASS_COUNTS, MACHINES, PLACES, SCALES, Leaving, marked_values
 from fedge.process.escape import printable

@@ -27,7 +27,7 @@ from fedge.exchange.failure import rejection_failure, words_of
 from fedge.exchange.train import TrainReply, read_train
 from fedge.metrics.scores import counts_of
 from fedge.states.averaging import State, batches
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.training.passes import windows_seen
 

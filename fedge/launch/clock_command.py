@@ -94,7 +94,7 @@ def run_study_clock(run_config: Mapping[str, Any], fleet: "TimedFleet") -> "tupl
     """
     from fedge.config.effects import options_without_effect
     from fedge.config.flat import from_run_config
-    from fedge.devices.outlook import unchanged_model_advice
+    from fedge.devices.predictions import unchanged_model_advice
     from fedge.devices.timing import build_timed_run
     from fedge.run.preparation.parts import refuse_clock_parts_that_do_not_fit
     from fedge.seeding import resolve_seed

@@ -51,7 +51,7 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
     Raises:
         ConfigError: clients, data and configuration do not fit together, or the folder cannot be created.
     """
-    from fedge.data.own import (
+    from fedge.data.own_windows import (
         share_of,
         write_share,
     )  # imported late: shells run completion at every keystroke

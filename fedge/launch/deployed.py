@@ -21,7 +21,7 @@ from fedge.engine.federation import TOLD, Federation
 from fedge.flower import moves_federations
 from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.preflight import check
-from fedge.launch.projects.moved import connections, flower_config, keeping_federations
+from fedge.launch.projects.moved_federations import connections, flower_config, keeping_federations
 from fedge.launch.projects.project import Project, read_toml
 from fedge.launch.projects.writable import writable_project
 from fedge.link.reach import is_listening, refuse_other_authority

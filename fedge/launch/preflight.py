@@ -20,7 +20,7 @@ from fedge.flower import moves_federations, refuse_untested_flower, uses_superli
 from fedge.launch.flower_runs.background import keep_this_environment, refuse_ignored_settings
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.launch.patience import reporting_slow_code
-from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
+from fedge.launch.projects.moved_federations import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
 from fedge.process.logs import quiet_flower_log

@@ -24,7 +24,7 @@ from fedge.states.memory import (
     version_from_facts,
     write_memory,
 )
-from fedge.states.named import (
+from fedge.states.named_states import (
     arrays_by_name,
     copy_if_view,
     first_difference,
@@ -34,7 +34,7 @@ from fedge.states.named import (
     read_only,
     unpacked,
 )
-from fedge.states.restored import finite
+from fedge.states.restore_checks import finite
 
 ALGORITHM = "algorithm"  # name of the leaf part's memory among a leaf's states
 

@@ -18,8 +18,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from fedge.exchange.content import CONTROL, OWN_CONTROL
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, batches, part_of
-from fedge.states.due import LazyState, kinds_of
 from fedge.states.files import FileState
+from fedge.states.lazy_state import LazyState, kinds_of
 from fedge.states.records import LazyArray, record_of
 from fedge.training.scaffold import control_delta, updated_client_control, zero_control
 from fedge.training.settings import LocalTraining

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from fedge.compression.chosen import uplink_of_clients
+from fedge.compression.configured import uplink_of_clients
 from fedge.config.config import Config
 from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TrainReply
@@ -16,7 +16,7 @@ from fedge.leaf.strategies.checks import finite_mean
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.norms import update_norm
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 
 
 @dataclass(frozen=True)

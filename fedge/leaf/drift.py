@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.states.averaging import State
-from fedge.states.restored import checked_int, checked_list, checked_number, state
+from fedge.states.restore_checks import checked_int, checked_list, checked_number, state
 
 EVERYBODY, ALONE = 0, -1  # the initial group of all leaves, and the group of a single leaf
 

@@ -17,8 +17,8 @@ from flwr.serverapp.strategy import Strategy
 
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.compression.sending import Sending
+from fedge.config.registers.determinism import GLOBAL_STREAMS
 from fedge.config.registers.failing import OWN_ERRORS, own_error
-from fedge.config.registers.twice import GLOBAL_STREAMS
 from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
@@ -41,12 +41,12 @@ from fedge.leaf.strategies.strategy_state import (
     restore_strategy,
     states_of,
 )
-from fedge.leaf.turns import Turns
+from fedge.leaf.training_history import Turns
 from fedge.states.averaging import State, for_each_part, part_of
-from fedge.states.due import computed_state
-from fedge.states.named import states_under
+from fedge.states.lazy_state import computed_state
+from fedge.states.named_states import states_under
 from fedge.states.records import to_record
-from fedge.states.restored import checked_number, state
+from fedge.states.restore_checks import checked_number, state
 from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
 from fedge.training.settings import LocalTraining
 

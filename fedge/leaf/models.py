@@ -20,7 +20,7 @@ from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
 from fedge.leaf.folds import MOST_LINES
 from fedge.states.averaging import State
 from fedge.states.distinct import StateCache
-from fedge.states.restored import state
+from fedge.states.restore_checks import state
 
 Slot = Literal[
     "model", "served", "own_line", "trial", "cluster", "unseen", "fold-0", "fold-1", "fold-2", "fold-3"

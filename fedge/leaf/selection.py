@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from fedge.config.registers.determinism import FROM_RNG, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_SELECTIONS
-from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.sections.hierarchy import HierarchyConfig
-from fedge.leaf.turns import Candidates
+from fedge.leaf.training_history import Candidates
 from fedge.seeding import Purpose, numpy_stream
 
 _KEY = "hierarchy.selection"

@@ -15,25 +15,25 @@ import torch
 from torch import nn
 
 from fedge.algorithm.client import Client, Place
+from fedge.algorithm.client_round import ClientTurnResult, further_models, plain_training, run_algorithm
+from fedge.algorithm.configured import algorithm_of, leaf_part_of
 from fedge.algorithm.leaf_part import LeafTurn
-from fedge.algorithm.making import algorithm_of, leaf_part_of
-from fedge.algorithm.taking_part import ClientTurnResult, further_models, plain_training, run_algorithm
 from fedge.config.config import Config
+from fedge.config.registers.determinism import are_identical, call_checked
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, MODELS
-from fedge.config.registers.twice import are_identical, call_checked
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.schema import ReplyRejected, TrainTask, check_train
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm, replies_to_leaf
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import Memory, first_difference, form_of, packed, unpacked
+from fedge.states.named_states import Memory, first_difference, form_of, packed, unpacked
 from fedge.training.networks.frozen import frozen_names, full_state, split_frozen
 from fedge.training.networks.models import variance_names
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
-from fedge.training.networks.unsaved import Unsaved
+from fedge.training.networks.unsaved_state import Unsaved
 from fedge.training.schedule import local_training
 
 WINDOWS = 10  # windows of the trial: 6 of one client, 4 of the other

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.link.usable import read_certificate
+from fedge.link.certificate_checks import read_certificate
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # names by which any server is reached from its own machine
@@ -322,7 +322,7 @@ def _write(
 def revoke(folder: Path, names: Sequence[str]) -> list[str]:
     """Revoke certificates, or keys of nodes; `make_certificates` can then create new ones.
 
-    A certificate is added to the list of `fedge.link.revoked`. A node's public key is deleted, so no
+    A certificate is added to the list of `fedge.link.revocations`. A node's public key is deleted, so no
     SuperLink started later admits it.
 
     Args:
@@ -335,7 +335,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: the folder has no certificate or key of a name.
     """
-    from fedge.link.revoked import write_list
+    from fedge.link.revocations import write_list
 
     serials, files = set(), []
     for name in names:

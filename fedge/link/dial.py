@@ -20,11 +20,11 @@ from typing import Any, Protocol
 import grpc  # type: ignore[import-untyped]
 
 from fedge.config.registers.option import ConfigError
+from fedge.link.admission import LEAF, PROCESS
+from fedge.link.certificate_checks import fault_of, refuse_unusable, stamp_of
 from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name
-from fedge.link.entrance import LEAF, PROCESS
 from fedge.link.frames import Keep, LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, SERVICE, WELCOME
-from fedge.link.usable import fault_of, refuse_unusable, stamp_of
 from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ _DTYPES = {
 
 
 Keep = Callable[[State], State]
-"""Decides where a state lies, as `fedge.states.shared.SharedStates.keep` does."""
+"""Decides where a state lies, as `fedge.states.state_files.SharedStates.keep` does."""
 
 
 class LinkError(RuntimeError):

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]
 
-from fedge.link.entrance import PROCESS, CheckHello, Entrance
+from fedge.link.admission import PROCESS, CheckHello, Entrance
 from fedge.link.frames import Keep, LinkError, Packet, TruncatedMessageError, chunks_of, packet_of
 from fedge.link.reach import fault_of_listening
 

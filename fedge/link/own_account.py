@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fedge.link.fleet_guard import FleetGuard
-from fedge.link.untimed import send_untimed
+from fedge.link.untimed_replies import send_untimed
 from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.python import python_words
 

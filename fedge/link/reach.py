@@ -44,7 +44,7 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
     """
     host, port = host_and_port(name, address)
     if authority is not None:
-        from fedge.link.usable import refuse_unusable_authority  # loads cryptography
+        from fedge.link.certificate_checks import refuse_unusable_authority  # loads cryptography
 
         refuse_unusable_authority(Path(authority))
     try:

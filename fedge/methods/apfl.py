@@ -20,7 +20,7 @@ from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit, Trainer
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class Apfl(Algorithm):

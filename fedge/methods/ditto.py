@@ -16,7 +16,7 @@ from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class Ditto(Algorithm):

@@ -27,7 +27,7 @@ from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class EsperHflLeaf(LeafPart):

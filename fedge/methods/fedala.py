@@ -21,7 +21,7 @@ from fedge.algorithm.algorithm import Algorithm, select_entries
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class FedAla(Algorithm):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from fedge.algorithm.algorithm import Algorithm, Sent, select_entries
 from fedge.algorithm.client import Client
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class FedPer(Algorithm):

@@ -23,7 +23,7 @@ from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client
 from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 _LEAST = 1e-4  # share of a cluster model without a best-fitting window of a client
 

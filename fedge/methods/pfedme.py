@@ -22,7 +22,7 @@ from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit
 from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class PFedMeLeaf(LeafPart):

@@ -31,7 +31,7 @@ from fedge.process.endings.parent import die_with_parent
 from fedge.training.gpu import settle_gpus
 from fedge.training.networks.models import build_model
 from fedge.training.networks.module_state import get_state, load_state, tensor_of
-from fedge.training.networks.unsaved import Unsaved
+from fedge.training.networks.unsaved_state import Unsaved
 from fedge.training.settings import LocalTraining
 
 _FOR_EVER = timedelta(days=365)  # the client watches instead: it ends a process that stays silent

@@ -244,7 +244,7 @@ def spent_privacy_line(config: Config, epsilon: float | None, releases: int, lea
         config: configuration of the run.
         epsilon: ε spent; None if not counted.
         releases: leaf rounds, fine-tuning rounds included; on the virtual clock those of the device with the
-            most (`fedge.devices.servers.private`).
+            most (`fedge.devices.servers.private_buffer`).
         leaves: as for `unprotected_quantities`.
     """
     if not noise_multiplier(config.privacy):

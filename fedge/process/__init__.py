@@ -14,7 +14,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "behind": ["BackgroundJob"],
+        "background_jobs": ["BackgroundJob"],
         "endings.exits": ["Interrupted", "signals_as_exceptions"],
         "resources.growth": ["GrowthWatch", "grows"],
         "identity": ["has_ended", "this_process"],

@@ -15,7 +15,7 @@ from fedge.records.tables.device_tables import (
     VERSIONS,
     growing_tables,
 )
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 
 if TYPE_CHECKING:

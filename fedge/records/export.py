@@ -20,7 +20,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_places import own_home
-from fedge.records.foreign import refuse_links
+from fedge.records.foreign_folder import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.records.outputs import (
     CLUSTERS,
@@ -32,7 +32,7 @@ from fedge.records.outputs import (
     kept_models,
     models_file,
 )
-from fedge.records.private import without_places
+from fedge.records.private_file import without_places
 from fedge.records.tables.catalog import PARTITION, TABLES
 from fedge.records.tables.timing_tables import MESSAGES
 

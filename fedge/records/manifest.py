@@ -17,9 +17,9 @@ from fedge.process.escape import read_json
 from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST
 from fedge.records.folder import write_whole
-from fedge.records.foreign import UnusableFileError, refuse_foreign_files
+from fedge.records.foreign_folder import UnusableFileError, refuse_foreign_files
 from fedge.records.lock import is_locked
-from fedge.records.private import process_of
+from fedge.records.private_file import process_of
 
 _STATUSES = ("running", "completed", "partial", "failed")
 _LARGEST = 2**63 - 1  # limit of whole numbers in a configuration

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
 from fedge.records.tables.device_tables import DEVICE_TABLES
-from fedge.records.tables.growing import running_digest
+from fedge.records.tables.growing_file import running_digest
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 
 CLUSTERS = "clusters.jsonl"

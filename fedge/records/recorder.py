@@ -24,10 +24,10 @@ from fedge.records.folder import write_whole
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
-from fedge.records.private import PRIVATE, write_private
+from fedge.records.private_file import PRIVATE, write_private
 from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
 from fedge.records.tables.columns import Table
-from fedge.records.tables.growing import GrowingFile, foreign_change_error, running_digest
+from fedge.records.tables.growing_file import GrowingFile, foreign_change_error, running_digest
 from fedge.records.tables.model_tables import (
     CLIENT_MODELS,
     COMMON_TEST,
@@ -44,7 +44,7 @@ from fedge.rounds.measurements.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, checkpoints
 from fedge.states.files import write_state
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
 

@@ -15,7 +15,7 @@ from fedge.records.reading.shown import html_table
 from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, finals
 from fedge.report.comparison.groups import group_runs
 from fedge.report.comparison.page import group_differences, problems_of, write_comparison
-from fedge.report.intact import intact_tables
+from fedge.report.damaged_tables import intact_tables
 
 _TEXTS = ("metric", "group", "seeds", "reference")
 _COUNTS = ("n", "n_pairs")

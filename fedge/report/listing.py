@@ -10,7 +10,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.process.escape import printable
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.tables.rows import records_of
-from fedge.tasks.chosen import scores_of
+from fedge.tasks.configured import scores_of
 
 _NOTHING = "–"
 _SWEEP = "sweep.toml"  # a sweep's copy of its file in its folder

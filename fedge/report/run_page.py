@@ -13,10 +13,10 @@ from fedge.console.tiers import between
 from fedge.records.outputs import damaged_tables
 from fedge.records.reading.costs import virtual_seconds
 from fedge.records.reading.reader import RunData, load_run
+from fedge.report.damaged_tables import intact_tables
 from fedge.report.html.page import Notice, Page, PageSection, Tile, write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import bytes_text, seconds_text, text_of, total
-from fedge.report.intact import intact_tables
 from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, sole_users_of, worst_first
 from fedge.report.sections.clustering import clustering_section

@@ -22,7 +22,7 @@ from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.distinct import StateCache
 from fedge.states.records import to_record
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fedge.config.sections.serving import GateConfig, PersonalConfig
 from fedge.exchange.evaluate import OWN, EvaluateReply
 from fedge.leaf.server import Server
 from fedge.rounds.evaluation import EvaluationRequest
-from fedge.rounds.measurements.minutes import ServerRoundRecord
+from fedge.rounds.measurements.round_record import ServerRoundRecord
 from fedge.serving import decision as choosing
 from fedge.serving import roles as serving
 from fedge.serving.gate import GateResult

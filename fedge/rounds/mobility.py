@@ -19,9 +19,9 @@ import numpy as np
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.config.config import Config
+from fedge.config.registers.determinism import FROM_RNG, call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MOBILITIES
-from fedge.config.registers.twice import FROM_RNG, call_checked
 from fedge.config.topology import leaf_of_clients, unseen_ids
 from fedge.data.table_files import table_of
 from fedge.leaf.leaf import Leaf

@@ -18,7 +18,7 @@ from fedge.exchange.evaluate import EvaluateReply
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
-from fedge.rounds.measurements.wanted import ProbeRequest
+from fedge.rounds.measurements.requests import ProbeRequest
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 

@@ -12,8 +12,8 @@ from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds import lines
 from fedge.rounds.evaluation import EvaluationRequest
-from fedge.rounds.meeting import ServerRounds
 from fedge.rounds.port import LeafPort
+from fedge.rounds.server_round import ServerRounds
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 from fedge.serving import personal

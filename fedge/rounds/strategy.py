@@ -4,7 +4,7 @@ One global round (Liu et al. 2020, HierFAVG, for the two levels) is `Hierarchica
 
     leaf rounds   all leaves train at once, `leaf-rounds` times          fedge.rounds.training
     regions       average their children, `region-rounds` times          fedge.cloud.region
-    cloud step    the cloud groups its children and makes offers         fedge.rounds.meeting
+    cloud step    the cloud groups its children and makes offers         fedge.rounds.server_round
     gates         clients evaluate own and offered models, leaves decide fedge.rounds.gates
     fine-tuning   for a leaf's known clients                             fedge.rounds.served_models
 
@@ -32,19 +32,19 @@ from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.measurements.server_rows import server_rows
 from fedge.rounds.measurements.virtual_time import VirtualTime, bytes_between_servers
-from fedge.rounds.meeting import ServerRounds, ServerSeat
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import PortContext, PortMaker, TrainsAhead
-from fedge.rounds.routed import EnginePort
+from fedge.rounds.routed_leaves import EnginePort
 from fedge.rounds.served_models import LastSteps
+from fedge.rounds.server_round import ServerRounds, ServerSeat
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
 from fedge.states.memory import KeptVersion
-from fedge.states.named import states_under
-from fedge.states.restored import checked_int, refuse_other_states, refuse_unequal_facts, state
-from fedge.tasks.chosen import task_of
+from fedge.states.named_states import states_under
+from fedge.states.restore_checks import checked_int, refuse_other_states, refuse_unequal_facts, state
+from fedge.tasks.configured import task_of
 
 logger = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from fedge.leaf.selection import selected
 from fedge.leaf.spread import dispersion
 from fedge.leaf.strategies.checks import finite_mean
 from fedge.leaf.strategies.quorum import needed_replies, num_training
-from fedge.leaf.turns import Turns
+from fedge.leaf.training_history import Turns
 from fedge.process.resources.threads import in_threads
 from fedge.rounds.lines import TrainingLine, own_models
-from fedge.rounds.measurements.wanted import ProbeRequest, Receiver
+from fedge.rounds.measurements.requests import ProbeRequest, Receiver
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.records import to_record

@@ -14,13 +14,13 @@ from fedge.exchange.clients import Clients, Exchange
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
-from fedge.process.behind import BackgroundJob
+from fedge.process.background_jobs import BackgroundJob
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.measurements.virtual_time import Speeds
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from fedge.records.folder import short
 from fedge.records.recorder import Recorder
 from fedge.rounds.measurements.results import RoundResult
 from fedge.run.build import RunPlan
-from fedge.run.preparation.facts import DataFacts
+from fedge.run.preparation.data_facts import DataFacts
 from fedge.run.preparation.resume import Resumption
 from fedge.run.remarks import Remarks, changes_of
 from fedge.timing.clocks import MachineClock

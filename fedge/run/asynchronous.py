@@ -14,38 +14,38 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CLOUD_RULES, SELECTIONS, SERVER_RULES
 from fedge.config.registers.register import Register
 from fedge.config.registers.traits import ROUNDS, TELLS_CLASSES
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.algorithms import ClockAlgorithms, versions_in_use
-from fedge.devices.clients.aside import ArraySpill
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
+from fedge.devices.clients.mapped_files import ArraySpill
 from fedge.devices.clients.probing import DeviceProbe
 from fedge.devices.clients.results import Population
 from fedge.devices.limits import Limits
-from fedge.devices.outlook import (
+from fedge.devices.periods import moment
+from fedge.devices.population.availability import presence_of
+from fedge.devices.population.duration import duration_of
+from fedge.devices.population.fleet import fleet_of
+from fedge.devices.predictions import (
     jobs_expected,
     refuse_absent_devices,
     refuse_impossible_times,
     refuse_unknown_power,
     unchanged_model_advice,
 )
-from fedge.devices.periods import moment
-from fedge.devices.population.availability import presence_of
-from fedge.devices.population.duration import duration_of
-from fedge.devices.population.fleet import fleet_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.model_facts import ModelFacts
-from fedge.devices.servers.private import private_sum
+from fedge.devices.servers.private_buffer import private_sum
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version, version_of
 from fedge.devices.snapshot import restore, snapshot
-from fedge.devices.tiers.above import ServerPlace, ServersAbove, servers_above
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import cloud_arguments
-from fedge.devices.timeline.real import RealClock
+from fedge.devices.tiers.servers_above import ServerPlace, ServersAbove, servers_above
+from fedge.devices.timeline.real_arrivals import RealClock
 from fedge.devices.world import JobRow, Listeners, World
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
@@ -63,8 +63,8 @@ from fedge.run.build import (
     with_local_steps,
 )
 from fedge.run.carry_out import Steps, keeper_of_memories
+from fedge.run.model_card import Members, with_served
 from fedge.run.preparation.prepare import Deal
-from fedge.run.served import Members, with_served
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, prune, refusing_impossible_values, write_checkpoint
 from fedge.states.memory import MemoryKeeper, RemoteMemories

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from fedge.algorithm.making import leaf_part_of
+from fedge.algorithm.configured import leaf_part_of
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
 from fedge.cloud.region import all_regions, servers_over
 from fedge.cloud.rule import RuleMaker
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.clustering.likeness.updates import even_windows
 from fedge.clustering.registry import NEEDS, cloud_model_count, method_named
-from fedge.compression.chosen import uplink_of_servers
+from fedge.compression.configured import uplink_of_servers
 from fedge.compression.sending import Sending
 from fedge.compression.uplink import Uplink
 from fedge.config.common_test import OF_CLIENTS
@@ -40,16 +40,16 @@ from fedge.leaf.selection import reads_turns
 from fedge.leaf.server import Server
 from fedge.leaf.strategies.quorum import needed_leaves, num_training
 from fedge.leaf.strategies.rules import make_cloud_rule, make_strategy
-from fedge.leaf.turns import Turns
+from fedge.leaf.training_history import Turns
 from fedge.privacy.marks import Mark
-from fedge.process.behind import BackgroundJob
+from fedge.process.background_jobs import BackgroundJob
 from fedge.process.identity import process_name
 from fedge.process.resources.machine import fits_in_memory
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.measurements.common_test import CommonTest
 from fedge.rounds.measurements.virtual_time import Speeds
 from fedge.rounds.port import PortMaker
-from fedge.rounds.routed import EnginePort
+from fedge.rounds.routed_leaves import EnginePort
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices
@@ -60,7 +60,7 @@ from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import LeafServerMemories, RemoteMemories
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.networks.frozen import frozen_names, split_frozen
 from fedge.training.networks.models import layer_names, parameter_names, variance_names

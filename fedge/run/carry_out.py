@@ -12,13 +12,13 @@ import numpy as np
 
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
-from fedge.compression.chosen import upload_sizes
+from fedge.compression.configured import upload_sizes
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.config.registers.register import search_folders
 from fedge.config.topology import configured_clients
 from fedge.console.lines import Console
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
 from fedge.exchange.algorithm import ReplyForm
@@ -26,7 +26,7 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_clients
 from fedge.exchange.hello import Question
-from fedge.exchange.roll import Quorum
+from fedge.exchange.node_registry import Quorum
 from fedge.inference.card import Card
 from fedge.leaf.strategies.rules import note_of_uncalled
 from fedge.process.collection import rare_garbage_collection
@@ -36,28 +36,28 @@ from fedge.records.folder import data_folders, remove_client_data
 from fedge.records.recorder import Recorder
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
-from fedge.rounds.routed import EnginePort
+from fedge.rounds.routed_leaves import EnginePort
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan, build_strategy, frozen_of, remarks_on_kept
 from fedge.run.kept_models import KeptModels
 from fedge.run.kernel import kernel_of_run, offers_of
 from fedge.run.logits import logits_remark
+from fedge.run.model_card import card_of, with_served
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.common_test import refuse_other_common_test
-from fedge.run.preparation.facts import data_of_owners, facts_of_deal
-from fedge.run.preparation.opening import OpenedRun
+from fedge.run.preparation.data_facts import data_of_owners, facts_of_deal
 from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Deal, Prepared, deal_data
 from fedge.run.preparation.resume import Resumption
+from fedge.run.preparation.run_folder import OpenedRun
 from fedge.run.preparation.starts import refuse_start_missing_at_owners
-from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, restore_run
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, prune, refusing_impossible_values
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoryKeeper, RemoteMemories
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.training.kernels import TORCH
 from fedge.training.schedule import local_steps
 from hhar.quantity import quantity

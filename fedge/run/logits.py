@@ -3,7 +3,7 @@
 from fedge.config.registers.parts import MODELS, OF_THE_TASK
 from fedge.data.prepared import DataShape
 from fedge.run.build import RunPlan, network_of
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.training.networks.probabilities import last_function
 
 _APPLIED = {"class": "softmax", "classes": "a sigmoid"}  # kind of answer → function within the task's loss

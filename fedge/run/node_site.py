@@ -14,22 +14,22 @@ from typing import Any
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.scaling import Scale
-from fedge.edge.at_work import Site
+from fedge.edge.order_execution import Site
 from fedge.edge.packets.orders import WAIT_S
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.hello import Question
-from fedge.exchange.roll import ALL, WHOEVER, Among
+from fedge.exchange.node_registry import ALL, WHOEVER, Among
 from fedge.run.kernel import common_kernels, offers_of
 from fedge.run.preparation.algorithms import form_of_algorithm
-from fedge.run.preparation.facts import part_of_owners
+from fedge.run.preparation.data_facts import part_of_owners
 from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
 from fedge.run.site import RUN, clients_of_leaf, refuse_other_leaf, site_of, site_plan
 from fedge.states.memory import LeafServerMemories
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.training.kernels import NATIVE
 
 

@@ -31,18 +31,18 @@ from fedge.records.manifest import read_manifest
 from fedge.records.recorder import Recorder, RecordError
 from fedge.records.tables.columns import Table
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
-from fedge.report.at_end import report_at_end
+from fedge.report.report_hook import report_at_end
 from fedge.rounds.port import LeafEngine
 from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
 from fedge.run.preparation.algorithms import is_default_algorithm
-from fedge.run.preparation.opening import OpenedRun, first_manifest, open_folder
 from fedge.run.preparation.prepare import Prepared, prepare_config
 from fedge.run.preparation.resume import Resumption
-from fedge.states.shared import SharedStates
-from fedge.tasks.chosen import task_of
+from fedge.run.preparation.run_folder import OpenedRun, first_manifest, open_folder
+from fedge.states.state_files import SharedStates
+from fedge.tasks.configured import task_of
 from fedge.timing.laps import LapClock
 from fedge.trackers.tracking import FINISH_FAILED_S, Tracking
 from hhar.quantity import quantity

@@ -17,7 +17,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf, leaf_of_clients
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
-from fedge.edge.at_work import Site
+from fedge.edge.order_execution import Site
 from fedge.edge.store import KeptStates
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
@@ -41,7 +41,7 @@ from fedge.run.own_files import with_own_files
 from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
 from fedge.run.preparation.prepare import deal_data
 from fedge.states.averaging import State
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.networks.models import parameter_names, variance_names
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedge.callbacks.calls import Callbacks
 from fedge.config.sections.guard import CheckpointConfig
-from fedge.data.own import WindowsReport
-from fedge.process.behind import BackgroundJob
+from fedge.data.own_windows import WindowsReport
+from fedge.process.background_jobs import BackgroundJob
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks

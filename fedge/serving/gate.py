@@ -40,9 +40,9 @@ from typing import Literal
 
 import numpy as np
 
+from fedge.config.registers.determinism import call_checked
 from fedge.config.registers.groupings import GATES
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.twice import call_checked
 from fedge.config.sections.serving import GateConfig
 from fedge.tasks.classification import CONFUSION
 from fedge.tasks.task import Task

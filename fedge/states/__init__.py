@@ -15,10 +15,10 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "averaging": ["State", "weighted_mean"],
         "checkpoint": ["Checkpoint", "CheckpointError", "write_checkpoint"],
-        "due": ["LazyState"],
+        "lazy_state": ["LazyState"],
         "files": ["StateFileError", "open_state", "write_state"],
         "norms": ["update_norm"],
         "records": ["from_record", "to_record"],
-        "shared": ["SharedStates"],
+        "state_files": ["SharedStates"],
     },
 )

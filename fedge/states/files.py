@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from fedge.process.durable import commit
-from fedge.states.due import kinds_of
+from fedge.states.lazy_state import kinds_of
 
 REPLY = "reply-"  # start of the name of a client's file
 _BLOCK_BYTES = 2**20  # copied, summed and written at a time: stays in the processor's cache

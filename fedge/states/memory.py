@@ -16,7 +16,7 @@ from typing import Any
 
 from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
-from fedge.states.restored import MOST, checked_choice, checked_int
+from fedge.states.restore_checks import MOST, checked_choice, checked_int
 
 FOLDER = "memory"  # in the run folder
 MemoryVersion = tuple[int, int]

@@ -15,8 +15,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedge.states.averaging import State
-from fedge.states.due import LazyState
 from fedge.states.files import FileState, can_hold
+from fedge.states.lazy_state import LazyState
 
 Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -188,7 +188,7 @@ def store_record_arrays(record: ArrayRecord, keep: Callable[[State], State]) -> 
 
     Args:
         record: record from any sender.
-        keep: as `fedge.states.shared.SharedStates.keep`.
+        keep: as `fedge.states.state_files.SharedStates.keep`.
     """
     arrays = entries(record)
     try:

@@ -18,10 +18,10 @@ from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, RunOutcome, RunPool
 from fedge.sweep.progress import SweepPace, run_line, seconds_left
 from fedge.sweep.ray_pool import RayPool, runs_with_room
+from fedge.sweep.run_states import RunStanding, standings
 from fedge.sweep.search import has_search, read_search, sweep_of
 from fedge.sweep.searching import next_batch, read_draws, search_through, write_trials
 from fedge.sweep.slurm import JobSettings, submit, to_submit, write_script
-from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
 from hhar.quantity import quantity
 

@@ -9,7 +9,7 @@ from fedge.report.commands import file_error, refuse_target
 from fedge.report.comparison.finals import choice, final_lines
 from fedge.report.comparison.formats import FORMATS
 from fedge.report.comparison.page import problems_of
-from fedge.report.intact import intact_tables
+from fedge.report.damaged_tables import intact_tables
 from fedge.sweep.study import StudyPlan
 from fedge.sweep.summary import comparisons, load_study, write_finals, write_study_page
 

@@ -97,7 +97,7 @@ class PlannedRun:
         label: names of its entries, joined; the same for all seeds.
         point: axis → entry, by name.
         seed: seed of the run.
-        supernodes: number of clients; 0 to derive it from the data (`fedge.sweep.standing`).
+        supernodes: number of clients; 0 to derive it from the data (`fedge.sweep.run_states`).
         folder: the run folder.
         run_config: its options, flat, including seed and folder.
         config: the same options, checked.

@@ -31,7 +31,7 @@ from fedge.process.resources.machine import share_memory
 from fedge.records.manifest import read_manifest
 from fedge.records.reading.status import read_status
 from fedge.states.checkpoint import FOLDER, remove_all
-from fedge.sweep.standing import RunStanding
+from fedge.sweep.run_states import RunStanding
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext

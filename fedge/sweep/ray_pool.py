@@ -21,7 +21,7 @@ from fedge.process.endings.parent import ending_with_parent
 from fedge.process.python import python_words
 from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import RunOutcome, outcome_of
-from fedge.sweep.standing import RunStanding
+from fedge.sweep.run_states import RunStanding
 
 _RETRIES = 3  # retries of a task whose machine or worker has died
 _POLL_S = 1.0

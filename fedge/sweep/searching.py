@@ -23,8 +23,8 @@ from fedge.report.comparison.groups import reached_end
 from fedge.sweep.draws import draw, floors
 from fedge.sweep.plan import PlannedRun, Sweep
 from fedge.sweep.pool import RunOutcome
+from fedge.sweep.run_states import RunStanding, standings
 from fedge.sweep.search import DrawnTrial, Search, Trial, label_of, sweep_of
-from fedge.sweep.standing import RunStanding, standings
 
 DRAWS, TRIALS, BEST = "trials.json", "trials.csv", "best.toml"
 

@@ -19,7 +19,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.process.python import python_words
 from fedge.records.folder import short, writing_below
 from fedge.sweep.plan import Sweep
-from fedge.sweep.standing import RunStanding
+from fedge.sweep.run_states import RunStanding
 
 FOLDER, SCRIPT = "slurm", "array.sh"
 

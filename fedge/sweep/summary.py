@@ -17,9 +17,9 @@ from fedge.report.comparison.finals import CSV_COLUMNS, choice, csv_cells, final
 from fedge.report.comparison.groups import Group, reached_end, seed_of_run, settings_of
 from fedge.report.comparison.metrics import Metric, comparison_metrics, validation_metric
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
+from fedge.report.damaged_tables import intact_tables
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
-from fedge.report.intact import intact_tables
 from fedge.sweep.study import StudyPlan
 from hhar.quantity import quantity
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import lazy_loader as lazy
 
 if TYPE_CHECKING:
-    from fedge.tasks.chosen import CLASSIFICATION as CLASSIFICATION
-    from fedge.tasks.chosen import task_of as task_of
     from fedge.tasks.classification import Classification as Classification
+    from fedge.tasks.configured import CLASSIFICATION as CLASSIFICATION
+    from fedge.tasks.configured import task_of as task_of
     from fedge.tasks.multilabel import Multilabel as Multilabel
     from fedge.tasks.regression import Regression as Regression
     from fedge.tasks.sequence import Sequence as Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "chosen": ["CLASSIFICATION", "task_of"],
+        "configured": ["CLASSIFICATION", "task_of"],
         "classification": ["Classification"],
         "multilabel": ["Multilabel"],
         "regression": ["Regression"],

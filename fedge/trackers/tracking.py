@@ -24,7 +24,7 @@ from fedge.records.folder import write_whole
 from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.round_tables import GlobalRow, LeafRow, tables_of
 from fedge.rounds.measurements.results import RoundResult
-from fedge.tasks.chosen import scores_of
+from fedge.tasks.configured import scores_of
 from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedge.config.registers.determinism import FROM_RNG, call_twice
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
 from fedge.config.registers.register import refuse_class
-from fedge.config.registers.twice import FROM_RNG, call_twice
 from fedge.config.sections.train import TrainConfig
 
 Augment = Callable[[np.ndarray, np.random.Generator], np.ndarray]

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from fedge.metrics import scores
 from fedge.native.training import evaluated
-from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.classification import CONFUSION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Sums, Task, total_sums
 from fedge.training.host import LARGEST_KEPT, keep_freed_memory, torch_threads
 from fedge.training.kernels import TORCH, native_plan

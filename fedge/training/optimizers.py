@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedge.config.registers.determinism import call_checked
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments
 from fedge.config.registers.parts import OPTIMIZERS
-from fedge.config.registers.twice import call_checked
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 

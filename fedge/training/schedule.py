@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from fedge.config.registers.parts import SGD
 from fedge.config.sections.train import TrainConfig
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.training.augmentation import augment_of
 from fedge.training.passes import mean_steps
 from fedge.training.settings import LocalTraining, optimizer_arguments

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedge.config.registers.option import nearest, shown
 from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.sections.train import TrainConfig
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.training.augmentation import Augment
 from fedge.training.passes import steps_of_passes

@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fedge.config.registers.determinism import call_checked
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments, shown
 from fedge.config.registers.parts import SCHEDULES
 from fedge.config.registers.register import refuse_wrong_signature
-from fedge.config.registers.twice import call_checked
 from fedge.config.sections.train import TrainConfig
 
 _LEAST = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it

@@ -12,7 +12,7 @@ from fedge.config.registers.trust import FLAG, own_folders
 from fedge.process.durable import output_file
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
-from fedge.records.private import code_folders_of
+from fedge.records.private_file import code_folders_of
 
 if TYPE_CHECKING:
     import numpy as np

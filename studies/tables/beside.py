@@ -20,7 +20,7 @@ from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Trainer
 from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.states.averaging import State
-from fedge.states.named import Memory
+from fedge.states.named_states import Memory
 
 
 class BesideLeaf(LeafPart):

@@ -22,11 +22,11 @@ HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 LOST_S = 120.0
 NODE = (
-    "import sys; from fedge.process import lasting; "
+    "import sys; from fedge.process import persistent_process; "
     "{} sys.argv[0] = 'fedge'; from fedge.cli import main; sys.exit(main(sys.argv[1:]))"
 )
-KEPT = NODE.format("" if HAS_GPU else "lasting.holds_gpu = lambda: True;")
-PER_MESSAGE = NODE.format("lasting.holds_gpu = lambda: False;")
+KEPT = NODE.format("" if HAS_GPU else "persistent_process.holds_gpu = lambda: True;")
+PER_MESSAGE = NODE.format("persistent_process.holds_gpu = lambda: False;")
 
 pytestmark = [pytest.mark.extended, pytest.mark.whole_runs]
 

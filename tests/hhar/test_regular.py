@@ -8,7 +8,7 @@ from odd_tables import NO_FILES, put_no_file
 
 from fedge.config.registers.option import ConfigError
 from fedge.devices.population.convert import converted
-from fedge.devices.timeline.real import read_job_ends
+from fedge.devices.timeline.real_arrivals import read_job_ends
 from fedge.inference.windows import read_raw_windows
 from hhar.errors import HharError
 from hhar.regular import open_regular, refuse_irregular

@@ -1,8 +1,9 @@
 """Groups whose number the evidence decides: `cluster.count = "auto"`.
 
-Clients' updates of one model are tested for groups of their leaves (`fedge.clustering.deal_test.closed`). The
-result is tried (`fedge.clustering.memberships.strangers`) and must last
-(`fedge.clustering.memberships.proposals`) before it counts. Shape letters: S leaf servers, K clients.
+Clients' updates of one model are tested for groups of their leaves
+(`fedge.clustering.deal_test.closed_test`). The result is tried (`fedge.clustering.memberships.strangers`)
+and must last (`fedge.clustering.memberships.proposals`) before it counts. Shape letters: S leaf servers, K
+clients.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from fedge.clustering.deal_test import deals, reach
-from fedge.clustering.deal_test.closed import ClosedTest, DealTests
+from fedge.clustering.deal_test.closed_test import ClosedTest, DealTests
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream

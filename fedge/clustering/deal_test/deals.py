@@ -25,7 +25,7 @@ eigenvectors of the leaves' similarity, separately for each deal, and every sing
 Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
 leaves of four clients have 35: a similarity without information also has a best deal, and the share explained
 distinguishes this from groups; so do other groups, if any (`DealTests.of`). The number of groups is decided
-by several such tests (`fedge.clustering.deal_test.closed`).
+by several such tests (`fedge.clustering.deal_test.closed_test`).
 
 If clients differ in size, which is known and does not make a group, each is dealt among clients of about its
 size (strata, `fedge.clustering.likeness.updates.size_strata`): a leaf that has all large clients is then the
@@ -61,7 +61,7 @@ from fedge.clustering.deal_test.cuts import (
 from fedge.clustering.deal_test.dealing import deals_of
 from fedge.clustering.deal_test.reach import FEWEST_CLIENTS, FEWEST_LEAVES
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.states.restored import checked_bool, checked_int, checked_ints, checked_number
+from fedge.states.restore_checks import checked_bool, checked_int, checked_ints, checked_number
 
 DRAWS = 1999
 _AT_ONCE = 250  # largest number of deals computed together

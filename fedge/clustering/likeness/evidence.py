@@ -15,8 +15,8 @@ import numpy as np
 from fedge.clustering.likeness.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
-from fedge.states.named import Memory, read_only
-from fedge.states.restored import form
+from fedge.states.named_states import Memory, read_only
+from fedge.states.restore_checks import form
 
 _NEEDED = 'the method must need "{0}": needs = {{"{0}"}} in a class, @method or @signal at a function'
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedge.clustering.likeness.sketch import SIZE, cosines, sketch
 from fedge.states.averaging import State
-from fedge.states.restored import checked_int, finite, form
+from fedge.states.restore_checks import checked_int, finite, form
 
 
 @dataclass(frozen=True)

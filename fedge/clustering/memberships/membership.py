@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.states.restored import checked_bool, checked_int, group_labels
+from fedge.states.restore_checks import checked_bool, checked_int, group_labels
 
 
 class GroupEvent(TypedDict):

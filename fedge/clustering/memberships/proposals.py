@@ -16,7 +16,7 @@ import numpy as np
 from fedge.clustering.deal_test.deals import DealTest
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.memberships.membership import events_between
-from fedge.states.restored import checked_choice, checked_int, checked_ints, group_labels
+from fedge.states.restore_checks import checked_choice, checked_int, checked_ints, group_labels
 
 Leaves = tuple[int, ...]
 MOST_DOUBLINGS = 6  # of the patience with a repeatedly failing change

@@ -20,7 +20,7 @@ from fedge.clustering.methods.hierarchical import unchanged_grouping
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
-from fedge.states.restored import checked_bool, checked_list, checked_number, refuse_unequal_facts
+from fedge.states.restore_checks import checked_bool, checked_list, checked_number, refuse_unequal_facts
 
 _GROUPED = "grouped"  # in the kept facts: whether a postponed grouping has been made
 AUTO = "auto"  # a limit set by a rule

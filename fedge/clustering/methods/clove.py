@@ -36,7 +36,7 @@ from fedge.clustering.methods.ifca import leaf_losses
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
-from fedge.states.restored import checked_int, refuse_unequal_facts
+from fedge.states.restore_checks import checked_int, refuse_unequal_facts
 
 _BETTER = 1.10  # by which a silhouette must exceed the best of fewer clusters
 _REPEATS = 5  # of each vector, where there are too few for the silhouette of so many clusters

@@ -40,7 +40,7 @@ from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import (
+from fedge.states.restore_checks import (
     checked_int,
     checked_ints,
     checked_list,

@@ -21,7 +21,7 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import checked_ints, state
+from fedge.states.restore_checks import checked_ints, state
 
 
 class Pool:

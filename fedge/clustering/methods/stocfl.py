@@ -24,7 +24,7 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.methods.baselines import cosines_of, inner_products, needs_one_start
 from fedge.clustering.registry import Grouping, method
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.states.restored import checked_list, checked_number, refuse_unequal_facts
+from fedge.states.restore_checks import checked_list, checked_number, refuse_unequal_facts
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:

@@ -15,7 +15,7 @@ from fedge.exchange.failure import Failure, rejection_failure, timeout_failure
 from fedge.exchange.round_context import RoundContext, is_of_version
 from fedge.exchange.schema import TrainTask
 from fedge.process.endings.watchdog import note_progress, refuse_stalled
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.timing.laps import LapClock
 
 _POLL_S = 0.5  # interval of checks for slow clients

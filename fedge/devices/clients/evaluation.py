@@ -13,7 +13,7 @@ from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, e
 from fedge.exchange.failure import Failure, nonfinite_loss_note
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.rounds.measurements.results import ModelResult, model_results
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 
 
 class ClockEvaluation:

@@ -11,7 +11,7 @@ from fedge.exchange.evaluate import Evaluation, pool_evaluations
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.results import ClientResult, LeafResult, RoundResult, ServerResult
 from fedge.serving.gate import GateResult
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 
 

@@ -61,7 +61,7 @@ class Memory:
 
 
 class Release(Protocol):
-    """Adds noise to a server's released sums, as `fedge.devices.servers.private.PrivateSum` does."""
+    """Adds noise to a server's released sums, as `fedge.devices.servers.private_buffer.PrivateSum` does."""
 
     def released(
         self, memory: Memory, arrivals: Sequence[Arrival], weights: Sequence[float], step: float

@@ -123,7 +123,7 @@ def fedbuff(
     """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once the buffer has K updates; then it is emptied.
 
     p_i is the share of steps taken by a device, 1 for full jobs. With privacy the Δ_i are clipped, and the
-    sum has noise (`fedge.devices.servers.private`). An optimizer, "momentum" or "adam", uses the mean
+    sum has noise (`fedge.devices.servers.private_buffer`). An optimizer, "momentum" or "adam", uses the mean
     (1/K) Σ s(τ_i) Δ_i as its gradient (`fedge.devices.servers.stepping`). With staleness="cosine" this is
     FedRevive without distillation, the control of that method.
 

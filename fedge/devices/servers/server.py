@@ -11,7 +11,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SERVER_RULES
 from fedge.devices.servers.arrivals import Arrival, Memory, Rule
 from fedge.devices.servers.model_facts import ModelFacts
-from fedge.devices.servers.private import PrivateSum
+from fedge.devices.servers.private_buffer import PrivateSum
 from fedge.devices.servers.vectors import Version
 
 

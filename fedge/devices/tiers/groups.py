@@ -30,7 +30,7 @@ from fedge.config.leaf_groups import static_groups
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
-from fedge.states.restored import checked_bool
+from fedge.states.restore_checks import checked_bool
 
 ALLOWED = {"cross-losses"}  # measures that can be taken at any moment
 

@@ -30,8 +30,8 @@ from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.servers.arrivals import Arrival, Rule
 from fedge.devices.servers.server import DeviceServer, clip_variances
 from fedge.devices.servers.vectors import Version
+from fedge.devices.timeline.arrival_queue import ServerQueue
 from fedge.devices.timeline.clock import SECOND_US, Clock, Kind
-from fedge.devices.timeline.line import ServerQueue
 from fedge.devices.timeline.network import DOWN, UP, SharedLinks
 from fedge.devices.work.ledger import Ledger
 from fedge.states.averaging import weighted_mean

@@ -10,7 +10,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.timeline.clock import Clock, Kind
-from fedge.devices.timeline.sharing import MOST_BYTES, SharedLink
+from fedge.devices.timeline.fair_sharing import MOST_BYTES, SharedLink
 
 DOWN, UP = 0, 1
 _MEGA = 1e6

@@ -11,7 +11,7 @@ from fedge.devices.population.fleet import Fleet, watts_of
 from fedge.devices.timeline.clock import SECOND_US
 from fedge.devices.work.jobs import Job
 from fedge.exchange.failure import Failure
-from fedge.states.restored import form
+from fedge.states.restore_checks import form
 
 _COUNTS = (
     "jobs", "updates", "dropped", "away", "late", "stale", "failed", "busy_us", "wasted_us", "partial",

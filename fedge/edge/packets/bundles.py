@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedge.edge.packets import orders
-from fedge.edge.packets.facts import FactError, mapping, rows, text
+from fedge.edge.packets.plain_json import FactError, mapping, rows, text
 from fedge.link.frames import Packet
 
 PARTS = "parts"  # fact of a bundle: leaf, kind and facts of each of its packets

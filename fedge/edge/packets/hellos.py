@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.edge.packets import orders
-from fedge.edge.packets.facts import FactError, mapping, only, refusing, text
-from fedge.link.entrance import LEAF, PROCESS
+from fedge.edge.packets.plain_json import FactError, mapping, only, refusing, text
+from fedge.link.admission import LEAF, PROCESS
 from fedge.link.frames import LinkError, Packet
 from fedge.native.library import BF16
 from fedge.process.escape import printable

@@ -6,7 +6,7 @@ A version is reported as client, leaf round, checksum and number of bytes.
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.edge.packets.facts import FactError, mapping, rows, text, whole_number
+from fedge.edge.packets.plain_json import FactError, mapping, rows, text, whole_number
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, KeptVersion
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import shown
-from fedge.edge.packets.facts import FactError, text, whole_number
+from fedge.edge.packets.plain_json import FactError, text, whole_number
 from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
 from fedge.states.averaging import State
-from fedge.states.named import states_under
-from fedge.states.restored import MOST
+from fedge.states.named_states import states_under
+from fedge.states.restore_checks import MOST
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 

@@ -2,7 +2,8 @@
 
 It keeps the environment and the working directory of its first user: a later SEED does not reach its runs,
 and it looks for data and run folders in its own directory. Such a run is refused, with the command to use
-instead. Flower's changes to the project before Fedge's code runs are undone (`fedge.launch.projects.moved`).
+instead. Flower's changes to the project before Fedge's code runs are undone
+(`fedge.launch.projects.moved_federations`).
 """
 
 import os

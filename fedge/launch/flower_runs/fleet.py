@@ -29,11 +29,11 @@ from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT, last_lines
 from fedge.launch.own_folder import exclusive_folder
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.link.bound_nodes import bind, export_bindings, forget, nodes_registered, partition_of_key
+from fedge.link.certificate_checks import refuse_unusable
 from fedge.link.certificates import AUTHORITY
 from fedge.link.fleet_filter import FleetFilter
 from fedge.link.own_account import guarded_command
 from fedge.link.reach import fault_of_listening, free_port, host_and_port, is_listening
-from fedge.link.usable import refuse_unusable
 from fedge.process.endings.parent import tie_children_to_parent
 from fedge.process.python import python_words
 

@@ -13,7 +13,7 @@ import psutil
 
 from fedge.config.registers.option import ConfigError
 from fedge.process.endings import reaper
-from fedge.process.endings.awake import awake, keeping
+from fedge.process.endings.awake_clock import awake, keeping
 from fedge.process.endings.parent import tie_children_to_parent
 from fedge.records.manifest import MANIFEST
 

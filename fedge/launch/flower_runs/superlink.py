@@ -29,8 +29,8 @@ from fedge.launch.projects.project import Project
 from fedge.link.reach import free_port
 from fedge.process.endings.reaper import remove_at_end, start_reaper
 from fedge.process.escape import toml_value
-from fedge.process.lent import VARIABLE as TERMINAL
-from fedge.process.lent import lend_output
+from fedge.process.lent_output import VARIABLE as TERMINAL
+from fedge.process.lent_output import lend_output
 
 KEEP_ENVIRONMENT = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"  # "1": no separate environment per run
 _NAME = "fedge-run"  # name of the connection, and of the app

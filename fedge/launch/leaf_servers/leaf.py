@@ -20,7 +20,7 @@ from fedge.edge.packets.hellos import check_hello
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
-from fedge.launch.leaf_servers.outset import FOR_EVER_S, say, serve_runs
+from fedge.launch.leaf_servers.start_up import FOR_EVER_S, say, serve_runs
 from fedge.link.dial import Link
 from fedge.link.frames import LinkError, Packet
 from fedge.link.gate import WELCOME, LeafGate

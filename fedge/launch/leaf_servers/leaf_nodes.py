@@ -17,7 +17,7 @@ from fedge import leaf_app
 from fedge.engine.federation import TOLD, Federation
 from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, register_keys
 from fedge.launch.flower_runs.flower import toml_of
-from fedge.launch.leaf_servers.outset import FOR_EVER_S, refuse_other_cloud
+from fedge.launch.leaf_servers.start_up import FOR_EVER_S, refuse_other_cloud
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.link.certificates import server_name
 from fedge.link.dial import Link

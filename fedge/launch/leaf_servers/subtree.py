@@ -18,13 +18,13 @@ from typing import Any
 
 from fedge.client_app import app as client_app
 from fedge.edge.host import LeafHost
-from fedge.edge.together import LeafServerGroup
+from fedge.edge.leaf_bundles import LeafServerGroup
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
-from fedge.launch.leaf_servers.outset import FOR_EVER_S, say, serve_runs
-from fedge.link.below import SubtreeQuery
+from fedge.launch.leaf_servers.start_up import FOR_EVER_S, say, serve_runs
 from fedge.link.certificates import path_name
 from fedge.link.dial import Link
+from fedge.link.leaves_below import SubtreeQuery
 from fedge.run.site import SharedDeal, open_site
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
 """A node's ClientApps: a forked process per message, or one for all messages once it holds a GPU.
 
-A child ends with its message unless it reports that it stays (`fedge.process.lasting`); then it gets the next
-message's arguments through a pipe. If it has ended or is busy, a new process handles the message.
+A child ends with its message unless it reports that it stays (`fedge.process.persistent_process`); then it
+gets the next message's arguments through a pipe. If it has ended or is busy, a new process handles the
+message.
 
 Flower's program is written to end its process: `flwr_exit` starts a thread that kills it after some seconds,
 and every message starts a thread that watches Flower's starter. In a child that may stay, `flwr_exit` only
@@ -22,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from fedge.launch.nodes.node_output import NodeOutput
-from fedge.process import lasting
+from fedge.process import persistent_process
 from fedge.process.endings import exits
 from fedge.process.endings.parent import end_with_parent
 
@@ -140,11 +141,11 @@ def be_client_app(program: Callable[[], object], arguments: Sequence[str], order
         reports: pipe on which to report that this process stays.
     """
     if _prevent_exit():
-        lasting.allow_further_messages()
+        persistent_process.allow_further_messages()
     pending = b""
     while True:
         exit_code = _run_program(program, arguments)
-        if exit_code or not lasting.handles_further_messages():
+        if exit_code or not persistent_process.handles_further_messages():
             return exit_code
         with suppress(OSError):  # the node has ended
             os.write(reports, _STAYS)
@@ -185,7 +186,7 @@ def _prevent_exit() -> bool:
     monitored: set[int] = set()
 
     def leave(code: int, *arguments: Any, **keywords: Any) -> None:
-        if code or not lasting.handles_further_messages():
+        if code or not persistent_process.handles_further_messages():
             exit_process(code, *arguments, **keywords)
         for phase in phases:
             run_handlers(**phase)  # closes the message's connection

@@ -2,18 +2,19 @@
 
 Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
 takes seconds of CPU time. Here a program of the same name comes first in the SuperNode's PATH, and only
-passes its arguments through a named pipe to this process. This process has imported everything and forks; the
-child then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`). The
-only part of Flower that is replaced is the time of a reply (`fedge.link.untimed`).
+passes its arguments through a named pipe to this process. This process has imported everything and forks;
+the child then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`).
+The only part of Flower that is replaced is the time of a reply (`fedge.link.untimed_replies`).
 
-A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
-message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to
-send message" and drops it (`fedge.link.untimed` prevents the usual cause). In both cases the SuperNode is
-restarted, and the run asks again. If it could not sign off, the SuperLink considers it present for up to a
-minute, and reports that the new one "could not be activated"; the new one is restarted until it is admitted.
-A SuperLink restarted without its database, e.g. after another node's key was withdrawn, answers "Node ID …
-not found", and Flower's SuperNode ends; it is restarted, and activated by its key. From 1.41 on the answer is
-"401 Unauthorized", and the SuperNode may report only that it ended gracefully.
+A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to
+receive message", drops the message and waits forever for its reply. One that cannot pass on a reply logs
+"Failed to send message" and drops it (`fedge.link.untimed_replies` prevents the usual cause). In both cases
+the SuperNode is restarted, and the run asks again. If it could not sign off, the SuperLink considers it
+present for up to a minute, and reports that the new one "could not be activated"; the new one is restarted
+until it is admitted. A SuperLink restarted without its database, e.g. after another node's key was
+withdrawn, answers "Node ID … not found", and Flower's SuperNode ends; it is restarted, and activated by its
+key. From 1.41 on the answer is "401 Unauthorized", and the SuperNode may report only that it ended
+gracefully.
 """
 
 import gc

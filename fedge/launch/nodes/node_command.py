@@ -80,8 +80,8 @@ def node_arguments(options: argparse.Namespace) -> list[str]:
 
 def _tls_arguments(options: argparse.Namespace) -> list[str]:
     """Arguments of flower-supernode for TLS and key; refuses a SuperLink of another authority."""
+    from fedge.link.certificate_checks import refuse_unusable_node_key
     from fedge.link.reach import fault_of_reaching, refuse_other_authority
-    from fedge.link.usable import refuse_unusable_node_key
 
     authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"
     if not authority.exists():

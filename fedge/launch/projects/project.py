@@ -17,7 +17,7 @@ from fedge.config.flat import check_keys, fold_tables, options
 from fedge.config.registers.option import ConfigError, Scalar, arguments_of, shown
 from fedge.config.registers.register import add_search_folders
 from fedge.engine.federation import Federation, from_backend
-from fedge.launch.projects.moved import connections, flower_config
+from fedge.launch.projects.moved_federations import connections, flower_config
 from fedge.launch.projects.packaged import is_packaged, packaged_file, packaged_folder, packaged_like
 from fedge.process.escape import printable
 from fedge.records.folder import MANIFEST

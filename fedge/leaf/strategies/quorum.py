@@ -14,9 +14,9 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.participation import Number, Participation
+from fedge.config.registers.determinism import call_checked
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
-from fedge.config.registers.twice import call_checked
 from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig
 
 _MOST_TRIED_ROUNDS = 1000  # for which a user's participation is checked before a run

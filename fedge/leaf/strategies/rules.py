@@ -18,12 +18,12 @@ from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QF
 from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
+from fedge.config.registers.determinism import GLOBAL_STREAMS, call_checked
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
-from fedge.config.registers.twice import GLOBAL_STREAMS, call_checked
 from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.exchange.round_context import RoundContext

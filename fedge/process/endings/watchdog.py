@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedge.config.registers.failing import current_user_line
 from fedge.config.sections.guard import GuardConfig
-from fedge.process.endings.awake import awake, keeping
+from fedge.process.endings.awake_clock import awake, keeping
 from fedge.process.endings.exits import refuse_interrupted
 
 logger = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from fedge.records.tables.rows import csv_rows
 from fedge.records.tables.server_table import SERVERS
 from fedge.records.tables.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
-from fedge.tasks.chosen import least_loss_of, scores_of
+from fedge.tasks.configured import least_loss_of, scores_of
 from fedge.tasks.task import Score
 from hhar.quantity import quantity
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedge.records.tables.columns import FLOAT, INT, TEXT, USUAL, Column, Table, at
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Score
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from fedge.records.tables.columns import Table
 from fedge.records.tables.global_table import GlobalRow, global_table
 from fedge.records.tables.member_tables import ClientRow, LeafRow, client_table, leaf_table
 from fedge.records.tables.score_words import ScoreWords
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Score, Task
 
 __all__ = [

@@ -30,11 +30,11 @@ from fedge.report.comparison.groups import (
 )
 from fedge.report.comparison.statistics import estimate
 from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, yardstick_role
+from fedge.report.damaged_tables import intact_tables
 from fedge.report.html.page import Notice, Page, PageSection, Panel, write_page
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure
 from fedge.report.html.tables import numbered, table, text_of
-from fedge.report.intact import intact_tables
 from fedge.tasks.task import Score
 from hhar.quantity import quantity
 

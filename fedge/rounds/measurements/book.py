@@ -18,7 +18,7 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server, bytes_up
 from fedge.metrics.agreement import churn
-from fedge.rounds.measurements.minutes import ServerRoundRecord, clusters_of, shown_gate
+from fedge.rounds.measurements.requests import Requests
 from fedge.rounds.measurements.results import (
     ClientResult,
     CommonResult,
@@ -29,14 +29,14 @@ from fedge.rounds.measurements.results import (
     Traffic,
     model_results,
 )
-from fedge.rounds.measurements.wanted import Requests
+from fedge.rounds.measurements.round_record import ServerRoundRecord, clusters_of, shown_gate
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compare_personal
 from fedge.serving.roles import served_role
 from fedge.states.averaging import State
 from fedge.states.distinct import DistinctStates
 from fedge.states.files import state_bytes
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 

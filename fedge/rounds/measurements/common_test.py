@@ -17,11 +17,11 @@ from fedge.exchange.evaluate import Evaluation, pool_evaluations
 from fedge.leaf.leaf import Leaf
 from fedge.process.endings.watchdog import note_progress
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.minutes import clusters_of
 from fedge.rounds.measurements.results import CLUSTER, GLOBAL, LEAF, CommonResult
+from fedge.rounds.measurements.round_record import clusters_of
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.distinct import StateCache
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.networks.module_state import load_state, tensor_of
 from fedge.training.schedule import step_kernel

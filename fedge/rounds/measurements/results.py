@@ -17,7 +17,7 @@ from fedge.metrics.scores import Spread, score_spread
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
@@ -222,7 +222,7 @@ class RoundResult:
         began: start of the round, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
         releases: number of leaf rounds so far, including fine-tuning; on the virtual clock the equivalent for
-            the device with the most updates (`fedge.devices.servers.private`).
+            the device with the most updates (`fedge.devices.servers.private_buffer`).
         models: evaluations of the algorithm's models, by client; empty without any.
         common: results on the common test set; empty without one, and in a round without evaluation.
         epsilon_spent: ε spent by clients so far at the configured δ; None if not counted.

@@ -15,7 +15,7 @@ from fedge.config.tree import Path
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.rounds.measurements.results import Traffic
-from fedge.states.restored import checked_int, checked_number
+from fedge.states.restore_checks import checked_int, checked_number
 
 
 class Speeds(Protocol):

@@ -28,7 +28,7 @@ def refuse_algorithm(config: Config) -> None:
     """Raise ConfigError if an algorithm cannot be imported, constructed, or combined with other options."""
     if is_default_algorithm(config) and not config.train.algorithm_args:
         return
-    from fedge.algorithm.making import algorithm_of, leaf_part_of
+    from fedge.algorithm.configured import algorithm_of, leaf_part_of
 
     algorithm, part = algorithm_of(config.train), leaf_part_of(config.train)
     if is_default_algorithm(config):
@@ -71,7 +71,7 @@ def _refuse_algorithm_on_clock(config: Config, name: str, part: "LeafPart") -> N
 
 def refuse_unread_settings(config: Config) -> None:
     """Raise ConfigError if the leaf strategy sends settings that the clients' algorithm does not read."""
-    from fedge.algorithm.making import algorithm_of
+    from fedge.algorithm.configured import algorithm_of
     from fedge.leaf.strategies.rules import refuse_unread_keys
 
     refuse_unread_keys(config, algorithm_of(config.train).reads)
@@ -108,7 +108,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
 
 def _keeps_feedback(config: Config) -> bool:
     """Whether clients keep the compression error of a reply for the next one (error feedback)."""
-    from fedge.compression.chosen import keeps_feedback
+    from fedge.compression.configured import keeps_feedback
 
     return keeps_feedback(config.uplink)
 
@@ -124,7 +124,7 @@ def _form_of_uplink(config: Config) -> "ReplyForm | None":
 
 def _refuse_unprotected_messages(config: Config, form: "ReplyForm") -> None:
     """Raise ConfigError if clients send anything besides the model that privacy does not cover."""
-    from fedge.algorithm.making import leaf_part_of
+    from fedge.algorithm.configured import leaf_part_of
     from fedge.exchange.content import ARRAYS
     from fedge.privacy.coverage import refuse
 

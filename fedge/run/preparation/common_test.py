@@ -12,7 +12,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.data.prepared import DataShape, all_windows, as_float, client_in, load_source
 from fedge.data.scaling import Scale, apply_scale
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 
 if TYPE_CHECKING:
     from fedge.rounds.measurements.common_test import Examples

@@ -5,7 +5,7 @@ import numpy as np
 from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape, as_float
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.tasks.task import Task
 from hhar.windows.window_file import Windows
 

@@ -17,12 +17,12 @@ from fedge.clustering.likeness.evidence import Answers, Evidence, NotComparable,
 from fedge.clustering.registry import Need, method_named
 from fedge.clustering.signals import needs_of, similarity_of
 from fedge.config.config import Config
+from fedge.config.registers.determinism import are_identical, call_checked
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.traits import BY_SIGNAL
-from fedge.config.registers.twice import are_identical, call_checked
 from fedge.states.averaging import State
-from fedge.states.named import Memory, packed, unpacked
+from fedge.states.named_states import Memory, packed, unpacked
 
 _MADE_UP = frozenset({"starts", "one-start", "cluster-start", "cross-losses", "dispersion"})
 """Evidence that can be made up; the rest depends on what clients have trained on."""

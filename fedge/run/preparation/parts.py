@@ -58,7 +58,7 @@ from fedge.privacy.account import noise_multiplier
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread_settings
 from fedge.run.preparation.examples import examples_of
 from fedge.run.preparation.groupings import refuse_grouping_that_fails, tries_grouping
-from fedge.tasks.chosen import is_default_task, refuse_task_that_fails, task_of
+from fedge.tasks.configured import is_default_task, refuse_task_that_fails, task_of
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -128,7 +128,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_invalid_client_selection(config)
     _refuse_invalid_steps(config)
     if config.uplink.is_on:
-        from fedge.compression.chosen import refuse_compressors
+        from fedge.compression.configured import refuse_compressors
 
         refuse_compressors(config)
     refuse_algorithm(config)
@@ -164,7 +164,7 @@ def _refuse_invalid_gate(config: Config) -> None:
 
 def _refuse_invalid_timing(config: Config) -> None:
     """Raise ConfigError for a preset, or for tiers, by which rounds cannot be timed."""
-    from fedge.devices.trying import try_preset
+    from fedge.devices.trial_calls import try_preset
 
     preset = config.devices.arguments("preset")
     DEVICES.refuse_wrong_arguments(config.devices.preset, preset, "owner", "rng")
@@ -289,8 +289,8 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     duration = devices.arguments("duration")
     if DURATIONS.is_own(devices.duration):
         DURATIONS.refuse_wrong_arguments(devices.duration, duration, "work")
-    from fedge.devices.timeline.real import refuse_simulated_times
-    from fedge.devices.trying import (
+    from fedge.devices.timeline.real_arrivals import refuse_simulated_times
+    from fedge.devices.trial_calls import (
         refuse_partial_work,
         try_availability,
         try_device_selection,
@@ -311,8 +311,8 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
             from fedge.devices.tiers.groups import refuse_methods_of_rounds
 
             refuse_methods_of_rounds(config.cluster)
-    from fedge.devices.outlook import refuse_unknown_power
     from fedge.devices.population.fleet import with_power
+    from fedge.devices.predictions import refuse_unknown_power
 
     fleet = try_preset(devices.preset, preset)
     refuse_unknown_power(with_power(fleet, devices.train_watts, devices.radio_watts), config)

@@ -14,13 +14,13 @@ from fedge.config.flat import options, to_run_config
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.config.sections.guard import BEST, CheckpointConfig
 from fedge.config.sections.hierarchy import OF_TREE
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.privacy.noise import SYSTEM
 from fedge.records.folder import find_run, short
-from fedge.records.foreign import refuse_foreign_files, refuse_inaccessible, refuse_links
+from fedge.records.foreign_folder import refuse_foreign_files, refuse_inaccessible, refuse_links
 from fedge.records.manifest import RunFolderError, invalid_entries, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, has_checksum, is_kept_model
-from fedge.records.private import places_of
+from fedge.records.private_file import places_of
 from fedge.records.tables.catalog import ROUND_TABLES
 from fedge.records.tables.device_tables import GROWING
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS

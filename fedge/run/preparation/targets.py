@@ -9,7 +9,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import PARTITIONS, SCENARIOS, SERVER_RULES, TASKS
 from fedge.config.registers.traits import BY_CLASS, TELLS_CLASSES
 from fedge.data.partition import Partition
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from hhar.windows.window_file import Windows
 
 

@@ -9,7 +9,7 @@ from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import fingerprint
 
 _OF_DEVICES = ("preset", "availability", "selection", "duration")
-_LOG = "devices/arrivals.csv"  # log of a replayed run; see fedge.devices.timeline.real, which loads more
+_LOG = "devices/arrivals.csv"  # log of a replayed run; as fedge.devices.timeline.real_arrivals writes it
 
 
 def described_traces(config: Config) -> dict[str, str]:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from fedge.config.registers.determinism import GLOBAL_STREAMS
 from fedge.config.registers.failing import OWN_ERRORS
-from fedge.config.registers.twice import GLOBAL_STREAMS
 from fedge.training.networks.models import state_entries
 
 

@@ -3,7 +3,7 @@
 from fedge.config.registers.parts import TASKS
 from fedge.config.registers.traits import LABELS
 from fedge.config.sections.train import TrainConfig
-from fedge.tasks.chosen import task_of
+from fedge.tasks.configured import task_of
 from fedge.training.networks.own_models import OwnFit
 
 

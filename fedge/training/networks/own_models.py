@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedge.config.registers.determinism import GLOBAL_STREAMS, call_twice
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import refuse_wrong_signature
-from fedge.config.registers.twice import GLOBAL_STREAMS, call_twice
 
 Shape = tuple[int, ...]
 """Of one input: (C, T) or (C, H, W)."""

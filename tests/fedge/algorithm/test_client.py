@@ -7,7 +7,7 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client, Place
-from fedge.algorithm.taking_part import plain_training, run_algorithm
+from fedge.algorithm.client_round import plain_training, run_algorithm
 from fedge.config.registers.option import ConfigError
 from fedge.training.kernels import native_plan
 from fedge.training.networks.module_state import get_state

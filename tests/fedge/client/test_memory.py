@@ -6,7 +6,7 @@ import pytest
 from fedge.client.memory import KEY, keep_memory, memory_in, memory_or_lost, own_folder
 from fedge.exchange.algorithm import MemoryPlace
 from fedge.states.files import StateFileError
-from fedge.states.named import packed
+from fedge.states.named_states import packed
 
 RUN = "0123456789abcdef"
 

@@ -7,13 +7,13 @@ import pytest
 from fedge import client_app
 from fedge.client import guarded_app
 from fedge.client.guarded_app import ClientError, guarded_reply
-from fedge.process import lasting
+from fedge.process import persistent_process
 
 
 @pytest.fixture(autouse=True)
 def life(monkeypatch):
-    monkeypatch.setattr(lasting, "_life", lasting._Life())
-    monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
+    monkeypatch.setattr(persistent_process, "_life", persistent_process._Life())
+    monkeypatch.setattr(persistent_process, "holds_gpu", lambda: True)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA error: an illegal memory access"), SystemExit(0)])
@@ -23,12 +23,12 @@ def test_a_client_that_fails_does_not_leave_its_process_to_the_next_message(erro
     def app(message, context):
         raise error
 
-    lasting.allow_further_messages()
+    persistent_process.allow_further_messages()
     context = SimpleNamespace(run_id=4, node_config={"partition-id": 0})
-    assert lasting.handles_further_messages()
+    assert persistent_process.handles_further_messages()
     with pytest.raises((RuntimeError, ClientError)):
         guarded_reply(app, SimpleNamespace(), context)
-    assert not lasting.handles_further_messages()
+    assert not persistent_process.handles_further_messages()
 
 
 def test_the_run_of_a_message_is_known_before_its_work(monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.probe import Probe
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.clustering.likeness.evidence import Answers
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.strategies.aggregation import Contribution

@@ -8,7 +8,7 @@ import pytest
 from fedge.cloud.by_deals import GroupsByDeals
 from fedge.cloud.groups import GroupStep
 from fedge.cloud.memory import CloudMemory
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.strategies.aggregation import Contribution

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.cloud.starts import number_starts, usable
 from fedge.clustering.likeness.evidence import NotComparable
 from fedge.config.sections.cluster import ClusterConfig

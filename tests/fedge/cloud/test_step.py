@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.probe import Probe
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Answers, leaf_role
 from fedge.clustering.likeness.similarity import weight_clustering

@@ -149,8 +149,8 @@ SHOWN_ELSEWHERE = {
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
     "devices.availability": "tests/fedge/devices/test_procedure.py",
     "devices.traced": "tests/fedge/run/test_asynchronous.py",
-    "asynchrony.clock": "tests/fedge/devices/timeline/test_real.py",
-    "asynchrony.replay": "tests/fedge/devices/timeline/test_real.py",
+    "asynchrony.clock": "tests/fedge/devices/timeline/test_real_arrivals.py",
+    "asynchrony.replay": "tests/fedge/devices/timeline/test_real_arrivals.py",
     "devices.train-watts": "tests/fedge/devices/population/test_fleet.py",
     "devices.radio-watts": "tests/fedge/devices/population/test_fleet.py",
 }

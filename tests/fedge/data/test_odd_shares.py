@@ -16,8 +16,8 @@ from small_runs import small_config
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.data import own
-from fedge.data.own import WindowsReport, own_data
+from fedge.data import own_windows
+from fedge.data.own_windows import WindowsReport, own_data
 from fedge.launch.deal import deal_into
 
 SAMPLE, MANY = 60, 3000
@@ -76,7 +76,7 @@ def counts(dealt, place, seeds):
     """How many folders were refused and read."""
     seen = Counter()
     for seed in seeds:
-        own._map_share.cache_clear()
+        own_windows._map_share.cache_clear()
         try:
             seen[became(dealt, place, seed)] += 1
         except BaseException as error:
@@ -103,7 +103,7 @@ def test_a_planted_hole_is_found(dealt, tmp_path, monkeypatch, hole):
     """Forms, or contents, are no longer looked at."""
     told = json.loads(json.loads((dealt[0] / "client-0" / "index.json").read_text())["told"])["fingerprint"]
     holes = {"_refuse_other_form": lambda laid, told: None, "_fingerprint": lambda laid: told}
-    monkeypatch.setattr(own, hole, holes[hole])
+    monkeypatch.setattr(own_windows, hole, holes[hole])
     with pytest.raises(Exception) as found:  # noqa: PT011
         counts(dealt, tmp_path / "share", range(MANY))
     assert not isinstance(found.value, ConfigError)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.data.outliers import incompatible_owners, outlying_clients
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.scaling import ChannelSums, channel_sums, scale_of
 
 NAMES = ("x", "y", "z")

@@ -19,16 +19,16 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
+from fedge.link.admission import HELLO
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Link
-from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.port import PortContext, RunFacts
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices, Transport
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 

@@ -10,8 +10,8 @@ from fedge.edge import engine as edge_engine
 from fedge.edge.engine import EdgeEngine
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
+from fedge.link.admission import HELLO
 from fedge.link.certificates import CertificateRequest, make_certificates
-from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate
 from fedge.process.versions import versions

@@ -9,9 +9,9 @@ from small_runs import small_config
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
-from fedge.edge.at_work import LeafExecutor
+from fedge.edge.order_execution import LeafExecutor
 from fedge.edge.packets import orders
-from fedge.link.entrance import HELLO
+from fedge.link.admission import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER
 

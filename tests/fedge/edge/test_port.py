@@ -27,7 +27,7 @@ from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.port import PortContext, RunFacts
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices, Transport
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 

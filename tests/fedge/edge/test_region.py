@@ -8,8 +8,8 @@ from process_of_leaves import TREE, begun
 
 from fedge.cloud.region import servers_over
 from fedge.config.flat import from_run_config
-from fedge.edge.asked import OrderRefused, check_region
 from fedge.edge.host import LeafHost
+from fedge.edge.order_checks import OrderRefused, check_region
 from fedge.edge.packets import orders
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet

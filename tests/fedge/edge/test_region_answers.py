@@ -11,9 +11,9 @@ from spoilt import with_changes
 from fedge.cloud.region import Region
 from fedge.config.flat import from_run_config
 from fedge.edge.answers import AnswerRejected, Schema
-from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
 from fedge.edge.region_answers import check_region_answer
+from fedge.edge.remote_regions import RegionSpan
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet

@@ -12,7 +12,7 @@ from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.leaf.strategies.grid import LeafGrid
 from fedge.states.files import FileState
 from fedge.states.records import to_record
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 
 CLIENTS = 6
 COSTS = {0: 1.0, 1: 8.0, 2: 3.0, 3: 4.0, 4: 5.0, 5: 2.0}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedge.client.guarded_app import guarded_reply
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
-from fedge.edge.asked import failed_order
+from fedge.edge.order_checks import failed_order
 from fedge.exchange.failure import (
     EXCEPTION,
     Failure,

@@ -9,15 +9,15 @@ import pytest
 from coming_nodes import deployment
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.engine.flower_engine import FlowerEngine
-from fedge.exchange import finding, returning
+from fedge.exchange import finding, returning_nodes
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import NODE_GONE
 from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.hello import Hello, Question
-from fedge.exchange.roll import WHOEVER, Among, Quorum
+from fedge.exchange.node_registry import WHOEVER, Among, Quorum
 from fedge.exchange.round_context import RoundContext
 
 CONTEXT = RoundContext(0, 1, 1, "", "", "elsewhere", 60.0)
@@ -103,7 +103,7 @@ def train(script, node):
 
 
 def test_who_is_away_costs_no_time_and_is_asked_once_it_is_there(monkeypatch):
-    monkeypatch.setattr(returning, "_LOOK_S", 0.02)
+    monkeypatch.setattr(returning_nodes, "_LOOK_S", 0.02)
     script, engine = greeted(0, 2, total=3)
     clients = find_clients(engine, 0.3, quorum=TWO)
     clients.wait_for_gone(600.0)

@@ -6,7 +6,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from fedge.config.registers.option import ConfigError
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,

@@ -28,7 +28,7 @@ from fedge.exchange.schema import (
 )
 from fedge.exchange.train import TrainReply, train_messages, train_reply
 from fedge.states.averaging import weighted_mean
-from fedge.states.named import form_of
+from fedge.states.named_states import form_of
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult
 

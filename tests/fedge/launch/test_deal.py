@@ -9,8 +9,8 @@ from small_runs import small_config
 from fedge.cli import main
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.data import own
-from fedge.data.own import FOLDER, own_data
+from fedge.data import own_windows
+from fedge.data.own_windows import FOLDER, own_data
 from fedge.launch.deal import deal_into
 from fedge.run.preparation.prepare import deal_data
 
@@ -31,14 +31,14 @@ def test_every_client_gets_a_folder_with_its_own_windows_alone(tmp_path):
 
 def test_a_disk_that_fills_up_leaves_no_half_dealt_folder(tmp_path, monkeypatch):
     """NumPy's own error on a full disk has no number, only words."""
-    config, save = small_config(tmp_path, clients=9), own.write_share
+    config, save = small_config(tmp_path, clients=9), own_windows.write_share
 
     def fill_up(folder, share):
         save(folder, share)
         if folder.name == "client-3":
             raise OSError("96 requested and 0 written")
 
-    monkeypatch.setattr(own, "write_share", fill_up)
+    monkeypatch.setattr(own_windows, "write_share", fill_up)
     with pytest.raises(ConfigError, match=r"but .*dealt: 96 requested and 0 written; choose another"):
         deal_into(tmp_path / "dealt", config)
     assert not (tmp_path / "dealt").exists()

@@ -8,7 +8,7 @@ import pytest
 from fedge.config.registers.option import ConfigError
 from fedge.launch import patience
 from fedge.launch.preflight import check
-from fedge.process.behind import BackgroundJob
+from fedge.process.background_jobs import BackgroundJob
 
 CODE = "def part(until):\n    until(30)\n"
 

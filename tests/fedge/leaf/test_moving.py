@@ -11,7 +11,7 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import leaf_of_each, mean_control, move, restore_places
 from fedge.leaf.strategies.rules import make_strategy
-from fedge.leaf.turns import Turns
+from fedge.leaf.training_history import Turns
 from fedge.training.settings import LocalTraining
 
 SAMPLES = [{0: 10, 1: 30}, {2: 20, 3: 20}]

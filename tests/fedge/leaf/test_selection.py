@@ -9,7 +9,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.leaf.selection import reads_turns, selected, try_client_selection
-from fedge.leaf.turns import Turns
+from fedge.leaf.training_history import Turns
 from fedge.seeding import Purpose, numpy_stream
 
 WINDOWS = {3: 10, 5: 10, 7: 20, 8: 60}

@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives import serialization
 from flwr.supercore.primitives.asymmetric import uses_nist_ec_curve
 
 from fedge.config.registers.option import ConfigError
+from fedge.link.certificate_checks import read_certificate, refuse_unusable
 from fedge.link.certificates import (
     CertificateRequest,
     leaf_name,
     make_certificates,
     revoke,
 )
-from fedge.link.revoked import Revoked
-from fedge.link.usable import read_certificate, refuse_unusable
+from fedge.link.revocations import Revoked
 
 
 @pytest.fixture(scope="module")

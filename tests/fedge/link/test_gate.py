@@ -10,10 +10,10 @@ import pytest
 from links import serving
 
 from fedge.config.registers.option import ConfigError
-from fedge.link import entrance
+from fedge.link import admission
+from fedge.link.admission import HELLO, LEAF, PROCESS
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link, Refused
-from fedge.link.entrance import HELLO, LEAF, PROCESS
 from fedge.link.frames import LinkError, Packet, chunks_of
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused
 
@@ -274,7 +274,7 @@ def test_silent_streams_of_one_certificate_keep_no_leaf_out(certificates, attach
         knocking += [knock(gate, certificates) for _ in range(15)]
         for leaf in (1, 0):
             assert gate.ask(leaf, Packet("train"), 60.0).kind == "answer"
-        assert time.monotonic() - began < entrance._HELLO_S
+        assert time.monotonic() - began < admission._HELLO_S
         for call, channel, go_on in knocking:
             go_on.set()
             call.cancel()
@@ -306,7 +306,7 @@ def test_silent_streams_are_counted_by_certificate(certificates):
 
 
 def test_who_says_no_hello_is_let_go(certificates, monkeypatch):
-    monkeypatch.setattr(entrance, "_HELLO_S", 0.3)
+    monkeypatch.setattr(admission, "_HELLO_S", 0.3)
     with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
         call, channel, go_on = knock(gate, certificates)
         with pytest.raises(grpc.RpcError, match="CANCELLED"):

@@ -16,7 +16,7 @@ from fedge.records.manifest import RunFolderError, invalid_entries, read_manifes
 from fedge.records.reading.status import read_status, status_lines
 from fedge.report.listing import line_of_run
 from fedge.tasks import Score, Task
-from fedge.tasks.chosen import least_loss_of, scores_of, task_entry
+from fedge.tasks.configured import least_loss_of, scores_of, task_entry
 
 DAMAGED = ["", "{", "[]", "3", '{"status": "fine"}', '{"status": ["running"]}', "{}", "[" * 100_000,
            "\x00", "\ud800", '{"status": "running", "seed": ' + "9" * 5000 + "}"]  # fmt: skip

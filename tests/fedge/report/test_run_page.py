@@ -26,11 +26,11 @@ from fedge.console import palette
 from fedge.launch.projects.project import Project
 from fedge.records.reading.reader import load_run
 from fedge.records.recorder import Recorder
-from fedge.report.at_end import report_at_end
 from fedge.report.comparison.page import write_comparison
 from fedge.report.html import tables
 from fedge.report.html.svg import to_svg
 from fedge.report.listing import lines, list_runs, runs_in
+from fedge.report.report_hook import report_at_end
 from fedge.report.run_page import write_report
 from fedge.report.sections.clients import _bar_plot, confusion_panel, last_clients
 from fedge.report.sections.clustering import chosen_steps

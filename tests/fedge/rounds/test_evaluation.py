@@ -13,7 +13,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices, Transport
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 HELD_OUT = {0: {"val": 4, "test": 2}, 1: {"val": 3, "test": 5}}

@@ -9,7 +9,7 @@ from fedge.cloud.offers import Offer
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.gates import Gates
-from fedge.rounds.measurements.minutes import ServerRoundRecord
+from fedge.rounds.measurements.round_record import ServerRoundRecord
 
 
 def state(value):

@@ -6,7 +6,7 @@ from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
@@ -16,7 +16,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 

@@ -10,11 +10,11 @@ from fedge.exchange.round_context import TRIAL, RoundContext
 from fedge.exchange.train import train_reply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.strategies.rules import make_strategy
-from fedge.leaf.turns import Turns
+from fedge.leaf.training_history import Turns
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.training import LeafRounds
 from fedge.rounds.transport import RoundServices, Transport
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
 

@@ -9,7 +9,7 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, TRIAL, RoundContext
 from fedge.rounds.transport import RoundServices, Transport
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 

@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.region import servers_over
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
@@ -24,7 +24,7 @@ from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import RoundServices
 from fedge.states.averaging import weighted_mean
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training import scaffold
 from fedge.training.local import train

@@ -10,7 +10,7 @@ from fedge import client_app, simulate
 from fedge.cli import main
 from fedge.process.versions import versions
 from fedge.records.manifest import read_manifest
-from fedge.run.preparation import opening
+from fedge.run.preparation import run_folder
 
 
 def test_what_is_run_on_is_said_and_recorded(tmp_path):
@@ -68,7 +68,7 @@ def test_a_run_that_goes_on_says_from_where_and_what_has_changed(tmp_path, capsy
     assert f"resuming {folder} after global round 2" in shown
     assert "the last bits may differ" not in shown
     before = versions()
-    monkeypatch.setattr(opening, "versions", lambda: {**before, "numpy": "9.9"})
+    monkeypatch.setattr(run_folder, "versions", lambda: {**before, "numpy": "9.9"})
     assert main(["resume", str(folder), "-c", "num-server-rounds=4", "--workers", "1"]) == 0
     words = f"note: the last bits may differ from here on: numpy was {before['numpy']}, is 9.9"
     assert words in capsys.readouterr().out

@@ -16,7 +16,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.process.resources import machine
 from fedge.run.build import RunPlan, build_strategy, prepare_sharing
 from fedge.run.preparation.prepare import deal_data, prepare_config
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 
 

@@ -14,7 +14,7 @@ from fedge.exchange.hello import CPU
 from fedge.records.manifest import read_manifest
 from fedge.run.build import RunPlan
 from fedge.run.kernel import KernelOffer, common_kernels, kernel_of_run, offers_of
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.kernels import AUTO, NATIVE, Kernel
 

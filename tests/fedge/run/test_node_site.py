@@ -8,7 +8,7 @@ from small_runs import small_config
 from fedge.client_app import app
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.engine import RunError
 from fedge.launch.deal import deal_into

@@ -11,7 +11,7 @@ from fedge.exchange.evaluate import CLUSTER, OWN, Pooled
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.minutes import ServerRoundRecord
+from fedge.rounds.measurements.round_record import ServerRoundRecord
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compare_personal, is_due
 

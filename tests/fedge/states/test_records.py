@@ -20,7 +20,7 @@ from fedge.states.records import (
     store_record_arrays,
     to_record,
 )
-from fedge.states.shared import SharedStates
+from fedge.states.state_files import SharedStates
 
 STATE = {"b.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.count": np.array(7, dtype=np.int64)}
 

@@ -21,7 +21,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.records.lock import RunLock
 from fedge.sweep.plan import read_sweep
 from fedge.sweep.pool import RunPool
-from fedge.sweep.standing import standings
+from fedge.sweep.run_states import standings
 
 pytestmark = pytest.mark.whole_runs
 

@@ -21,7 +21,7 @@ from ray_runs import listening
 from fedge import simulate
 from fedge.engine.loopback import is_loopback
 from fedge.flower import uses_superlink
-from fedge.states.shared import MEMORY
+from fedge.states.state_files import MEMORY
 
 NEWEST = Path(os.environ.get("FEDGE_NEWEST_FLOWER") or ROOT / "build" / "flower-newest" / "bin" / "python")
 CONFIG = {**SMALL, "num-server-rounds": 2, "scaffold.enabled": True}

@@ -14,7 +14,7 @@ from ray_runs import RayRun
 from small_data import nine_users
 
 from fedge import load_run, simulate
-from fedge.client.together import first_gpu
+from fedge.client.process_team import first_gpu
 from fedge.parallel.member import device_of
 from fedge.process.resources.memory import TRAINER
 

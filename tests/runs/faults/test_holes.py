@@ -26,10 +26,10 @@ from small_runs import small_config
 from spoilt import Study, gone_at, plain, spoil_array, spoil_fact, spoil_states
 
 from fedge.client_app import app as client_app
-from fedge.data import own
+from fedge.data import own_windows
 from fedge.data.prepared import all_windows
 from fedge.edge import answers
-from fedge.edge.packets import facts
+from fedge.edge.packets import plain_json
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange import algorithm, hello, schema
 from fedge.exchange.algorithm import EXTRA, KEPT
@@ -290,7 +290,7 @@ def test_each_check_of_first_answers_that_is_missing_is_found(tmp_path):
     deal_into(tmp_path / "dealt", {**config, "clients": 9})
     honest = honest_record(tmp_path / "dealt")
     prober = Prober(
-        [*holes_of(own, ("of_text", "_count", "_numbers")), *holes_of(hello, ("read_hello",))], 2000
+        [*holes_of(own_windows, ("of_text", "_count", "_numbers")), *holes_of(hello, ("read_hello",))], 2000
     )
 
     def lie(rng):
@@ -339,7 +339,7 @@ LEAF_LIES, SHARES = (spoil_fact, spoil_array, spoil_states, sly_answer), (0.3, 0
 
 def leaf_probed(kind, study):
     """Tell lies of a leaf server in a run of a kind; return the prober."""
-    prober, lock = Prober([*holes_of(answers), *holes_of(facts)], EACH), Lock()
+    prober, lock = Prober([*holes_of(answers), *holes_of(plain_json)], EACH), Lock()
     read = {name: getattr(answers.Schema, name) for name in ("trained", "probed", "evaluated")}
 
     def around(name):

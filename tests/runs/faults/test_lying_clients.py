@@ -33,11 +33,11 @@ from lying_runs import (
 )
 from small_runs import small_config
 
-from fedge.data import own
+from fedge.data import own_windows
 from fedge.engine import inprocess
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.deal import deal_into
-from fedge.run.preparation import facts
+from fedge.run.preparation import data_facts
 
 DAILY, FIRST_SEED = 25, 0
 
@@ -110,8 +110,8 @@ def test_first_answers_of_many_at_once_are_what_they_are_alone(dealt, tmp_path, 
 
 
 HOLES = {
-    "statistics": (facts, "outlying_clients", lambda *_: {}),
-    "counts": (own, "_parse_count", lambda value: value),
+    "statistics": (data_facts, "outlying_clients", lambda *_: {}),
+    "counts": (own_windows, "_parse_count", lambda value: value),
 }
 
 

@@ -16,7 +16,7 @@ from leaf_servers import cloud, host_of, host_of_owners, in_threads
 from small_runs import carry_out, small_config
 
 from fedge import load_run
-from fedge.client import aside
+from fedge.client import spilled_states
 from fedge.exchange import content
 from fedge.launch.deal import deal_into
 from fedge.records.manifest import read_manifest
@@ -90,7 +90,7 @@ def test_large_models_of_cloud_leaf_servers_and_nodes_lie_in_files_with_the_same
 ):
     """Clients have a process of their own here as far as their states are concerned; nothing stays behind."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(aside, "is_client_app", lambda: True)
+    monkeypatch.setattr(spilled_states, "is_client_app", lambda: True)
     seen = []
 
     def watched(message, keep):
@@ -98,7 +98,7 @@ def test_large_models_of_cloud_leaf_servers_and_nodes_lie_in_files_with_the_same
         records = [r for r in message.content.values() if isinstance(r, ArrayRecord)]
         seen.extend(isinstance(from_record(record), FileState) for record in records)
 
-    monkeypatch.setattr(aside, "store_large_states", watched)
+    monkeypatch.setattr(spilled_states, "store_large_states", watched)
     config, of_cloud, make = owned(tmp_path, num_server_rounds=2, transfer__spill_above_mb=0.0)
     wanted = carry_out(config, "here")
     with in_threads(address, certificates, tmp_path, make_host=make):

@@ -16,12 +16,12 @@ from small_runs import carry_out, small_config
 
 from fedge.edge.packets import orders
 from fedge.launch.leaf_servers.subtree import subtree_of
-from fedge.link.below import SubtreeQuery
+from fedge.link.admission import HELLO
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Link, Refused
-from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER
+from fedge.link.leaves_below import SubtreeQuery
 from fedge.link.reach import free_port
 
 TREE = {

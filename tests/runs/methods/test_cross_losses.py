@@ -141,7 +141,7 @@ def test_unseen_clients_take_no_part(tmp_path):
 def test_large_models_go_as_tickets(tmp_path, monkeypatch):
     """Through files that clients map: the same matrix, and no array in any message."""
     in_messages = clusters(watched_run(tmp_path / "a"))
-    monkeypatch.setattr("fedge.states.shared.MEMORY", tmp_path)
+    monkeypatch.setattr("fedge.states.state_files.MEMORY", tmp_path)
     arrays = []
 
     def watch(message, _):

@@ -12,7 +12,7 @@ from small_data import nine_users
 from small_runs import small_config
 
 from fedge import simulate
-from fedge.algorithm.making import leaf_part_of
+from fedge.algorithm.configured import leaf_part_of
 from fedge.client_app import app as client_app
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError

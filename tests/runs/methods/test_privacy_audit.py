@@ -7,7 +7,7 @@ import pytest
 from membership import DELTA, KINDS, buffer_scores, config_of, proven, scores
 
 from fedge.client import privacy as at_client
-from fedge.devices.servers import private
+from fedge.devices.servers import private_buffer
 from fedge.leaf.strategies import private_mean
 from fedge.privacy.account import Account
 
@@ -95,7 +95,7 @@ def test_buffers_prove_no_more_than_is_claimed(places):
 
 
 def test_a_buffer_with_half_the_noise_is_caught(monkeypatch):
-    real = private.normals
+    real = private_buffer.normals
 
     class Half:
         def __init__(self, *where):
@@ -104,7 +104,7 @@ def test_a_buffer_with_half_the_noise_is_caught(monkeypatch):
         def standard_normal(self, size):
             return 0.5 * self.real.standard_normal(size)
 
-    monkeypatch.setattr(private, "normals", Half)
+    monkeypatch.setattr(private_buffer, "normals", Half)
     found, most = of_buffers((1,), DAILY)
     assert max(found) > most
 

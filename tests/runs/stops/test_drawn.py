@@ -12,7 +12,7 @@ from crash_runs import comparable
 from daily import DAY, daily
 from drawn_runs import NOT_DRAWN, VALUES, draw
 
-import fedge.process.behind
+import fedge.process.background_jobs
 import fedge.run.asynchronous
 import fedge.run.snapshot
 import fedge.states.checkpoint
@@ -92,7 +92,7 @@ def stopped(folder, left, last, monkeypatch, carry_out):
     with monkeypatch.context() as patch:
         for module in (fedge.run.snapshot, fedge.run.asynchronous):
             patch.setattr(module, "write_checkpoint", writes)
-        patch.setattr(fedge.process.behind.BackgroundJob, "begin", lambda self, job: job())
+        patch.setattr(fedge.process.background_jobs.BackgroundJob, "begin", lambda self, job: job())
         carry_out()
 
 

@@ -396,7 +396,7 @@ def test_a_log_on_a_full_device_ends_the_run(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this machine has no /dev/full")
     fault = (
-        "import fedge.run.preparation.opening as r, os\n"
+        "import fedge.run.preparation.run_folder as r, os\n"
         "create = r.create_run_folder\n"
         "def full(*a):\n"
         "    folder = create(*a)\n"

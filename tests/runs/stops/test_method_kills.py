@@ -16,7 +16,7 @@ from small_runs import small_config
 import fedge.client_app
 from fedge import simulate
 from fedge.config.registers.methods import methods_of
-from fedge.process.behind import BackgroundJob
+from fedge.process.background_jobs import BackgroundJob
 from fedge.run.snapshot import Snapshots
 
 pytestmark = pytest.mark.whole_runs

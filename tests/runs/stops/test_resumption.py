@@ -286,7 +286,7 @@ def test_options_changed_in_the_manifest_are_said_and_not_used(copy, four, chang
 
 def test_other_versions_are_said(copy, monkeypatch):
     monkeypatch.setattr(
-        "fedge.run.preparation.opening.versions", lambda: {**versions(), "fedge-code": "another"}
+        "fedge.run.preparation.run_folder.versions", lambda: {**versions(), "fedge-code": "another"}
     )
     _, shown = carry_out(copy.parent, resume=str(copy))
     assert "note: the last bits may differ from here on: fedge-code was " in shown

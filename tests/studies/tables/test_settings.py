@@ -8,7 +8,7 @@ import pytest
 
 import fedge
 from fedge.sweep.plan import read_sweep
-from fedge.sweep.standing import standings
+from fedge.sweep.run_states import standings
 from hhar.windows.window_file import Windows, save_windows
 from studies.tables.data import FILES
 from studies.tables.page import HERE, folders

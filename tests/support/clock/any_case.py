@@ -20,8 +20,8 @@ from fedge.devices.population.trace import trace
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
-from fedge.devices.tiers.above import servers_above
 from fedge.devices.tiers.parent import cloud_arguments
+from fedge.devices.tiers.servers_above import servers_above
 from fedge.devices.world import Listeners, World
 from fedge.exchange.train import TrainReply
 from fedge.timing.laps import LapClock

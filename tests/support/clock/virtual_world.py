@@ -20,13 +20,13 @@ from fedge.devices.clients.results import Population
 from fedge.devices.population.duration import duration_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.model_facts import ModelFacts
-from fedge.devices.servers.private import private_sum
+from fedge.devices.servers.private_buffer import private_sum
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
 from fedge.devices.snapshot import restore, snapshot
-from fedge.devices.tiers.above import servers_above
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import cloud_arguments
+from fedge.devices.tiers.servers_above import servers_above
 from fedge.devices.world import Listeners, World
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients

@@ -230,9 +230,9 @@ def leftovers():
 def tables_uncut():
     import os
 
-    from fedge.records.tables import growing
+    from fedge.records.tables import growing_file
 
-    put(growing, "os", SimpleNamespace(truncate=lambda *_: None, fstat=os.fstat))
+    put(growing_file, "os", SimpleNamespace(truncate=lambda *_: None, fstat=os.fstat))
 
 
 @defect("a write that failed is passed over", kinds=("eio", "full"), file="partition")

@@ -18,8 +18,8 @@ from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.leaf_servers.leaf import run_with_leaves
 from fedge.launch.preflight import check
+from fedge.link.admission import HELLO
 from fedge.link.dial import Link
-from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.run.node_site import NodeSites
 from fedge.run.site import open_site

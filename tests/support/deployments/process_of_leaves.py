@@ -8,8 +8,8 @@ from small_runs import small_config
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.edge.host import LeafHost
+from fedge.edge.leaf_bundles import LeafServerGroup
 from fedge.edge.packets import orders
-from fedge.edge.together import LeafServerGroup
 from fedge.engine.inprocess import InProcessGrid
 from fedge.link.frames import Packet
 from fedge.run.site import open_site

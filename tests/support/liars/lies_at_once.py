@@ -36,7 +36,7 @@ from lying_runs import (
 from possible import first_fault
 
 from fedge.config.flat import from_run_config, to_run_config
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
 
 NODES, LIARS = 12, (1, 2, 3, 5, 6, 7, 9, 10, 11)

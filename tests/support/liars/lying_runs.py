@@ -19,12 +19,12 @@ from possible import first_fault
 from safetensors.numpy import load_file
 from spoilt_folders import spoil_folder
 
-from fedge.data.own import WindowsReport
+from fedge.data.own_windows import WindowsReport
 from fedge.data.prepared import read_laid_out
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
 from fedge.exchange.hello import Question
-from fedge.exchange.roll import Quorum
+from fedge.exchange.node_registry import Quorum
 from fedge.native.library import usable_kernels
 from fedge.run.run import run
 

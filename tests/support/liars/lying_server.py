@@ -11,7 +11,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 from lying_runs import carry_out_all, greet_all
 
-from fedge.data import own
+from fedge.data import own_windows
 from fedge.engine.federation import federation_of_this_process
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.flower_process import stop_event
@@ -19,7 +19,7 @@ from fedge.engine.flower_process import stop_event
 app = ServerApp()
 
 if os.environ.get("FEDGE_HOLE"):  # a check of first answers is planted away
-    own._parse_count = lambda value: value
+    own_windows._parse_count = lambda value: value
 
 
 @app.main()

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.cloud.step import CloudStep
 from fedge.clustering.likeness.evidence import Answers, Questions
 from fedge.config.sections.cluster import ClusterConfig

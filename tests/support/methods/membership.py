@@ -24,7 +24,7 @@ from scipy.stats import beta, norm
 from fedge.client.privacy import private_state
 from fedge.config.flat import from_run_config
 from fedge.devices.servers.arrivals import Arrival, Memory
-from fedge.devices.servers.private import private_sum
+from fedge.devices.servers.private_buffer import private_sum
 from fedge.devices.servers.rules import fedbuff
 from fedge.exchange.train import TrainReply
 from fedge.leaf.strategies.rules import combine, make_strategy

@@ -9,10 +9,10 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client, Place
+from fedge.algorithm.client_round import plain_training
 from fedge.algorithm.leaf_part import LeafContributions, LeafPart, ReplyToLeaf
-from fedge.algorithm.taking_part import plain_training
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import Memory, packed, unpacked
+from fedge.states.named_states import Memory, packed, unpacked
 from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedge import simulate
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.setting import CloudSetting
+from fedge.cloud.settings import CloudSetting
 from fedge.clustering.likeness.evidence import Answers
 from fedge.clustering.methods import ifca
 from fedge.config.flat import from_run_config

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedge.config.registers.failing import current_user_line, own_error, place
-from fedge.process.behind import BackgroundJob
+from fedge.process.background_jobs import BackgroundJob
 
 ROOT = Path(__file__).parents[4]
 
@@ -50,7 +50,7 @@ def test_an_error_elsewhere_has_no_place():
 def test_every_error_of_a_part_is_told_with_its_place():
     """No part's error is put into a message by its kind and words alone."""
     elsewhere = {  # files and messages of others, not code of the user's
-        "fedge/data/own.py", "fedge/datasets/columns.py", "fedge/datasets/images.py",
+        "fedge/data/own_windows.py", "fedge/datasets/columns.py", "fedge/datasets/images.py",
         "fedge/devices/population/convert.py", "fedge/inference/export.py", "fedge/link/frames.py",
         "fedge/run/preparation/parts.py", "fedge/sweep/searching.py", "fedge/sweep/study.py",
     }  # fmt: skip

@@ -10,8 +10,8 @@ import torch
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.client import Client, Place
+from fedge.algorithm.configured import algorithm_of
 from fedge.algorithm.leaf_part import LeafContributions, LeafPart
-from fedge.algorithm.making import algorithm_of
 from fedge.clustering.cloud_part import CloudPart
 from fedge.clustering.registry import method_named
 from fedge.compression.compressor import Compressor

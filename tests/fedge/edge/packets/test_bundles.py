@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedge.edge.asked import OrderRefused, orders_of
+from fedge.edge.order_checks import OrderRefused, orders_of
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import bundled, unbundled
-from fedge.edge.packets.facts import FactError
+from fedge.edge.packets.plain_json import FactError
 from fedge.link.frames import Packet, chunks_of, packet_of
 
 

@@ -8,7 +8,7 @@ from odd_json import ODD, changed, places
 
 from fedge.edge.packets import orders
 from fedge.edge.packets.hellos import check_hello, differences, reported_kernels
-from fedge.link.entrance import HELLO, LEAF, PROCESS
+from fedge.link.admission import HELLO, LEAF, PROCESS
 from fedge.link.frames import LinkError, Packet
 from fedge.process.versions import versions
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.algorithm.leaf_part import LeafPart
-from fedge.edge.packets.facts import FactError
 from fedge.edge.packets.memories import check_memories, check_needed
+from fedge.edge.packets.plain_json import FactError
 from fedge.exchange.algorithm import ReplyForm
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.states.memory import KeptVersion, RemoteMemories, path_of, write_memory

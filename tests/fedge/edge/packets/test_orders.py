@@ -9,7 +9,7 @@ from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet, chunks_of, packet_of
 from fedge.rounds.measurements.book import RoundBook
 from fedge.states.files import state_bytes
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 from fedge.timing.timeline import ExchangeTimes
 
 

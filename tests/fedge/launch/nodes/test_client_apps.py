@@ -11,7 +11,7 @@ import pytest
 from fedge.launch.nodes import client_apps
 from fedge.launch.nodes.client_apps import ClientApps, reap
 from fedge.launch.nodes.node_output import A_CLIENT_APP, NodeOutput
-from fedge.process import lasting
+from fedge.process import persistent_process
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nodes fork on Linux alone")
 
@@ -28,7 +28,7 @@ def apps_of(told, monkeypatch):
     made = []
 
     def make(holds_gpu, then=lambda words: None):
-        monkeypatch.setattr(lasting, "holds_gpu", lambda: holds_gpu)
+        monkeypatch.setattr(persistent_process, "holds_gpu", lambda: holds_gpu)
 
         def program():
             default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -121,7 +121,7 @@ def test_a_process_that_dies_at_work_is_replaced_and_a_failed_one_does_not_stay(
         if words == ["dies"]:
             os.kill(os.getpid(), signal.SIGKILL)
         if words == ["fails"]:
-            lasting.note_failure()
+            persistent_process.note_failure()
 
     apps = apps_of(True, then)
     pids = []
@@ -171,13 +171,13 @@ def test_flowers_program_leaves_a_process_that_stays_alive_and_ends_any_other(mo
     monkeypatch.setattr(runtime, "flwr_exit", lambda code, **named: ended.append(code) or sys.exit(code))
     monkeypatch.setattr(runtime, "start_parent_process_monitor", watched.append)
     assert client_apps._prevent_exit()
-    monkeypatch.setattr(lasting, "handles_further_messages", lambda: True)
+    monkeypatch.setattr(persistent_process, "handles_further_messages", lambda: True)
     with pytest.raises(SystemExit, match="0"):
         runtime.flwr_exit(code=0, event_type=None)
     assert ended == []
     with pytest.raises(SystemExit, match="1"):
         runtime.flwr_exit(1)
-    monkeypatch.setattr(lasting, "handles_further_messages", lambda: False)
+    monkeypatch.setattr(persistent_process, "handles_further_messages", lambda: False)
     with pytest.raises(SystemExit, match="0"):
         runtime.flwr_exit(0)
     assert ended == [1, 0]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fedge.config.sections.guard import GuardConfig
-from fedge.process.behind import BackgroundJob
+from fedge.process.background_jobs import BackgroundJob
 from fedge.process.endings.watchdog import StallError, note_progress, refuse_stalled, stall_limit_s, watching
 
 

@@ -31,7 +31,7 @@ from fedge.report.comparison.groups import (
 )
 from fedge.report.comparison.page import compare_page, comparison_notices, write_comparison
 from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=8)
 

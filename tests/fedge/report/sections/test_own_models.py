@@ -11,7 +11,7 @@ from fedge.report.comparison.finals import final_lines, finals
 from fedge.report.comparison.groups import group_runs
 from fedge.report.comparison.metrics import own_model_metrics
 from fedge.report.sections.accuracy import own_model_panels
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.configured import CLASSIFICATION
 
 SCORE = CLASSIFICATION.scores[0]
 ROWS = [  # of each round: (client, unseen client, score)

@@ -8,7 +8,7 @@ from fedge.cloud.region import Region, servers_over
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.minutes import ServerRoundRecord
+from fedge.rounds.measurements.round_record import ServerRoundRecord
 from fedge.rounds.measurements.server_rows import server_rows
 from fedge.serving.gate import GateResult
 

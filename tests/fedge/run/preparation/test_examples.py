@@ -6,7 +6,7 @@ import pytest
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape, shape_of
 from fedge.run.preparation.examples import examples_of
-from fedge.tasks.chosen import refuse_task_that_fails
+from fedge.tasks.configured import refuse_task_that_fails
 from fedge.tasks.regression import Regression
 from hhar.windows.window_file import Windows
 

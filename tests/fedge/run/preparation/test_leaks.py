@@ -7,7 +7,7 @@ import pytest
 
 from fedge.config.flat import from_run_config
 from fedge.data.partition import partition
-from fedge.run.preparation.facts import facts_of_deal
+from fedge.run.preparation.data_facts import facts_of_deal
 from fedge.run.preparation.leaks import leak_remarks
 from fedge.run.preparation.prepare import Deal
 from hhar.windows.window_file import Windows

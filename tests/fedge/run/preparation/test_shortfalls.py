@@ -9,7 +9,7 @@ import pytest
 from fedge import simulate
 from fedge.config.flat import from_run_config
 from fedge.data.partition import partition
-from fedge.run.preparation.facts import facts_of_deal
+from fedge.run.preparation.data_facts import facts_of_deal
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.shortfalls import split_remarks
 from hhar.windows.window_file import Windows

@@ -1,0 +1,103 @@
+"""The authority's list of revoked certificates, made by ``fedge certs --revoke``.
+
+`revoked.pem` is in the folder of `ca.crt` and signed by the authority (RFC 5280), so it may be copied over
+any channel. Servers read it again whenever the file has changed.
+"""
+
+import logging
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedge.config.registers.option import ConfigError
+from fedge.link.certificate_checks import content_of, fault_and_step, stamp_of
+
+logger = logging.getLogger(__name__)
+
+FILE = "revoked.pem"
+_DAYS = 3650  # a list stays valid until replaced
+
+
+def write_list(
+    folder: Path, serials: set[int], key: ec.EllipticCurvePrivateKey, authority: x509.Certificate
+) -> None:
+    """Write the revocation list of a folder: the given serial numbers, and all listed before."""
+    now = datetime.now(timezone.utc)
+    builder = x509.CertificateRevocationListBuilder(
+        issuer_name=authority.subject, last_update=now, next_update=now + timedelta(days=_DAYS)
+    )
+    for serial in sorted(serials | Revoked(folder, authority).serials()):
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+        builder = builder.add_revoked_certificate(entry)
+    signed = builder.sign(key, hashes.SHA256())
+    temporary = folder / f"{FILE}.new"
+    temporary.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    temporary.replace(folder / FILE)  # readers see the old or the new list
+
+
+class Revoked:
+    """Revocation list of a folder, read again after changes; empty if there is no file."""
+
+    def __init__(self, folder: Path, authority: x509.Certificate) -> None:
+        """Read the list.
+
+        Raises:
+            ConfigError: the file is not a list signed by the authority.
+        """
+        self._file, self._authority = folder / FILE, authority
+        self._stamp: tuple[int, ...] | None = None
+        self._serials: frozenset[int] = frozenset()
+        self._reload()
+
+    def serials(self) -> frozenset[int]:
+        """Serial numbers of revoked certificates; the last ones read if the file has become unusable."""
+        try:
+            self._reload()
+        except ConfigError as error:
+            logger.warning("%s; the previous list stays in force", error)
+        return self._serials
+
+    def follow(self, authority: x509.Certificate) -> None:
+        """Expect lists of another authority from now on; the current list is used until there is one."""
+        if authority != self._authority:
+            self._authority, self._stamp = authority, None
+
+    def _reload(self) -> None:
+        """Read the file again if it has changed."""
+        try:
+            stamp = stamp_of(self._file)
+        except FileNotFoundError:  # no revocations yet, or the list was deleted and stays valid
+            return
+        except OSError as error:
+            raise _list_error(self._file, error) from error
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            listed = x509.load_pem_x509_crl(content_of(self._file))
+            self._refuse_not_in_force(listed)
+            self._serials = frozenset(entry.serial_number for entry in listed)
+        except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
+            raise _list_error(self._file, error) from error
+
+    def _refuse_not_in_force(self, listed: x509.CertificateRevocationList) -> None:
+        """Raise ConfigError for another authority's list, and for one outside its period of validity."""
+        if not listed.is_signature_valid(self._authority.public_key()):  # type: ignore[arg-type]
+            raise ConfigError(
+                f"{self._file} must be signed by the ca.crt beside it, but is not; copy the list "
+                f"that came with ca.crt"
+            )
+        now, first, last = datetime.now(timezone.utc), listed.last_update_utc, listed.next_update_utc
+        if now < first:
+            raise _list_error(self._file, ValueError(f"it is not in force before {first:%Y-%m-%d %H:%M} UTC"))
+        if last is not None and now > last:
+            raise _list_error(self._file, ValueError(f"it was to be replaced by {last:%Y-%m-%d}"))
+
+
+def _list_error(file: Path, fault: Exception) -> ConfigError:
+    """Error for an unusable list."""
+    return ConfigError(f"{file} must be a revocation list, but: {fault_and_step(fault, 'copy it again')}")
