@@ -1,9 +1,9 @@
 """The cloud step of a global round, in stages: leaf models → evidence → clusters → one model per cluster.
 
-    CloudRound   the leaves are training
-    Meeting      the cloud has their models, and may request a probe
-    OpenStep     the cloud has questions for their clients, and waits for the answers
-    CloudStep    findings and offers
+    CloudRound      the leaves are training
+    ReceivedModels  the cloud has their models, and may request a probe
+    OpenStep        the cloud has questions for their clients, and waits for the answers
+    CloudStep       findings and offers
 
 Each stage returns the next one, so that none can be skipped or come too early. Shape letter: S leaf servers.
 """
@@ -108,7 +108,7 @@ class CloudRound:
         global_round: int = 1,
         losses: Mapping[int, tuple[int, float]] | None = None,
         dispersion: np.ndarray | None = None,
-    ) -> "Meeting":
+    ) -> "ReceivedModels":
         """Receive the leaves after their leaf rounds.
 
         Args:
@@ -118,11 +118,11 @@ class CloudRound:
             dispersion: (S,) of `Evidence.dispersion`; None if not needed.
         """
         self.memory.groups.watch(losses or {})
-        return Meeting(brought, global_round, self, dispersion)
+        return ReceivedModels(brought, global_round, self, dispersion)
 
 
 @dataclass(frozen=True)
-class Meeting(ChildModels):
+class ReceivedModels(ChildModels):
     """A cloud step after the leaves' models have arrived; arguments as for `CloudRound.receive`."""
 
     cloud_round: CloudRound
@@ -211,12 +211,12 @@ class OpenStep:
     """A cloud step with questions for clients.
 
     Attributes:
-        meeting: the previous stage.
+        received: the previous stage.
         probe: the probe, or None.
         questions: per leaf, role → model for clients to evaluate; all empty for no question.
     """
 
-    meeting: Meeting
+    received: ReceivedModels
     probe: Probe | None
     questions: Questions = field(repr=False)
 
@@ -229,21 +229,21 @@ class OpenStep:
         Raises:
             ValueError: the signal is not finite for a leaf, which the message names.
         """
-        memory, models = self.meeting.cloud_round.memory, self.meeting.models
+        memory, models = self.received.cloud_round.memory, self.received.models
         config = memory.config
         settled = (
-            memory.groups.settle(self.meeting.comparison(self.probe), answers)
+            memory.groups.settle(self.received.comparison(self.probe), answers)
             if memory.compares
             else self._skip_comparison()
         )
         labels, facts, grouping = settled.labels, settled.facts, settled.found
-        offers, offer_facts = _make_offers(self.meeting, settled)
+        offers, offer_facts = _make_offers(self.received, settled)
         facts |= offer_facts
         if memory.pool is not None:
             assert grouping.takes is not None
             if grouping.models is not None:
                 memory.pool.models = list(grouping.models)
-                memory.pool.keep_states(self.meeting.cloud_round.setting.keep)
+                memory.pool.keep_states(self.received.cloud_round.setting.keep)
             offers = list(memory.pool.take(grouping.takes))
         return CloudStep(
             signal=(memory.method.compares or config.signal) if config.enabled else "off",
@@ -254,14 +254,14 @@ class OpenStep:
             offers=offers,
             method=config.method if config.enabled else "off",
             facts=facts,
-            trials=memory.groups.forks(models, self.meeting.weights),
-            folds=memory.groups.fold_starts(models, self.meeting.weights),
+            trials=memory.groups.forks(models, self.received.weights),
+            folds=memory.groups.fold_starts(models, self.received.weights),
             memberships=grouping.memberships,
         )
 
     def _skip_comparison(self) -> ComparisonResult:
         """The current clusters; a single one if clustering is disabled."""
-        cloud_round, contributions = self.meeting.cloud_round, self.meeting.contributions
+        cloud_round, contributions = self.received.cloud_round, self.received.contributions
         memory, common_start = cloud_round.memory, cloud_round.common_start
         facts: dict[str, Any] = {}
         labels = np.zeros(len(contributions), dtype=np.int64)
@@ -273,13 +273,15 @@ class OpenStep:
         return ComparisonResult(Grouping(labels, None), labels, facts, contributions, common_start)
 
 
-def _make_offers(meeting: Meeting, settled: ComparisonResult) -> tuple[list[State | None], dict[str, Any]]:
+def _make_offers(
+    received: ReceivedModels, settled: ComparisonResult
+) -> tuple[list[State | None], dict[str, Any]]:
     """Each leaf's group model or mixture (None for no offer), and facts of the offers."""
-    rule, keep, grouping = meeting.cloud_round.memory.rule, meeting.cloud_round.setting.keep, settled.found
+    rule, keep, grouping = received.cloud_round.memory.rule, received.cloud_round.setting.keep, settled.found
     if grouping.memberships is not None:
         return offers_of_family(
-            grouping.memberships, grouping.models, settled.contributions, rule, meeting.global_round, keep
+            grouping.memberships, grouping.models, settled.contributions, rule, received.global_round, keep
         )
     if rule is None:
         return group_means(settled.labels, settled.contributions), {}
-    return rule.offers(settled.labels, settled.contributions, meeting.global_round, keep)
+    return rule.offers(settled.labels, settled.contributions, received.global_round, keep)

@@ -1,6 +1,6 @@
 """One global round: leaf rounds, cloud step, gate, evaluation, and the resulting rows.
 
-`strategy` runs the steps in order: `training` the leaf rounds, `meeting` the cloud step, `gates` the
+`strategy` runs the steps in order: `training` the leaf rounds, `server_round` the cloud step, `gates` the
 decisions, `served_models` fine-tuning and final evaluation; `lines` lists the models to train, and
 `evaluation` asks clients. Leaf servers are reached through a `port`; if they are in this process (`routed`),
 all messages go through `transport`. Inner room: `measurements` collects numbers and makes rows of tables.

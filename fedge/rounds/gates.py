@@ -34,54 +34,54 @@ class Gates:
     gate: GateConfig
     personal: PersonalConfig
 
-    def evaluation_request(self, minutes: ServerRoundRecord) -> EvaluationRequest:
+    def evaluation_request(self, record: ServerRoundRecord) -> EvaluationRequest:
         """The gates' candidate models and the models of unseen clients, by child."""
         models: dict[int, dict[str, State]] = {}
         unseen_clients: dict[int, dict[str, State]] = {}
         for child in self.children:
-            models[child.number] = choosing.candidates(child, minutes.offers_to(child), self.gate)
+            models[child.number] = choosing.candidates(child, record.offers_to(child), self.gate)
             unseen_clients[child.number] = serving.unseen_clients_evaluate(
                 self.personal, child, models[child.number]
             )
         return EvaluationRequest(models, ("val", "test"), unseen_clients)
 
-    def is_predetermined(self, minutes: ServerRoundRecord) -> bool:
+    def is_predetermined(self, record: ServerRoundRecord) -> bool:
         """Whether no evaluation can change the model with which any child continues."""
         return all(
-            choosing.is_predetermined(self.gate, minutes.offers_to(child), child.models.own_line is not None)
+            choosing.is_predetermined(self.gate, record.offers_to(child), child.models.own_line is not None)
             for child in self.children
         )
 
-    def decide(self, minutes: ServerRoundRecord, asked: EvaluationRequest, evaluated: Evaluated) -> None:
+    def decide(self, record: ServerRoundRecord, asked: EvaluationRequest, evaluated: Evaluated) -> None:
         """Let every gate decide by its clients' evaluations, and apply the decision to its child.
 
         If all decisions are foreseen, this may come before the evaluations (see `decide_again`).
 
         Args:
-            minutes: record of the round with the offers; the decisions are added.
+            record: record of the round with the offers; the decisions are added.
             asked: the models that clients evaluate.
             evaluated: client → its evaluations.
         """
         for child in self.children:
-            offer, decision = self._decide_child(child, minutes, evaluated)
+            offer, decision = self._decide_child(child, record, evaluated)
             models, tentatively = asked.models[child.number], choosing.is_tentative(self.gate)
             choosing.serve_decision(child, decision, offer and offer[1], models, tentatively)
             role = serving.unseen_role(self.personal, child) if child.unseen_clients else None
             if not (role == OWN and child.is_apart):  # then those below serve theirs already
                 child.models.serve_unseen(asked.unseen_clients[child.number][role] if role else None)
-            minutes.gates.append(replace(decision, unseen_role=role))
+            record.gates.append(replace(decision, unseen_role=role))
 
-    def decide_again(self, minutes: ServerRoundRecord, evaluated: Evaluated) -> None:
+    def decide_again(self, record: ServerRoundRecord, evaluated: Evaluated) -> None:
         """Add clients' evaluations to decisions that were foreseen; the children have already continued."""
         for number, child in enumerate(self.children):
-            previous, (_, decision) = minutes.gates[number], self._decide_child(child, minutes, evaluated)
+            previous, (_, decision) = record.gates[number], self._decide_child(child, record, evaluated)
             assert decision.role == previous.role
-            minutes.gates[number] = replace(decision, unseen_role=previous.unseen_role)
+            record.gates[number] = replace(decision, unseen_role=previous.unseen_role)
 
     def _decide_child(
-        self, child: Server, minutes: ServerRoundRecord, evaluated: Evaluated
+        self, child: Server, record: ServerRoundRecord, evaluated: Evaluated
     ) -> tuple[tuple[str, Offer] | None, GateResult]:
         """The offer that a child considered, if any, and its gate's decision."""
         replies = [evaluated[client] for client in child.clients if client in evaluated]
-        offer = choosing.best_offer(minutes.offers_to(child), replies)
+        offer = choosing.best_offer(record.offers_to(child), replies)
         return offer, choosing.gate_decision(self.gate, offer, child.models.own_line is not None, replies)

@@ -77,7 +77,7 @@ class LastSteps:
         book = self._transport.book
         if self._skipped_request is not None:
             book.evaluated = self._port.evaluate(self._skipped_request)
-            root.gates.decide_again(root.minutes, book.evaluated)
+            root.gates.decide_again(root.record, book.evaluated)
             self._transport.lap("gate")
         self.carry_out(book.global_round, book.global_round, None)
 

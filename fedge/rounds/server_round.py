@@ -76,7 +76,7 @@ class ServerRounds:
         path: path of the server.
         prefix: prefix of the names of its states.
         labels: (S,) cluster of each child; before the first step, each child is its own cluster.
-        minutes: record of the current round.
+        record: record of the current round.
     """
 
     def __init__(self, seat: ServerSeat, transport: Transport, port: LeafPort) -> None:
@@ -90,7 +90,7 @@ class ServerRounds:
         self.path = seat.path
         self.prefix = "/".join(filter(None, (dotted(seat.path), _CLOUD)))
         self.labels = np.arange(len(seat.children))
-        self.minutes = ServerRoundRecord(seat.path)
+        self.record = ServerRoundRecord(seat.path)
         self._seat, self._children = seat, seat.children
         self._cloud = seat.cloud
         self._transport = transport
@@ -116,15 +116,15 @@ class ServerRounds:
         if offset:
             return
         book, root = self._transport.book, not self.path
-        has_gates, received = root or self._seat.gate.enabled, {} if number else self.minutes.received
-        self.minutes = ServerRoundRecord(
+        has_gates, received = root or self._seat.gate.enabled, {} if number else self.record.received
+        self.record = ServerRoundRecord(
             self.path, number + 1, self.labels, self._cloud.config.enabled, has_gates, received=received
         )
         self._cloud_round = self._cloud.begin([child.model for child in self._children], number + 1)
         if root:
-            book.root = self.minutes
+            book.root = self.record
         else:
-            book.inner.append(self.minutes)
+            book.inner.append(self.record)
         requests, cloud_round = book.requests, self._cloud_round
         if cloud_round.updates is not None:
             requests.receivers.append(Receiver(cloud_round.updates, self._child_of))
@@ -137,11 +137,11 @@ class ServerRounds:
 
     def hold_if_due(self, leaf_round: int) -> None:
         """After the leaf rounds of a round with a cloud step, group the children and make offers."""
-        if self._cloud.is_due(self.minutes.number):
+        if self._cloud.is_due(self.record.number):
             step = self._run_step(leaf_round)
-            if self.minutes.number > self._cloud.config.start_round:
-                self.minutes.labels_before = self.labels
-            self.labels = self.minutes.labels = step.labels
+            if self.record.number > self._cloud.config.start_round:
+                self.record.labels_before = self.labels
+            self.labels = self.record.labels = step.labels
 
     def combine(self, leaf_round: int) -> None:
         """End a region's round: the step, the children's gates, new drifts."""
@@ -150,10 +150,10 @@ class ServerRounds:
         region.gather(book.global_round, keep)
         self.hold_if_due(leaf_round)
         self._transport.lap("cluster")
-        request = self.gates.evaluation_request(self.minutes)
-        is_predetermined = self.gates.is_predetermined(self.minutes)
+        request = self.gates.evaluation_request(self.record)
+        is_predetermined = self.gates.is_predetermined(self.record)
         evaluated = {} if is_predetermined else self._port.evaluate(request.of_leaves(self._children))
-        self.gates.decide(self.minutes, request, evaluated)
+        self.gates.decide(self.record, request, evaluated)
         if self._cloud.has_rule and (shared := self._shared_offer()) is not None:
             region.set_own_model(shared)
         self.begin_new_drifts()
@@ -167,22 +167,22 @@ class ServerRounds:
         """The offer shared by all children, if there is one."""
         models = {
             id(offer.model): offer.model
-            for child_offers in self.minutes.offers
+            for child_offers in self.record.offers
             for offer in child_offers.values()
         }
-        is_one = len(models) == 1 and all(self.minutes.offers)
+        is_one = len(models) == 1 and all(self.record.offers)
         return next(iter(models.values())) if is_one else None
 
     def begin_new_drifts(self) -> None:
         """After a step and its gates, correct each child towards the mean of its group."""
-        book, step, region = self._transport.book, self.minutes.step, self._seat.region
+        book, step, region = self._transport.book, self.record.step, self._seat.region
         if step is None or self._children[0].drift is None:
             return
         groups = [
             cloud_control.group_of(
                 int(label) if step.memberships is None else "family",
                 child.model,
-                self.minutes.offers_to(child),
+                self.record.offers_to(child),
             )
             for label, child in zip(self.labels, self._children, strict=True)
         ]
@@ -200,19 +200,19 @@ class ServerRounds:
     def _run_step(self, leaf_round: int) -> CloudStep:
         """Run the server's step: group the children, and set their offers."""
         children, book = self._children, self._transport.book
-        cloud_round, minutes = self._cloud_round, self.minutes
+        cloud_round, record = self._cloud_round, self.record
         assert cloud_round is not None
         contributions = [child.contribution(version=book.global_round) for child in children]
         child_of = self._child_of_client()
         losses = {c: (child_of[c], loss) for c, loss in book.train_loss.items() if c in child_of}
-        meeting = cloud_round.receive(contributions, minutes.number, losses, self._dispersion())
-        start = meeting.probe_start()
+        received = cloud_round.receive(contributions, record.number, losses, self._dispersion())
+        start = received.probe_start()
         probe = None if start is None else self._probe(cloud_round, start, leaf_round)
-        open_step = meeting.open(probe, [child.models.trial for child in children], self._all_folds())
+        open_step = received.open(probe, [child.models.trial for child in children], self._all_folds())
         step = open_step.finish(self._ask(open_step.questions) if any(open_step.questions) else None)
         cloud_control.arrive(children)
         step = self._store_models(step)
-        book.note_cloud_step(minutes, step, self._make_offers(step.offers), children)
+        book.note_cloud_step(record, step, self._make_offers(step.offers), children)
         for child, cluster, trial in zip(children, step.offers, step.trials, strict=True):
             child.models.apply_cloud_step(
                 cluster if child.unseen_clients and child.clients else None,
@@ -227,7 +227,7 @@ class ServerRounds:
 
     def _probe(self, cloud_round: CloudRound, start: State, leaf_round: int) -> Probe:
         """Run a probe of the children from a model."""
-        updates = cloud_round.probed_updates(start, self.minutes.number)
+        updates = cloud_round.probed_updates(start, self.record.number)
         receiver = None if updates is None else Receiver(updates, self._child_of)
         if start is cloud_round.first:  # so that clients repeat the draws of the first leaf round
             windows = cloud_round.setting.even_windows
@@ -276,7 +276,7 @@ class ServerRounds:
             child: {role: store(model) for role, model in roles.items()}
             for child, roles in enumerate(questions)
         }
-        book.note_questions(self.minutes, [models[child.number] for child in self._children], self._children)
+        book.note_questions(self.record, [models[child.number] for child in self._children], self._children)
         bytes_before = book.downlink_bytes
         request = EvaluationRequest(models, (split,)).of_leaves(self._children)
         evaluated = self._port.evaluate(request, phase="cluster")

@@ -93,12 +93,12 @@ class HierarchicalStrategy:
         self._port = make_port(PortContext(task, self.leaves, self._transport, self._regions))
         self._clouds = {(): cloud, **(inner or {})}
         region_at = {region.path: region for region in self._regions}
-        self._meetings: dict[Path, ServerRounds] = {}
+        self._server_rounds: dict[Path, ServerRounds] = {}
         for path, aggregator in self._clouds.items():
             region = region_at.get(path)
             seat = ServerSeat(path, region.below if region else self.branches, aggregator, task, region)
-            self._meetings[path] = ServerRounds(seat, self._transport, self._port)
-        self._root = self._meetings[()]
+            self._server_rounds[path] = ServerRounds(seat, self._transport, self._port)
+        self._root = self._server_rounds[()]
         parts = self.leaves, self._transport, self._port, self._leaf_round
         self._last_steps = LastSteps(task, *parts)
         self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
@@ -155,8 +155,8 @@ class HierarchicalStrategy:
             arguments = global_round, self.leaves, self._clouds[()], self._transport.shared.keep
             self._transport.book.came_from = self._mover.move_clients(*arguments)
         if global_round == 1:
-            for meetings in self._meetings.values():
-                meetings.choose_first()
+            for rounds in self._server_rounds.values():
+                rounds.choose_first()
         self._train(global_round)
         traffic_before = deepcopy(self._transport.book.traffic)
         self._root.hold_if_due(global_round * self._config.hierarchy.leaf_rounds_per_global)
@@ -166,7 +166,7 @@ class HierarchicalStrategy:
         evaluates = (  # evaluate served models when due, or if a decision needs it
             self._config.evaluate.is_due(global_round, last)
             or personal.is_due(self._config.personal, global_round, last)
-            or not self._root.gates.is_predetermined(self._root.minutes)
+            or not self._root.gates.is_predetermined(self._root.record)
         )
         request = self._let_gates_decide(
             evaluates, evaluates and self._trains_ahead(global_round, num_rounds)
@@ -214,8 +214,8 @@ class HierarchicalStrategy:
         per_global = self._config.hierarchy.leaf_rounds_per_global
         hooks, book = self._transport.hooks, self._transport.book
         for leaf_round in range((global_round - 1) * per_global + 1, global_round * per_global + 1):
-            for meetings in self._meetings.values():
-                meetings.begin_if_due(leaf_round)
+            for rounds in self._server_rounds.values():
+                rounds.begin_if_due(leaf_round)
             hooks.begin_leaf_round(global_round, leaf_round)
             # first, so that all lines train with the same control variates
             for training in lines.extra_lines(self.leaves):
@@ -238,13 +238,13 @@ class HierarchicalStrategy:
             FloatingPointError: a mean is not finite.
         """
         for region in self._regions:  # lowest tier first
-            meetings = self._meetings.get(region.path)
+            rounds = self._server_rounds.get(region.path)
             if leaf_round % self._config.hierarchy.leaf_rounds_of(len(region.path)):
                 continue
             book = self._transport.book
             traffic_before = deepcopy(book.traffic)
-            if meetings is not None:
-                meetings.combine(leaf_round)
+            if rounds is not None:
+                rounds.combine(leaf_round)
             else:
                 if not self._port.has_combined(region):
                     region.combine(book.global_round, self._transport.shared.keep)
@@ -284,7 +284,7 @@ class HierarchicalStrategy:
             and self._mover is None  # places of clients are known only when the next round begins
             and not personal.is_due(config.personal, global_round, num_rounds)
             and not book.failures
-            and self._root.gates.is_predetermined(self._root.minutes)
+            and self._root.gates.is_predetermined(self._root.record)
             and not lines.has_extra_lines(self.leaves)
         )
 
@@ -299,22 +299,22 @@ class HierarchicalStrategy:
             The gates' candidate models.
         """
         book, root = self._transport.book, self._root
-        request = root.gates.evaluation_request(root.minutes)
+        request = root.gates.evaluation_request(root.record)
         leaf_request = request.of_leaves(self.branches)
         if evaluates and not trains_ahead:
             book.evaluated = self._port.evaluate(leaf_request)
-        root.gates.decide(root.minutes, request, book.evaluated)
+        root.gates.decide(root.record, request, book.evaluated)
         step_from_parent_models(self._regions, self._clouds)
         root.begin_new_drifts()
         for region in self._regions:
             region.depart()
-        if root.minutes.step:
+        if root.record.step:
             set_update_bases(self.branches)
         if trains_ahead:
             assert isinstance(self._port, TrainsAhead)
             first = book.global_round * self._config.hierarchy.leaf_rounds_per_global + 1
             book.evaluated = self._port.evaluate_and_train(leaf_request, lines.own_models(self.leaves), first)
-            root.gates.decide_again(root.minutes, book.evaluated)
+            root.gates.decide_again(root.record, book.evaluated)
         self._transport.lap("gate")
         return leaf_request
 
@@ -331,8 +331,8 @@ class HierarchicalStrategy:
         result = {
             f"{dotted(server.path)}/{kind}": s for server in servers for kind, s in server.states().items()
         }
-        for meetings in self._meetings.values():
-            result |= {meetings.prefix + kind: state for kind, state in meetings.states().items()}
+        for rounds in self._server_rounds.values():
+            result |= {rounds.prefix + kind: state for kind, state in rounds.states().items()}
         return result
 
     def client_controls(self) -> dict[int, State]:
@@ -362,7 +362,7 @@ class HierarchicalStrategy:
 
     def _facts(self) -> dict[str, Any]:
         """`facts` without that of leaf servers, which record every call."""
-        inner = {dotted(path): meetings.facts() for path, meetings in self._meetings.items() if path}
+        inner = {dotted(path): rounds.facts() for path, rounds in self._server_rounds.items() if path}
         return {
             **self._root.facts(),
             "leaves": [leaf.facts() for leaf in self.leaves],
@@ -385,9 +385,9 @@ class HierarchicalStrategy:
             leaf.restore(states_under(f"{dotted(leaf.path)}/", states), server_facts)
         for region, server_facts in zip(self._regions, facts.get("regions", ()), strict=True):
             region.restore(states_under(f"{dotted(region.path)}/", states), server_facts)
-        for path, meetings in self._meetings.items():
+        for path, rounds in self._server_rounds.items():
             server_facts = facts["inner"][dotted(path)] if path else facts
-            meetings.restore(states_under(meetings.prefix, states), server_facts)
+            rounds.restore(states_under(rounds.prefix, states), server_facts)
         self._releases = checked_int(facts["releases"], "the number of releases")
         self._port.restore(facts["port"])
         if self._time is not None:

@@ -52,8 +52,8 @@ class RoundBook:
         came_from: client → former leaf, for clients that moved before this round.
         asked: client → number of leaf rounds in which it was asked to train its leaf's model.
         evaluated: client → its evaluations of its leaf's models.
-        root: minutes of the cloud.
-        inner: minutes of regions that group, offer or give a choice, in the order of their rounds.
+        root: record of the cloud.
+        inner: record of regions that group, offer or give a choice, in the order of their rounds.
         personal: leaf → result of fine-tuning, in rounds with fine-tuning.
         failures: client → its first failure.
         kept_model: leaf → number of leaf rounds with too few accepted replies.
@@ -107,13 +107,13 @@ class RoundBook:
         return sum(traffic.down for traffic in self.traffic.values())
 
     def latest_record(self, path: Path) -> ServerRoundRecord | None:
-        """Latest minutes of a server; None for a server that only averages its children."""
-        return next((minutes for minutes in (*reversed(self.inner), self.root) if minutes.path == path), None)
+        """Latest record of a server; None for a server that only averages its children."""
+        return next((record for record in (*reversed(self.inner), self.root) if record.path == path), None)
 
     def records_above(self, path: Path) -> list[ServerRoundRecord]:
-        """Latest minutes of the servers above a server, from the root down."""
+        """Latest record of the servers above a server, from the root down."""
         candidates = (self.latest_record(path[:tier]) for tier in range(len(path)))
-        return [minutes for minutes in candidates if minutes is not None]
+        return [record for record in candidates if record is not None]
 
     def gate(self, leaf: Leaf) -> GateResult:
         """Decision of the gate at the child of the cloud above a leaf, or at the leaf itself."""
@@ -187,20 +187,20 @@ class RoundBook:
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
     def note_questions(
-        self, minutes: ServerRoundRecord, questions: Questions, children: Sequence[Server]
+        self, record: ServerRoundRecord, questions: Questions, children: Sequence[Server]
     ) -> None:
         """Record the bytes of models sent to children for evaluation by their clients.
 
         A child's own model is not sent, and nothing is counted for a single leaf without a cloud.
         """
-        if len(children) > 1 or minutes.path:
+        if len(children) > 1 or record.path:
             for child, asked in zip(children, questions, strict=True):
                 sent_models = DistinctStates(model for model in asked.values() if model is not child.model)
                 self.note_sent(child, down=sum(map(state_bytes, sent_models)))
-                minutes.received.setdefault(child.number, DistinctStates()).update(sent_models)
+                record.received.setdefault(child.number, DistinctStates()).update(sent_models)
 
     def note_cloud_step(
-        self, minutes: ServerRoundRecord, step: CloudStep, offers: list[Offers], children: Sequence[Server]
+        self, record: ServerRoundRecord, step: CloudStep, offers: list[Offers], children: Sequence[Server]
     ) -> None:
         """Record a server's step and its bytes: per child, one model up and at most two down.
 
@@ -208,15 +208,15 @@ class RoundBook:
         offers, the mean of all children. A trial of new groups sends a fork down before and up after it.
         Nothing is counted for a single leaf without a cloud.
         """
-        minutes.step, minutes.offers = step, offers
-        if len(children) > 1 or minutes.path:
+        record.step, record.offers = step, offers
+        if len(children) > 1 or record.path:
             for child, cluster, child_offers, trial in zip(
                 children, step.offers, offers, step.trials, strict=True
             ):
                 if not child.clients:  # sends and receives nothing
                     continue
                 is_mixed = any(offer.blend < 1 for offer in child_offers.values())
-                is_new = cluster is not None and cluster not in minutes.received.get(child.number, ())
+                is_new = cluster is not None and cluster not in record.received.get(child.number, ())
                 forks = [model for model in (child.models.trial, *child.models.folds) if model]
                 starts = [model for model in (trial, *step.folds.get(child.number, ())) if model]
                 self.note_sent(
@@ -288,9 +288,9 @@ class RoundBook:
             ],
             cloud=root.step and _without_models(root.step),
             inner_steps=[
-                InnerStep(minutes.path, minutes.number, _without_models(minutes.step))
-                for minutes in self.inner
-                if minutes.step is not None
+                InnerStep(record.path, record.number, _without_models(record.step))
+                for record in self.inner
+                if record.step is not None
             ],
             clients_ok=len(members) - len(self.failures),
             failures=dict(sorted(self.failures.items())),

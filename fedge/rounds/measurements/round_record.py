@@ -16,7 +16,7 @@ from fedge.states.distinct import DistinctStates
 
 @dataclass
 class ServerRoundRecord:
-    """Minutes of one round of a server.
+    """Record of one round of a server.
 
     Attributes:
         path: path of the server.
@@ -52,10 +52,10 @@ def shown_gate(leaf: Leaf, above: Sequence[ServerRoundRecord]) -> GateResult:
 
     Args:
         leaf: a leaf of the tree.
-        above: latest minutes of the servers above, from the root down.
+        above: latest record of the servers above, from the root down.
     """
-    minutes = next((candidate for candidate in reversed(above) if candidate.has_gates), above[0])
-    return minutes.gates[leaf.path[len(minutes.path)]]
+    record = next((candidate for candidate in reversed(above) if candidate.has_gates), above[0])
+    return record.gates[leaf.path[len(record.path)]]
 
 
 def clusters_of(
@@ -65,10 +65,10 @@ def clusters_of(
 
     Args:
         leaves: all leaves, in order.
-        records_above: path → latest minutes of the servers above, from the root down.
+        records_above: path → latest record of the servers above, from the root down.
     """
     above = [records_above(leaf.path) for leaf in leaves]
-    if not any(minutes.groups and minutes.path for servers in above for minutes in servers):
+    if not any(record.groups and record.path for servers in above for record in servers):
         return [int(servers[0].labels[leaf.path[0]]) for leaf, servers in zip(leaves, above, strict=True)]
     numbers: dict[object, int] = {}
     keys = [

@@ -25,11 +25,11 @@ def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult
 
 def _rows_below(book: RoundBook, server: Server, cluster: int | None) -> list[ServerResult]:
     """Rows of a server and those below; without grouping, a server is in the cluster of its parent."""
-    minutes = book.latest_record(server.path[:-1])
+    record = book.latest_record(server.path[:-1])
     gate = None
-    if minutes is not None:
-        gate = minutes.gates[server.number] if minutes.has_gates and minutes.gates else None
-        cluster = int(minutes.labels[server.number]) if minutes.groups or cluster is None else cluster
+    if record is not None:
+        gate = record.gates[server.number] if record.has_gates and record.gates else None
+        cluster = int(record.labels[server.number]) if record.groups or cluster is None else cluster
     row = _row(book, server.path, leaves_below(server), cluster, gate)
     return [row, *(inner_row for below in server.below for inner_row in _rows_below(book, below, cluster))]
 

@@ -70,11 +70,11 @@ def test_where_not_all_can_be_compared_by_the_first_round_all_are_asked_once():
     begun = aggregator.begin([first, first])
     assert begun.updates is None
     brought = [Contribution(leaf, state(leaf), 1.0, 1) for leaf in range(2)]
-    meeting = begun.receive(brought)
-    assert meeting.probe_start() is first
+    received = begun.receive(brought)
+    assert received.probe_start() is first
     updates = begun.probed_updates(first, 1)
     for client in range(8):
         updates.note(client, client // 4, {"w": np.array([1.0 + client % 3, 2.0])}, 7)
-    meeting.open(Probe(first, [first, first], updates)).finish()
+    received.open(Probe(first, [first, first], updates)).finish()
     later = aggregator.begin([first, first], 2).receive(brought, 2)
     assert later.probe_start() is None

@@ -179,7 +179,7 @@ def four(seed=1):
 
 
 def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
-    """The leaves' meeting with the cloud, after a round from one start or from different ones."""
+    """The leaves' received with the cloud, after a round from one start or from different ones."""
     return aggregator.begin([START] * 4 if start else four(2)).receive(brought(four(), weights), global_round)
 
 
@@ -239,11 +239,11 @@ def test_probes_come_only_when_leaves_have_gone_apart():
     aggregator = split_cloud(probe_every=3)
     due = []
     for start in (True, False, False, False, False, True, False):
-        meeting = met(aggregator, start)
-        common = meeting.probe_start()
+        received = met(aggregator, start)
+        common = received.probe_start()
         due.append(common is not None)
         probe = None if common is None else Probe(common, four())
-        meeting.open(probe).finish(answered([0, 0, 1, 1]))
+        received.open(probe).finish(answered([0, 0, 1, 1]))
     assert due == [False, False, False, True, False, False, False]
     for _ in range(2):
         met(aggregator, start=False).open().finish(answered([0, 0, 1, 1]))
@@ -261,9 +261,9 @@ def test_wrong_groups_are_put_right_by_probes():
     labels = []
     for _ in range(2):
         next_step(aggregator, answered([0, 0, 1, 1]), start=False)
-        meeting = met(aggregator, start=False)
-        probe = Probe(meeting.probe_start(), four(3))
-        open_step = meeting.open(probe)
+        received = met(aggregator, start=False)
+        probe = Probe(received.probe_start(), four(3))
+        open_step = received.open(probe)
         assert open_step.questions[0]["leaf-1"] is probe.models[1]
         step = open_step.finish(answered([0, 1, 0, 1]))
         assert (step.common_start, step.facts["probe"]) == (True, True)
@@ -296,10 +296,10 @@ def test_a_restored_cloud_goes_on_alike(after):
             parts.memory.restore(states, facts)
         steps = []
         for aggregator in (whole, parts):
-            meeting = met(aggregator, start=at < 2, global_round=at)
-            start = meeting.probe_start()
+            received = met(aggregator, start=at < 2, global_round=at)
+            start = received.probe_start()
             probe = None if start is None else Probe(start, four(4))
-            steps.append(meeting.open(probe).finish(answered([0, 0, 1, 1])))
+            steps.append(received.open(probe).finish(answered([0, 0, 1, 1])))
         assert steps[0].facts == steps[1].facts
         assert steps[0].labels.tolist() == steps[1].labels.tolist()
         assert steps[0].similarity.tobytes() == steps[1].similarity.tobytes()
@@ -373,10 +373,10 @@ def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
     aggregator = split_cloud(probe_every=1, regroup_every=3)
     asked, probed = [], []
     for _ in range(9):
-        meeting = met(aggregator, start=False)
-        start = meeting.probe_start()
+        received = met(aggregator, start=False)
+        start = received.probe_start()
         probe = None if start is None else Probe(start, four(3))
-        open_step = meeting.open(probe)
+        open_step = received.open(probe)
         answers = answered([0, 0, 1, 1]) if any(open_step.questions) else None
         step = open_step.finish(answers)
         assert step.labels.tolist() == [0, 0, 1, 1]

@@ -33,17 +33,17 @@ def round_():
     ]
     cluster = state(5)
     leaves[0].models.apply_cloud_step(cluster, None)
-    minutes = ServerRoundRecord(offers=[{"offered": Offer(1.0, cluster)}, {}])
+    record = ServerRoundRecord(offers=[{"offered": Offer(1.0, cluster)}, {}])
     evaluated = {
         0: {("own", "val"): evaluation(4), ("offered", "val"): evaluation(6, beside_own=(1, 3))},
         2: {("own", "val"): evaluation(7)},
     }
-    return leaves, minutes, evaluated
+    return leaves, record, evaluated
 
 
 def test_who_evaluates_what(round_):
-    leaves, minutes, _ = round_
-    asked = gates_of(leaves).evaluation_request(minutes)
+    leaves, record, _ = round_
+    asked = gates_of(leaves).evaluation_request(record)
     assert [list(asked.models[leaf.index]) for leaf in leaves] == [["own", "offered"], ["own"]]
     assert [list(asked.unseen_clients[leaf.index]) for leaf in leaves] == [["cluster"], ["own"]]
     assert asked.models_of(0, leaves[0])["own"] is leaves[0].model
@@ -52,10 +52,10 @@ def test_who_evaluates_what(round_):
 
 
 def test_leaves_go_on_with_what_their_gates_chose(round_):
-    leaves, minutes, evaluated = round_
+    leaves, record, evaluated = round_
     gates = gates_of(leaves)
-    gates.decide(minutes, gates.evaluation_request(minutes), evaluated)
-    assert [(g.decision, g.role, g.unseen_role) for g in minutes.gates] == [
+    gates.decide(record, gates.evaluation_request(record), evaluated)
+    assert [(g.decision, g.role, g.unseen_role) for g in record.gates] == [
         ("accepted", "offered", "cluster"), ("off", "own", "own"),
     ]  # fmt: skip
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]
@@ -65,11 +65,11 @@ def test_leaves_go_on_with_what_their_gates_chose(round_):
 
 
 def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
-    leaves, minutes, evaluated = round_
+    leaves, record, evaluated = round_
     gates = gates_of(leaves, **{"gate.rule": "after-round"})
-    asked = gates.evaluation_request(minutes)
+    asked = gates.evaluation_request(record)
     assert list(asked.models[0]) == ["own"]
-    gates.decide(minutes, asked, evaluated)
+    gates.decide(record, asked, evaluated)
     models = leaves[0].models
     assert [float(m["w"][0]) for m in (models.model, models.served, models.own_line)] == [5, 0, 0]
     assert leaves[1].models.own_line is None
@@ -77,14 +77,14 @@ def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
 
 def test_without_a_gate_leaves_go_on_before_anybody_has_evaluated(round_):
     """The decisions are those that come of the evaluations, once these are there."""
-    leaves, minutes, evaluated = round_
+    leaves, record, evaluated = round_
     gates = gates_of(leaves, **{"gate.enabled": False})
-    assert gates.is_predetermined(minutes)
-    assert not gates_of(leaves).is_predetermined(minutes)
-    gates.decide(minutes, gates.evaluation_request(minutes), {})
-    foreseen = [(g.role, g.unseen_role, g.serves_offer) for g in minutes.gates]
+    assert gates.is_predetermined(record)
+    assert not gates_of(leaves).is_predetermined(record)
+    gates.decide(record, gates.evaluation_request(record), {})
+    foreseen = [(g.role, g.unseen_role, g.serves_offer) for g in record.gates]
     assert foreseen == [("offered", "cluster", True), ("own", "own", False)]
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]
-    gates.decide_again(minutes, evaluated)
-    assert [(g.role, g.unseen_role, g.serves_offer) for g in minutes.gates] == foreseen
-    assert [(g.score_own, g.score_offered) for g in minutes.gates] == [(0.4, 0.6), (0.7, None)]
+    gates.decide_again(record, evaluated)
+    assert [(g.role, g.unseen_role, g.serves_offer) for g in record.gates] == foreseen
+    assert [(g.score_own, g.score_offered) for g in record.gates] == [(0.4, 0.6), (0.7, None)]

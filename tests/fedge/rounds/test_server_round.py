@@ -41,10 +41,10 @@ def met(tmp_path):
     task = RunTask(config, 7, {}, 2)
     port = EnginePort(PortContext(task, leaves, transport))
     cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-    meetings = ServerRounds(ServerSeat((), leaves, cloud, task), transport, port)
-    meetings.begin_if_due(1)
-    meetings.hold_if_due(1)
-    return leaves, transport.book, meetings.minutes.step
+    rounds = ServerRounds(ServerSeat((), leaves, cloud, task), transport, port)
+    rounds.begin_if_due(1)
+    rounds.hold_if_due(1)
+    return leaves, transport.book, rounds.record.step
 
 
 def test_leaves_of_a_cluster_are_offered_its_mean(met):

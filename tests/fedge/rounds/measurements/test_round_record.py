@@ -1,4 +1,4 @@
-"""Minutes of servers: offers by child, the newest of a server, clusters over several tiers."""
+"""Records of servers: offers by child, the newest of a server, clusters over several tiers."""
 
 import numpy as np
 from flwr.serverapp.strategy import FedAvg
@@ -28,9 +28,9 @@ def shown(book, *path):
 
 def test_offers_are_by_child_of_the_server_not_by_leaf():
     offer = {"offered": Offer(1.0, STATE)}
-    minutes = ServerRoundRecord((1,), offers=[{}, offer])
-    assert minutes.offers_to(leaf_at(1, 1)) is offer
-    assert minutes.offers_to(leaf_at(1, 0)) == {}
+    record = ServerRoundRecord((1,), offers=[{}, offer])
+    assert record.offers_to(leaf_at(1, 1)) is offer
+    assert record.offers_to(leaf_at(1, 0)) == {}
     assert ServerRoundRecord((1,)).offers_to(leaf_at(1, 1)) == {}
 
 
@@ -46,9 +46,9 @@ def test_clusters_of_the_cloud_are_its_numbers_and_those_of_regions_are_told_apa
     book.inner.append(ServerRoundRecord((1,), 2, labels=np.array([0, 1])))
     assert clusters_of(leaves, book.records_above) == [0, 1, 2, 3]
     assert book.latest_record((1,)).number == 2
-    assert [minutes.path for minutes in book.records_above((1, 0))] == [(), (1,)]
-    for minutes in book.inner:
-        minutes.groups = False
+    assert [record.path for record in book.records_above((1, 0))] == [(), (1,)]
+    for record in book.inner:
+        record.groups = False
     assert clusters_of(leaves, book.records_above) == [1, 1, 0, 0]
 
 
