@@ -37,6 +37,17 @@ def test_a_package_says_what_it_is(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_introduces_modules_that_are_there(package: str) -> None:
+    """Plain names in backquotes: its modules and names, and modules and packages around it."""
+    module = importlib.import_module(package)
+    introduced = set(re.findall(r"(?<!`)`(\w+)`(?!`)", module.__doc__ or ""))
+    folder = ROOT.joinpath(*package.split("."))
+    around = [folder, *(parent for parent in folder.parents if parent.is_relative_to(ROOT))]
+    there = {path.stem for place in around for path in place.iterdir() if path.suffix in ("", ".py")}
+    assert introduced <= there | set(getattr(module, "__all__", ()))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_is_there(package: str) -> None:
     """Loaded on first use, and never in the place of a module of the same name."""
     room = importlib.import_module(package)

@@ -2,7 +2,7 @@
 
 A method derives `algorithm.Algorithm` for the client and optionally `leaf_part.LeafPart` for the leaf.
 `client` is the client as the method sees it, `descent` is local training with the method's changes, and
-`taking_part` is one leaf round of a client. Built-in methods are in `fedge.methods`, a user's own in their
+`client_round` is one leaf round of a client. Built-in methods are in `fedge.methods`, a user's own in their
 project (docs/own-method.md).
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.

@@ -1,8 +1,8 @@
 """Learning on a virtual clock: devices with individual speeds, and servers that need not wait for all.
 
 `procedure` is the event loop, `state` its state between events, and `world` the setting of a run. `planning`
-and `transit` time the jobs, `periods` evaluate, `ends` are limits of a run, and `snapshot` is the content of
-a checkpoint. `outlook`, `timing`, `pace` and `limits` predict and explain how long a run takes
+and `transit` time the jobs, `periods` evaluate, `run_limits` are limits of a run, and `snapshot` is the
+content of a checkpoint. `predictions`, `timing`, `pace` and `limits` predict and explain how long a run takes
 (docs/devices.md). Inner rooms: `timeline` is the clock, with queues and links; `population` the devices;
 `work` their jobs; `servers` a server's model and rule, `fedrevive` one such rule, `tiers` the servers above
 the leaves; `clients` the real clients that train, with their memories.

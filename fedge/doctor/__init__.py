@@ -1,7 +1,7 @@
 """``fedge doctor``: can this machine, environment and project carry out a run? (docs/doctor.md)
 
-`machine` and `gpus` describe the machine, `client_memory` measures one of the run's clients in a separate
-process, `shares` computes how many clients fit at a time, `findings` collects problems and confirmations, and
+`gpus` describes the machine's GPUs, `client_memory` measures one of the run's clients in a separate process,
+`shares` computes how many clients fit at a time, `findings` collects problems and confirmations, and
 `command` prints them.
 
 Imports only from below: `launch` and rooms below it.

@@ -1,9 +1,9 @@
 """Leaf servers in separate processes: orders from the cloud, and answers.
 
 At the cloud, `port` handles a global round and `dispatch` one exchange. At a leaf server, `host` answers
-orders, `at_work` executes those of a run, and `together` serves several leaves in one process. `away` (cloud)
-and `region` do the same for regions in separate processes. `store` keeps a leaf server's state on disk. Inner
-room: `packets` defines the messages, which are sent over `fedge.link`.
+orders, `order_execution` executes those of a run, and `leaf_bundles` serves several leaves in one process.
+`remote_regions` (cloud) and `region` do the same for regions in separate processes. `store` keeps a leaf
+server's state on disk. Inner room: `packets` defines the messages, which are sent over `fedge.link`.
 
 Imports only from below: `rounds` and rooms below it.
 """

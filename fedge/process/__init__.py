@@ -2,9 +2,9 @@
 
 `identity` checks whether a process is alive, `versions` lists the versions behind results, `capture` records
 with memray, `client_app` reports the memory of a deployment's node, `escape` makes foreign text harmless,
-`collection` keeps imported modules out of garbage collection, `behind` runs background jobs, and `forks`
-refuses forks that would hang. Inner rooms: `endings` has exit codes, signals and the end of a stalled run,
-`resources` cores, memory and leaks.
+`collection` keeps imported modules out of garbage collection, `background_jobs` runs work in the background,
+and `forks` refuses forks that would hang. Inner rooms: `endings` has exit codes, signals and the end of a
+stalled run, `resources` cores, memory and leaks.
 
 Imports only from below: `config` and rooms below it.
 """

@@ -2,8 +2,8 @@
 
 Everything here is computed from run folders alone, so a page can be written again at any time. `run_page` is
 the report and `sections` its parts, `compare` and `comparison` compare several runs, `listing` is the list,
-and `html` has parts common to all pages; `at_end` is called at the end of a run, `commands` by the command
-line.
+and `html` has parts common to all pages; `report_hook` is called at the end of a run, `commands` by the
+command line.
 
 Imports only from below: `console`, `engine` and rooms below them.
 """

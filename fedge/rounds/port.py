@@ -4,8 +4,8 @@
     probe      run a leaf round from one model, for comparison only
     evaluate   let clients evaluate models on their own windows
 
-Replies consist of leaves' models and clients' numbers, never of clients' models. `routed` implements leaf
-servers in this process, `fedge.edge` separate ones.
+Replies consist of leaves' models and clients' numbers, never of clients' models. `routed_leaves` implements
+leaf servers in this process, `fedge.edge` separate ones.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ class LeafPort(Protocol):
         """
 
     def has_combined(self, region: Region) -> bool:
-        """Whether a region ran the round that ends now in another process, so that it has its model."""
+        """Whether a region ran the round now ending in another process, and so has its model."""
 
     def facts(self) -> dict[str, Any]:
         """State of leaf servers in a checkpoint, as JSON."""
@@ -67,7 +67,7 @@ class LeafPort(Protocol):
 
 @runtime_checkable
 class TrainsAhead(Protocol):
-    """Leaf servers that can evaluate, and train for the next global round, in one exchange."""
+    """Leaf servers able to evaluate, and train for the next global round, in one exchange."""
 
     def evaluate_and_train(
         self, asked: EvaluationRequest, training: TrainingLine, leaf_round: int

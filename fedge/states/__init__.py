@@ -1,9 +1,9 @@
 """Model states: their means, records and files, clients' memory, and checkpoints.
 
-A state is a mapping, name → array, as in `state_dict`. `averaging` computes means, `norms` distances,
-`records` puts states into Flower's records without copies, `files` and `shared` into files mapped by all
-processes, `checkpoint` saves the state of a run, `distinct` finds shared states, `due` computes a state entry
-by entry.
+A state is a mapping, name → array, as in PyTorch's state dicts. `averaging` computes means, `norms`
+distances, `records` puts states into Flower's records without copies, `files` and `state_files` into files
+mapped by all processes, `checkpoint` saves the state of a run, `distinct` finds shared states, `lazy_state`
+computes a state entry by entry.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """

@@ -1,6 +1,6 @@
 """Sweeps: many runs from one file, every combination of its axes × its seeds, in parallel and resumable.
 
-`plan` reads the file, `standing` finds the runs left to do, and `pool` carries them out; `ray_pool` does so
+`plan` reads the file, `run_states` finds the runs left to do, and `pool` carries them out; `ray_pool` does so
 on a Ray cluster, and `slurm` writes a job array. `progress` estimates the time left, `study` stores the plan
 in the sweep's folder, and `summary` compares the results. Instead of axes, a file may have a search: `search`
 reads it, `draws` draws trials with Optuna, and `searching` carries them out. `command` is ``fedge sweep``,

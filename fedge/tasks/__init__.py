@@ -1,8 +1,8 @@
 """Tasks: labels, loss, sums over a split on each client, and the scores computed from them.
 
-`task` defines tasks, `classification`, `multilabel`, `regression` and `sequence` are Fedge's, `chosen` adds a
-user's loss or scores. A client's sums are arrays of a fixed form; added over clients they are the sums over
-all examples, so a score of many clients is never a mean of scores.
+`task` defines tasks, `classification`, `multilabel`, `regression` and `sequence` are Fedge's, `configured`
+adds a user's loss or scores. A client's sums are arrays of a fixed form; added over clients they are the sums
+over all examples, so a score of many clients is never a mean of scores.
 
 Imports only from below: `states`, `timing`, `metrics`, `native` and rooms below them; PyTorch only where a
 loss is computed.
