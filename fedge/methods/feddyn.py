@@ -35,7 +35,7 @@ class FedDynLeaf(LeafPart):
         return {"h": {name: np.zeros(a.shape) for name, a in model.items() if a.dtype.kind == "f"}}
 
     def combine(self, leaf: LeafContributions) -> State:
-        """The plain mean, corrected by h in entries that clients train."""
+        """The plain mean, corrected by h in the entries trained by clients."""
         mean, h = plain_mean([c.state for c in leaf.brought]), leaf.memory["h"]
         assert isinstance(h, dict)
         for name in leaf.parameters:
