@@ -2,9 +2,9 @@
 
 `trace` records the operations of an `nn.Module`, with the handlers of `operations`; `program` encodes them,
 `plan` compares the result with PyTorch, and `training` runs it through `library`. The C++ is in ``src``,
-compiled by `build`. Operations that are not supported are reported in words, and PyTorch computes them.
+compiled by `build`. Unsupported operations are reported in words, and PyTorch computes them.
 
-Imports only from below: `flower`, `process`, `seeding` and rooms below them; it needs neither.
+Imports only from below: `flower`, `process`, `seeding` and rooms below them; it needs none of them.
 """
 
 import lazy_loader as lazy

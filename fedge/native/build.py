@@ -156,7 +156,7 @@ def build(
 
 
 def _replace_file(source: Path, target: Path) -> None:
-    """Replace a file atomically by one that only its owner can write to."""
+    """Replace a file atomically by one writable only by its owner."""
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.copy(source, partial)
     partial.chmod(partial.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))

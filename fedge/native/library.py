@@ -101,7 +101,7 @@ def _build_hint() -> str:
 
 
 def _refuse_untrusted_library(path: Path) -> None:
-    """Raise UnavailableError for a file that others can change, or that has changed since it was built.
+    """Raise UnavailableError for a file writable by others, or changed since it was built.
 
     Loading the file executes it: a truncated one crashes Python, and another account's may do anything.
     """
@@ -148,7 +148,7 @@ def _declare(calls: ctypes.CDLL) -> None:
 
 
 def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
-    """Names of the kernels, best first, followed by the variants that round factors."""
+    """Names of the kernels, best first, followed by the variants with rounded factors."""
     number = 0
     while (name := calls.fedge_kernel(number)) is not None:
         yield name.decode()
@@ -176,7 +176,7 @@ def best_kernel() -> str:
 
 
 def usable_kernels() -> tuple[str, ...]:
-    """Kernels that this process may use, best first: that of `FEDGE_KERNEL`, or all; empty if unavailable."""
+    """Kernels usable in this process, best first: that of `FEDGE_KERNEL`, or all; empty if unavailable."""
     try:
         return _cached_kernels(os.environ.get(KERNEL, ""), LIBRARY.stat().st_mtime_ns)
     except OSError:

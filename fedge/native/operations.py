@@ -1,4 +1,4 @@
-"""Operations of the native step, and handlers that record them (`fedge.native.trace`).
+"""Operations of the native step, and handlers to record them (`fedge.native.trace`).
 
 A handler is called with the arguments of an operation and its result. Names are those of PyTorch's functions
 and methods, without the trailing underscore of in-place ones; `relu_max_pool2` is Fedge's own
@@ -263,7 +263,7 @@ def _adaptive(recorder: OperationRecorder, kind: str, value: int, tensor: Tensor
 
 
 def _adaptive_taps(tensor: Tensor, out: Tensor) -> Taps:
-    """Adjacent taps that reduce one image size to another."""
+    """Adjacent taps reducing one image size to another."""
     (height, width), (out_height, out_width) = tensor.shape[2:], out.shape[2:]
     require(
         height % out_height == 0 and width % out_width == 0,

@@ -1,7 +1,7 @@
 """Plan of the native step for one model and window shape, made once and compared with PyTorch.
 
 A plan is used only if loss, gradients and statistics agree with PyTorch on a generated batch. This detects
-differences that a trace cannot show, e.g. a stopped gradient or a layer that rounds.
+differences invisible in a trace, e.g. a stopped gradient or a rounding layer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plan:
         kernel: name of the kernel.
         weights: parameters in the native step, trainable ones first.
         buffers: running means and variances.
-        counters: entries that grow by one with every step.
+        counters: entries growing by one with every step.
         training, evaluation: encoded programs.
         drops: dropouts, in the order in which PyTorch draws them.
         inputs: shape of a window.
@@ -105,7 +105,7 @@ def make_plan(
     """Plan for a model, verified against PyTorch; arguments as in `plan_of`.
 
     Raises:
-        UnknownError: the model has operations that the native step does not support.
+        UnknownError: the model has operations the native step does not support.
     """
     _refuse_other_parameters(model)
     learning = trace_operations(model, input_shape, True, HANDLERS, tokens)
@@ -143,7 +143,7 @@ def _embedding_rows(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _refuse_other_parameters(model: nn.Module) -> None:
-    """Raise UnknownError for parameters that are not contiguous float32 on the CPU."""
+    """Raise UnknownError for parameters other than contiguous float32 on the CPU."""
     for name, entry in model.named_parameters():
         if entry.dtype != torch.float32 or entry.device.type != "cpu" or not entry.is_contiguous():
             raise UnknownError(f"parameter {name} ({entry.dtype} on {entry.device})")
@@ -166,7 +166,7 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
 
 
 def _smallest_batch(network: Network) -> int:
-    """Least number of windows in a batch, so that no norm sees a single value."""
+    """Least number of windows in a batch with which no norm sees a single value."""
     for node in network.nodes:
         channels, steps = network.values[node.inputs[0]]
         if node.kind == "norm" and steps == 1:
@@ -196,7 +196,7 @@ class _KeepAll(TorchFunctionMode):
 
 
 def _without_dropping(func: object, args: tuple) -> object:
-    """Recurrent layers called one by one, with dropout between them that keeps all, scaled as usual."""
+    """Recurrent layers called one by one, with dropout between them keeping all values, scaled as usual."""
     x, start, weights, bias, layers, rate, training, two_way, batch_first = args
     per_layer, states = len(weights) // layers, 2 if two_way else 1
     for layer in range(layers):
@@ -272,7 +272,7 @@ def _step_by_pytorch(
     """Number of classes, gradients of the mean loss, and statistics after one training step in PyTorch.
 
     Raises:
-        UnknownError: the step changes a buffer that is not among the statistics.
+        UnknownError: the step changes a buffer not among the statistics.
     """
     model.train()
     entries = {name: entry.clone() for name, entry in numbers.items()}

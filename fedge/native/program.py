@@ -146,7 +146,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
 
 
 def _parameter_kinds(nodes: Sequence[Node], network: Network) -> dict[str, int]:
-    """Name → kind of every parameter that an operation uses."""
+    """Name → kind of every parameter used by an operation."""
     kinds: dict[str, int] = {}
     for node in nodes:
         matrix, bias = _MATRICES.get(node.kind, _VECTOR), _VECTOR

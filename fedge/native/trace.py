@@ -1,12 +1,12 @@
 """Operations of a network, recorded while it is called.
 
-A model is called in training or evaluation mode, with copies of its buffers, under a `TorchFunctionMode`.
-This mode sees every operation, whether called by a layer, its subclass, or a line of `forward`. During the
-call, dropout draws nothing, and the model is unchanged. Operations that depend on values, and operations
-missing from `fedge.native.operations`, are refused with the name of their layer. (PyTorch's meta device would
-avoid the computation, but takes seconds to load.)
+A model is called in training or evaluation mode, with copies of its buffers, under a `TorchFunctionMode`. The
+mode sees every operation, whether called by a layer, its subclass, or a line of `forward`. During the call,
+dropout draws nothing, and the model is unchanged. Operations depending on values, and those missing from
+`fedge.native.operations`, are refused with the name of their layer. (PyTorch's meta device would avoid the
+computation, but takes seconds to load.)
 
-The model is called with two batch sizes, and both traces must be equal; this detects networks that depend on
+The model is called with two batch sizes, and both traces must be equal; this detects networks depending on
 the number of windows.
 """
 
@@ -68,8 +68,8 @@ class Network:
     Attributes:
         values: (channels, steps) of each value; an image's steps are those of all its lines.
         nodes: operations, in the order of the calls.
-        logits: number of the value that the model returns.
-        counters: entries of the state dict that grow by one with every call.
+        logits: number of the value returned by the model.
+        counters: entries of the state dict growing by one with every call.
     """
 
     values: tuple[tuple[int, int], ...]
@@ -186,7 +186,7 @@ class OperationRecorder:
         return len(self.values) - 1
 
     def add_value(self, channels: int, steps: int) -> int:
-        """Number of a new value that no tensor holds yet."""
+        """Number of a new value, held by no tensor yet."""
         self.values.append((channels, steps))
         return len(self.values) - 1
 
@@ -213,7 +213,7 @@ Handler = Callable[[OperationRecorder, tuple[Any, ...], dict[str, Any], Tensor],
 
 
 class _Watch(TorchFunctionMode):
-    """Mode that passes every operation to its handler."""
+    """Mode passing every operation to its handler."""
 
     def __init__(self, recorder: OperationRecorder, handlers: dict[str, Handler]) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ def answer_with(model: nn.Module, entries: dict[str, Tensor], x: Tensor) -> Tens
 
     Args:
         model: any model.
-        entries: entries by their first names; those that the call replaces are replaced here, too.
+        entries: entries by their first names; those replaced by the call are replaced here, too.
         x: inputs of the model.
     """
     tensors = dict(chain(model.named_parameters(), model.named_buffers()))

@@ -178,7 +178,7 @@ def _refuse_tokens(plan: Plan, x: Tensor) -> None:
 
 
 def _refuse_labels(plan: Plan, y: Tensor) -> None:
-    """Raise IndexError for a label that is not a class, as PyTorch does."""
+    """Raise IndexError for a label outside the classes, as PyTorch does."""
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= plan.classes:
         raise IndexError(f"Target {low if low < 0 else high} is out of bounds.")
