@@ -1,7 +1,7 @@
-"""Arrays in memory that a client and its processes share, without a file name.
+"""Arrays in memory shared by a client and its processes, without a file name.
 
 The memory is a nameless file (Linux: `memfd_create`), inherited as an open descriptor. The system frees it
-when the last process that holds it ends, however that ends.
+when the last process holding it ends, however it ends.
 """
 
 import math

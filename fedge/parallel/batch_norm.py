@@ -1,4 +1,4 @@
-"""BatchNorm over a batch that is divided among processes, with the statistics of the whole batch.
+"""BatchNorm over a batch divided among processes, with the statistics of the whole batch.
 
 PyTorch's SyncBatchNorm does this on GPUs only. The formulas, with sums over all windows and positions of a
 channel, m in number over all processes, are

@@ -1,8 +1,7 @@
-"""Program of one process that trains for a client; `fedge.parallel.team` starts it as a module.
+"""Program of one training process of a client; `fedge.parallel.team` starts it as a module.
 
-It inherits a socket to its client, the memory that they share, and the file through which a client's
-processes find each other. They communicate only over the loopback interface, and end with the client's
-process.
+It inherits a socket to its client, their shared memory, and the file through which a client's processes find
+each other. They communicate only over the loopback interface, and end with the client's process.
 """
 
 import base64
@@ -64,7 +63,7 @@ class Member:
         self._meeting = inherited.meeting
         self._kind: dict[str, Any] | None = None
         self._network: SharedNetwork | None = None
-        self._unsaved: Unsaved | None = None  # state that a user's network leaves out
+        self._unsaved: Unsaved | None = None  # state left out by a user's network
 
     def train(self, job: dict[str, Any]) -> dict[str, Any]:
         """Carry out one training; the first process writes the new state over the old one."""
@@ -147,7 +146,7 @@ def main(words: list[str]) -> None:
         while True:
             send_message(connection, _run_job(member, receive(connection)))
     except ClosedError:
-        os._exit(0)  # processes that wait for the others would never end
+        os._exit(0)  # processes waiting for the others would never end
 
 
 def _run_job(member: Member, job: dict[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def train_share(
         x: float32 (N, C, T).
         y: int64 (N).
         settings, generator, correction: as in `train`, the same in all processes.
-        draws: random stream of this process alone, for a model that draws in training.
+        draws: random stream of this process alone, for a model with random draws in training.
 
     Returns:
         Mean loss, and K steps; the same in all processes.
@@ -147,7 +147,7 @@ def _gradient(parameter: Tensor) -> Tensor:
 
 
 def _refuse_diverging_buffers(network: SharedNetwork) -> None:
-    """Raise ConfigError if training has left buffers that differ between processes.
+    """Raise ConfigError if buffers differ between processes after training.
 
     Each process has seen only its own windows, so such statistics are not those of one process.
     """

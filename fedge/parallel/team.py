@@ -1,9 +1,9 @@
-"""Processes that train for one client at a time; started once, used in every round.
+"""Processes training for one client at a time; started once, used in every round.
 
 Starting a process, with its imports and connections, takes seconds, too long for every round. So a worker
 keeps its processes as long as it lives. If one dies, the others of its team are ended, because they would
-wait for it; the client's call fails, and its next one, which `guard.retries` allows in the same leaf round,
-starts new processes.
+wait for it. The client's call fails; its next one, allowed by `guard.retries` in the same leaf round, starts
+new processes.
 """
 
 import base64
@@ -110,7 +110,7 @@ class _Open:
 
 
 class Team:
-    """`size` processes that train a client's model together; for use by one thread at a time."""
+    """`size` processes training a client's model together; for use by one thread at a time."""
 
     def __init__(self, size: int) -> None:
         """Team whose processes start at the first training, and end with this object or its thread."""
@@ -274,7 +274,7 @@ class Team:
         return [answers[rank] for rank in range(self.size)]
 
     def _most_informative_error(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
-        """The most informative error; processes that wait for a failed one are ended."""
+        """The most informative error; processes waiting for a failed one are ended."""
         first = min(errors, key=lambda e: list(_ERRORS).index(e["error"]) if e["error"] in _ERRORS else 9)
         if not all_answered or first["error"] not in _ERRORS:
             self.close()
@@ -311,7 +311,7 @@ def _start_process(
     own_end, process_end = socket.socketpair()
     output = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the team
     flags = fcntl.fcntl(output, fcntl.F_GETFL)
-    fcntl.fcntl(output, fcntl.F_SETFL, flags | os.O_APPEND)  # so that it can be emptied
+    fcntl.fcntl(output, fcntl.F_SETFL, flags | os.O_APPEND)  # for `_truncate_output`
     arguments = [*map(str, (rank, size, process_end.fileno(), *blocks)), meeting]
     environment = {
         **os.environ,
@@ -352,7 +352,7 @@ def _truncate_output(output: BinaryIO) -> None:
 
 
 def _last_line(output: BinaryIO) -> str:
-    """The last line that a process printed, after a colon; empty if there is none."""
+    """The last line printed by a process, after a colon; empty without one."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _LAST_WORDS))
     lines = output.read().decode(errors="replace").strip().splitlines()
