@@ -1,8 +1,7 @@
-"""Differential privacy of clients: the mechanism, its cost, and quantities that it does not protect.
+"""Differential privacy of clients: the mechanism, its cost, and quantities it does not protect.
 
 `mechanism` clips, averages and adds noise, drawn by `noise`; `account` adds up the cost, `marks` classifies
-the quantities that leave clients, `coverage` states the guarantee and its limits; docs/privacy.md explains
-them.
+the quantities sent by clients, `coverage` states the guarantee and its limits; docs/privacy.md explains them.
 
 Imports only from below: `compression`, `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """

@@ -36,7 +36,7 @@ _DEFAULT_ALGORITHM = TrainConfig.__dataclass_fields__["algorithm"].default
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision that affects models, and the quantity on which it is based.
+    """A decision affecting models, and the quantity on which it is based.
 
     Attributes:
         quantity: the quantity that clients send.
@@ -204,7 +204,7 @@ def refuse(config: Config, part: str, sent: Mapping[str, Quantity]) -> None:
 
 
 def _grouping_option(config: Config) -> str:
-    """The option to change so that clients send something else."""
+    """The option to change so clients send something else."""
     by_signal = groupings.GROUPINGS.has(config.cluster.method, traits.BY_SIGNAL)
     return "cluster.signal" if by_signal else "cluster.method"
 

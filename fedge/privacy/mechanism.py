@@ -36,7 +36,7 @@ from fedge.states.norms import update_norm
 _COUNT_NOISE = (
     1 / 20
 )  # std of the count's noise, as a share of the clients asked: Andrew et al. 2021, sec. 3.1
-_TOLERANCE = 1e-9  # of limits that are gone to by a logarithm
+_TOLERANCE = 1e-9  # for limits approached through a logarithm
 _NORM_LIMITS = (1e-30, 1e30)  # between them a norm can be squared and divided by
 
 
@@ -73,17 +73,18 @@ def released_mean(
 ) -> tuple[State, list[float]]:
     """model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
 
-    Sums in float64 in the order given. Other than floating-point entries stay the model's, as do those that
-    no client sends: nothing of a client is in them, and noise would only wear them away, round by round.
+    Sums in float64 in the order given. Entries other than floating-point ones stay the model's, and so do
+    those sent by no client: they contain nothing of a client, and noise would only wear them away, round by
+    round.
 
     Args:
         model: model at the start of the leaf round.
         states: states of the clients with accepted replies; finite, with the model's entries and shapes.
         clip_norm: C, of this round.
-        asked: n, the asked clients, at least as many as `states`.
+        asked: n, the number of clients asked, at least as many as `states`.
         noise_std: standard deviation of the noise on every number of the mean; 0 adds none.
-        rng: the noise is drawn from.
-        sent: entries of the model that clients send, the same for all whatever their data; None for all.
+        rng: source of the noise.
+        sent: entries of the model sent by clients, the same for all whatever their data; None for all.
     """
     norms = [update_norm(state, model) for state in states]
     scales = [clip_scale(norm, clip_norm) / asked for norm in norms]
