@@ -11,8 +11,8 @@ logger = logging.getLogger(__name__)
 class BackgroundJob:
     """Runner of one background job at a time.
 
-    The owner must not change data that a job reads before `finish`. As a context manager, it waits for the
-    last job on exit, and raises that job's exception unless another is propagating.
+    The owner must not change data read by a job before `finish`. As a context manager, it waits for the last
+    job on exit and raises its exception unless another is propagating.
 
     >>> with BackgroundJob() as behind:
     ...     behind.begin(lambda: print("written"))

@@ -1,7 +1,7 @@
 """memray in one process of a profiled run, from the import of Fedge to the process's end.
 
 Switched on by an environment variable, because Flower and Ray start the processes. Nothing is imported before
-the capture begins, so that later imports are captured.
+the capture begins, so later imports are captured.
 """
 
 import atexit

@@ -39,7 +39,7 @@ def _stem(program: str) -> str:
 
 
 def lasting_process() -> int:
-    """Number of the process that lasts across messages: the starter of a ClientApp, or this process."""
+    """Number of the process lasting across messages: the starter of a ClientApp, or this process."""
     return process_number(os.getppid() if is_client_app() else None)
 
 
@@ -113,7 +113,7 @@ def _command_line(process: psutil.Process) -> list[str]:
 
 
 def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
-    """Processes as `_WIDTH` numbers each, for a reply; −1 for counts that the system does not report."""
+    """Processes as `_WIDTH` numbers each, for a reply; −1 for unknown counts."""
     numbers: list[float] = []
     for process in processes[:_MOST]:
         fds, threads = (-1.0 if count is None else float(count) for count in (process.fds, process.threads))

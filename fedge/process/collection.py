@@ -14,7 +14,7 @@ def uncollected_imports() -> Iterator[None]:
 
     PyTorch and Flower create some hundred thousand permanent objects; scanning them again and again takes a
     fifth of a short run's time. Other objects are collected as usual. If nothing was imported, all objects
-    are collected, so that a process that carries out several runs does not keep objects of the previous run.
+    are collected, so a process with several runs does not keep objects of the previous one.
     """
     was_on, modules = gc.isenabled(), len(sys.modules)
     gc.disable()

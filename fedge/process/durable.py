@@ -1,4 +1,4 @@
-"""Files that are completely on disk when the call returns, even after a power failure.
+"""Files completely on disk when the call returns, even after a power failure.
 
 A file must be on disk before it is renamed to its final name, and then the folder's entry must be, too: write
 under another name, sync, rename, sync the folder.
@@ -23,7 +23,7 @@ def sync(path: Path) -> None:
 
 
 def make_durable_folder(path: Path) -> None:
-    """Create a folder, and any missing folders above it, so that they survive a power failure.
+    """Create a folder, and any missing folders above it; they survive a power failure.
 
     Raises:
         OSError: a folder cannot be created.

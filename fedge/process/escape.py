@@ -15,7 +15,7 @@ _FORMULA = re.compile(r"'*[=+\-@]")  # starts a formula in a spreadsheet's cell 
 
 
 def printable(text: str) -> str:
-    r"""Text with escapes instead of characters that a terminal would not display.
+    r"""Text with escapes instead of characters not displayed by a terminal.
 
     >>> printable("sensor \x1b[2J lost\n")
     'sensor \\x1b[2J lost\\n'
@@ -44,7 +44,7 @@ def _is_on_page(character: str) -> bool:
 
 
 def read_json(text: str) -> Any:
-    r"""JSON of a foreign file, with lone surrogates escaped so that all texts can be encoded.
+    r"""JSON of a foreign file, with lone surrogates escaped, so all texts can be encoded.
 
     >>> read_json('{"a": ["\\ud800"]}')
     {'a': ['\\ud800']}
@@ -95,7 +95,7 @@ def cell(text: str) -> str:
 
 
 def cell_text(cell: str) -> str:
-    """Text of a cell that `cell` wrote.
+    """Text of a cell written by `cell`.
 
     >>> cell_text("'-1"), cell_text("'tis")
     ('-1', "'tis")

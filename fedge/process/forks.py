@@ -1,4 +1,4 @@
-"""Refusal of forks of a process that has used PyTorch or Polars, which would wait forever or crash."""
+"""Refusal of forks after use of PyTorch or Polars, which would wait forever or crash."""
 
 import os
 
@@ -8,13 +8,13 @@ _worked_in = 0  # id of the process that has used them; 0 for none
 
 
 def refuse_fork(call: str) -> None:
-    """Record that this process uses the libraries.
+    """Record this process as a user of PyTorch or Polars.
 
     Args:
         call: name of the call, for the error.
 
     Raises:
-        ConfigError: this process is a fork of a process that has used them.
+        ConfigError: this process is a fork of one that has used the libraries.
     """
     global _worked_in
     if _worked_in not in (0, os.getpid()):

@@ -1,7 +1,7 @@
-"""Standard output and error of this process, lent to a process that another program started for it.
+"""Standard output and error of this process, lent to a process started for it by another program.
 
 The output of a program behind a daemon appears where the daemon's output goes. The descriptors themselves are
-passed over a socket in a folder that only this user may enter, so a terminal remains a terminal.
+passed over a socket in a folder open to this user only, so a terminal remains a terminal.
 """
 
 import os
@@ -20,7 +20,7 @@ _WAIT_S = 10.0
 
 @contextmanager
 def lend_output(path: Path) -> Iterator[None]:
-    """Context that passes descriptors 1 and 2 to this user's processes that connect to the socket `path`.
+    """Context that passes descriptors 1 and 2 to this user's processes connecting to the socket `path`.
 
     Raises:
         ConfigError: the socket cannot be created, e.g. because its path is longer than the system allows.
@@ -54,7 +54,7 @@ def lend_output(path: Path) -> Iterator[None]:
 
 
 def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
-    """Replace descriptors 1 and 2 by those that another process lends; returns whether one does.
+    """Replace descriptors 1 and 2 by those lent by another process; returns whether one lends them.
 
     Either both are replaced or, if the lender sends anything else, none.
     """

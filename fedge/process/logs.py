@@ -226,7 +226,7 @@ def _each_once(logged: set[str]) -> Iterator[None]:
 
 
 def first_engine_error() -> str:
-    """First error that Flower logged in this run, in one line; empty without one.
+    """First error logged by Flower in this run, in one line; empty without one.
 
     Errors from before the run's log take precedence, because later ones only report a failure. A client's
     failure does not end the engine, so the newest one is used only if nothing else was logged.
@@ -239,7 +239,7 @@ def first_engine_error() -> str:
 def divert_descriptors(path: Path) -> TextIO:
     """Redirect this process's standard output and error to `path`; returns a stream to the old output.
 
-    Called once, in a process that ends with the run (Flower's simulation process). If the old output is
+    Called once, in a process ending with the run (Flower's simulation process). If the old output is
     /dev/null and Flower forwards output to the starter of the run (``flwr run --stream``), the stream is
     Python's own, and run.log has its lines as well.
     """

@@ -1,4 +1,4 @@
-"""Limits on clients' output, so that their prints, logs and warnings cannot fill a log or a terminal.
+"""Limits on clients' output, to keep prints, logs and warnings from filling a log or a terminal.
 
 While a thread works for a client (`limit_client_output`), its writes to standard output and error are
 counted, and so are its log lines (`fedge.process.logs` calls `writable_bytes`). A client may write
@@ -97,7 +97,7 @@ def _serves_one_client() -> bool:
 
 @contextmanager
 def limit_client_output(client: int) -> Iterator[None]:
-    """Context that limits this thread's output and log on behalf of a client (partition id)."""
+    """Context limiting this thread's output and log on behalf of a client (partition id)."""
     if getattr(_thread_state, "share", None) is not None:  # nested guards of two engines
         yield
         return
@@ -120,7 +120,7 @@ def limit_client_output(client: int) -> Iterator[None]:
 
 
 def _charge_unassigned(share: _Share | None) -> None:
-    """Charge a client with the output of threads that belong to no client."""
+    """Charge a client with the output of threads without a client."""
     global _process_share
     _process_share = share
 

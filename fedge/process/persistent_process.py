@@ -1,4 +1,4 @@
-"""A ClientApp's process that stays for the next message because it uses a GPU.
+"""A ClientApp's process, kept for the next message because it uses a GPU.
 
 Opening a GPU's context and libraries takes seconds, and forks cannot share them. So `fedge node` lets such a
 process handle further messages; all others end with their message. A process that has failed ends as well,
@@ -30,7 +30,7 @@ _life = _Life()
 
 
 def allow_further_messages() -> None:
-    """Record that the starter of this new process may send further messages to it."""
+    """Let this new process stay for further messages of its starter."""
     _life.may_stay, _life.failed, _life.before = True, False, frozenset(sys.modules)
 
 
@@ -59,7 +59,7 @@ def begin_message_of(run: int) -> None:
 
 
 def imported_since(before: Collection[str]) -> list[str]:
-    """Modules imported since `before` from the folders that are searched for the user's code."""
+    """Modules imported since `before` from the folders searched for the user's code."""
     folders = [Path(folder) for folder in search_folders()]
     with suppress(OSError):  # the working directory was removed
         folders.append(Path.cwd())

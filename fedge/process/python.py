@@ -1,4 +1,4 @@
-"""Python processes that import nothing from the working directory.
+"""Python processes importing nothing from the working directory.
 
 ``python -m`` and ``python -c`` search the working directory first, where a project's own types.py or
 random.py would replace the standard library's. `fedge` itself, a script, does not.

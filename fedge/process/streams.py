@@ -1,4 +1,4 @@
-"""Standard streams of a process that must work even if its output is not read."""
+"""Standard streams of a process that must work even with its output unread."""
 
 import codecs
 import os
@@ -46,7 +46,7 @@ def replace_unprintable() -> None:
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replacement for characters that an encoding lacks, and the position after them."""
+    """Replacement for characters missing from an encoding, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end].translate(_IN_ASCII)
@@ -54,7 +54,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def forget_unread() -> None:
-    """Discard output that standard output and error cannot take, so that the exit code is unaffected."""
+    """Discard output that standard output and error cannot take, so the exit code is unaffected."""
     _forget_unread(sys.stdout)
     _forget_unread(sys.stderr)
 

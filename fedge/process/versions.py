@@ -11,7 +11,7 @@ _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, of the packages that results depend on, and of Fedge's code."""
+    """Versions of Python, of the packages behind results, and of Fedge's code."""
     return dict(_versions_at_first_call())
 
 

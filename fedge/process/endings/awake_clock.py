@@ -1,4 +1,4 @@
-"""Monotonic clock that excludes time in which the process was stopped.
+"""Monotonic clock that stands still while the process is stopped.
 
 Ctrl-Z and SIGSTOP can stop a process for any length of time. A wait with a limit in seconds must not count
 that time as silence, because nothing could have arrived.

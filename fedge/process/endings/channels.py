@@ -10,12 +10,12 @@ import sys
 
 
 def exit_despite_channels() -> None:
-    """Make sure that exit does not wait for channels; no effect in processes without gRPC."""
+    """Keep exit from waiting for channels; no effect in processes without gRPC."""
     atexit.register(_remove_destructors)
 
 
 def _remove_destructors() -> None:
-    """Remove gRPC's destructors, which only end calls and subscriptions that end with the process anyway."""
+    """Remove gRPC's destructors; they only end calls and subscriptions, as the process's end does anyway."""
     for kind in vars(sys.modules.get("grpc._channel", object)).copy().values():
         if isinstance(kind, type) and "__del__" in vars(kind):
             delattr(kind, "__del__")

@@ -1,4 +1,4 @@
-"""End of a process: exit codes, signals as exceptions, and exits that cannot be delayed."""
+"""End of a process: exit codes, signals as exceptions, and exits nothing can delay."""
 
 import faulthandler
 import math
@@ -24,7 +24,7 @@ _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # SIGHUP: the terminal was closed
 
 
 class Interrupted(KeyboardInterrupt):
-    """Signal that asks the process to end."""
+    """Signal asking the process to end."""
 
     def __init__(self, signum: int = signal.SIGINT) -> None:
         """Interruption by a signal."""
@@ -48,10 +48,10 @@ def interruption(signum: int) -> str:
 
 
 def find_interruption(error: BaseException) -> Interrupted | None:
-    """The interruption that an exception is or results from; None for others.
+    """The interruption behind an exception, or the exception itself if it is one; None for others.
 
     A plain KeyboardInterrupt counts as SIGINT. A signal during a library's clean-up becomes another error:
-    while `threading.Condition.wait` reacquires its lock, a RuntimeError about a lock that is not held.
+    while `threading.Condition.wait` reacquires its lock, a RuntimeError about a lock not held.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -65,7 +65,7 @@ def find_interruption(error: BaseException) -> Interrupted | None:
 
 @contextmanager
 def interruptions() -> Iterator[None]:
-    """Context that raises Interrupted for every error that results from an interruption."""
+    """Context that raises Interrupted for every error resulting from an interruption."""
     try:
         yield
     except Exception as error:
@@ -89,7 +89,7 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
     """Raise Interrupted in the main thread on SIGINT, SIGTERM and SIGHUP.
 
     The first signal also gives the process `leave_s` seconds to end, after which it is forced. Only the first
-    one counts: a later signal of another kind raises the same exception, and one that follows at once is the
+    one counts: a later signal of another kind raises the same exception, and one following at once is the
     same request, sent twice. Signals ignored from outside (nohup) stay ignored. No effect outside the main
     thread.
 
@@ -136,7 +136,7 @@ def signals_as_exceptions(leave_s: float = LEAVE_S, to_the_end: bool = False) ->
 
 
 def _signal_numbers() -> list[int]:
-    """Numbers of the signals that ask the process to end, if this system has them."""
+    """Numbers of the signals asking a process to end, as far as this system has them."""
     return [number for name in _ENDING if (number := getattr(signal, name, None)) is not None]
 
 

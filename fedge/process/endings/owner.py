@@ -19,7 +19,7 @@ _OWNER = "process.json"
 
 
 def note_owner(folder: Path) -> None:
-    """Record in a folder that this process owns it.
+    """Record this process as the owner of a folder.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,7 +1,7 @@
-"""Processes that end with their starter: `flwr run` with `fedge run`, the simulation with `flwr run`.
+"""Processes ending with their starter: `flwr run` with `fedge run`, the simulation with `flwr run`.
 
 A killed process (SIGKILL, out of memory) cannot end those it started, and a simulation would run to its last
-round. Only a parent that requests it is followed, because a user who starts a run may log out.
+round. A process follows its parent only on request, because a user may start a run and log out.
 
 This file also runs as a program (`ending_with_parent`), and imports nothing from Fedge.
 """
@@ -68,10 +68,10 @@ def end_with_parent(signum: int = signal.SIGTERM) -> bool:
 
 
 def ending_with_parent(command: Sequence[str], signum: int = signal.SIGTERM) -> list[str]:
-    """Words that start a command to which the kernel sends a signal once this process is gone (Linux).
+    """Command line that starts a command and has the kernel signal it once this process is gone (Linux).
 
     A small program requests the signal, and then becomes the command. A `preexec_fn` would do so between
-    fork and exec, where a process that has used gRPC aborts now and then.
+    fork and exec, where a process using gRPC aborts now and then.
 
     Args:
         command: the command and its arguments.
@@ -92,7 +92,7 @@ def _parent_to_follow() -> int | None:
 
 
 def main(parent: str, signum: str, *command: str) -> int:
-    """Become a command that ends with its parent; the shells' exit code if that is impossible."""
+    """Become a command that ends with its parent; the shells' exit code if this is impossible."""
     end_with_parent(int(signum))
     if os.getppid() != int(parent):  # it ended before the kernel knew of the request
         return 128 + int(signum)

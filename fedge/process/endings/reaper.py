@@ -1,4 +1,4 @@
-"""Reaper: a small process that outlives a run, ends its processes and removes its leftovers.
+"""Reaper: a small process outliving a run, to end its processes and remove its leftovers.
 
 A killed run cannot clean up, and Ray's helper processes take up to half a minute to notice. The reaper holds
 the reading end of a pipe, which closes when the run's process ends, however it ends. Processes to end are
@@ -108,7 +108,7 @@ def _wait_for_end(mark: str, seconds: float) -> None:
 
 
 def _marked_processes(mark: str) -> list[psutil.Process]:
-    """Living processes that carry `mark`."""
+    """Living processes with `mark` in their environment."""
     return [process for process in psutil.process_iter() if _mark_of(process) == mark]
 
 

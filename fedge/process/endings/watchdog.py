@@ -39,7 +39,7 @@ _is_watching = False
 
 
 def note_progress() -> None:
-    """Record progress of the run; raises Interrupted if a signal that asks it to end was lost before."""
+    """Record progress of the run; raises Interrupted if an earlier signal asking it to end was lost."""
     global _last
     _refuse_lost_signal()
     _last = awake()
@@ -75,7 +75,7 @@ def watching(
     Args:
         limit_s: seconds without progress after which the run has stalled.
         log: file for the stacks of all threads if the run stalls. Its modification time is updated after
-            progress, so that other processes see it.
+        progress, for other processes to see.
         give_up: called with the reason, from the watching thread, if the run does not end by itself within a
             few seconds.
         start_s: additional seconds allowed before the first progress.

@@ -2,9 +2,9 @@
 
 Growth is steady if the Theil–Sen slope (Sen 1968: the median slope over all pairs of points, robust to
 outliers) exceeds a limit in each half of a window of rounds, and still does so twenty rounds later: a process
-fills its caches for some sixty rounds, sometimes as evenly as a leak. A single step, a start-up phase that
-levels off, and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a run's
-windows.
+fills its caches for some sixty rounds, sometimes as evenly as a leak. A single step, growth levelling off
+after the start, and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a
+run's windows.
 """
 
 from collections import deque
@@ -68,7 +68,7 @@ class GrowthWatch:
     def _evaluate(
         self, process: ProcessMemory, samples: Sequence[tuple[int, float, int | None]]
     ) -> list[str]:
-        """Lines about one process: growth that was found `_TIMES` times in a row, for the first time."""
+        """Lines about one process: growth found `_TIMES` times in a row, for the first time."""
         growing, number = _growing_kinds(samples), process.known_as
         self._streaks[number] = {kind: self._streaks.get(number, {}).get(kind, 0) + 1 for kind in growing}
         location = f" on {process.machine}" if process.machine else ""

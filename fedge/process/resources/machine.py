@@ -27,8 +27,7 @@ class Machine:
 
     Attributes:
         cores: cores of the machine.
-        usable_cores: cores that this process may use, by its affinity and its cgroup's quota; may be
-            fractional.
+        usable_cores: cores this process may use, by its affinity and its cgroup's quota; may be fractional.
         memory_mib: MiB of memory, or the cgroup's limit if lower.
         available_mib: MiB available now, including those that file caches would release.
         cgroup: limits of this process below the machine's, in words; empty if there are none.

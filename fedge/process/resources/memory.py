@@ -66,7 +66,7 @@ class MemoryWatch:
 
 
 def measure(with_uss: bool = False) -> list[ProcessMemory]:
-    """Measure this process and all its descendants; processes that end meanwhile are left out."""
+    """Measure this process and all its descendants; processes ending meanwhile are left out."""
     server = psutil.Process()
     return sort_processes(_measure_all([server, *server.children(recursive=True)], with_uss))
 
@@ -106,7 +106,7 @@ def measure_these(processes: Iterable[psutil.Process], role: str = "") -> list[P
 
 
 def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[ProcessMemory]:
-    """Measure the processes that are still alive."""
+    """Measure the processes still alive."""
     return [memory for process in processes if (memory := _measure_one(process, with_uss)) is not None]
 
 

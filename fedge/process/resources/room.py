@@ -35,7 +35,7 @@ def limit_mib() -> float:
 
 
 def blas_threads() -> int:
-    """Threads that OpenBLAS starts in this process: one per core, or as set by environment variables."""
+    """Number of OpenBLAS's threads in this process: one per core, or as set by environment variables."""
     for name in _THREADS:
         setting = os.environ.get(name, "")
         if setting.isdecimal() and int(setting):
@@ -98,7 +98,7 @@ def _too_little_error(rule: str, limit: float) -> ConfigError:
 
 
 def remedy(error: BaseException) -> str:
-    """Remedy for a file that could not be written: free disk space, unless its error has another cause."""
+    """Remedy for a failed write to a file: free disk space, unless its error has another cause."""
     return _REMEDIES.get(error.errno or 0, _SPACE) if isinstance(error, OSError) else _SPACE
 
 

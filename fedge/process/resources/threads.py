@@ -1,4 +1,4 @@
-"""Work on several cores of this process, for NumPy calls that release the interpreter lock."""
+"""Work on several cores of this process, for NumPy calls releasing the interpreter lock."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def available_cores() -> int:
-    """Number of cores that this process may use."""
+    """Number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
