@@ -1,7 +1,7 @@
 """Places in the code that hold memory at a process's peak, from a capture of memray.
 
-memray counts requested rather than resident memory, including pages never touched, and gigabytes that the
-server's process only reserves for Ray's object store. So mapped memory is listed separately from the heap,
+memray counts requested rather than resident memory, including pages never touched, and gigabytes only
+reserved by the server's process for Ray's object store. So mapped memory is listed separately from the heap,
 and Ray's store is left out. To compare the memory of two runs, use RSS and USS (`fedge.profile.watch`).
 """
 
@@ -28,9 +28,9 @@ class Allocator:
     Attributes:
         by_client: whether a client's thread allocated it, if server and clients are in one process.
         what: function and file; for memory allocated while loading a module, the import.
-        via: innermost function of Fedge that led there, or empty.
+        via: innermost function of Fedge on the way there, or empty.
         heap_mib: MiB by malloc and the like.
-        mapped_mib: MiB by mmap: files, shared memory, and blocks that Python or a library maps.
+        mapped_mib: MiB by mmap: files, shared memory, and blocks mapped by Python or a library.
         count: number of allocations.
     """
 

@@ -126,7 +126,7 @@ def _measure(
 
 
 def _changed_options(run_config: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Options that differ from their defaults, except those that only say where things go."""
+    """Options differing from their defaults, except those about the run's folder and report."""
     defaults = {key: default for key, (default, _) in options().items()}
     places = ("runs-dir", "run-name", "report", "resume")
     return {key: value for key, value in run_config.items() if key not in places and defaults[key] != value}

@@ -1,4 +1,4 @@
-"""Page of a memory profile, and page that compares two."""
+"""Page of a memory profile, and page comparing two."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,7 +163,7 @@ def profile_lines(profile: Profile) -> Iterator[str]:
 
 
 def write_comparison_page(before: Profile, after: Profile, path: Path) -> None:
-    """Write the page that compares two profiles.
+    """Write the page comparing two profiles.
 
     Raises:
         OSError: the file cannot be written.

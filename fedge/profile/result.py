@@ -127,7 +127,7 @@ def resident_changes(before: Profile, after: Profile) -> list[Growth]:
 def allocator_changes(before: Profile, after: Profile) -> list[Growth]:
     """Change of every allocation site, by role, largest first.
 
-    The largest worker represents all; places that are not among the largest of a capture count as absent.
+    The largest worker represents all; places not among the largest of a capture count as absent.
     """
     first, second = _mib_by_place(before), _mib_by_place(after)
     changes = [Growth(name, first.get(name), second.get(name)) for name in {**first, **second}]

@@ -1,7 +1,7 @@
 """Memory of a run's processes by role, sampled from outside during the run.
 
-RSS counts pages that processes share (libraries, mapped windows, Ray's object store) in each of them. USS
-counts only a process's private pages, which the machine gets back when it ends.
+RSS counts shared pages (libraries, mapped windows, Ray's object store) in each process. USS counts only
+private pages, which the machine gets back when the process ends.
 """
 
 import subprocess
@@ -78,7 +78,7 @@ def _watch(pid: int, samples: list[Sample], stop: threading.Event) -> None:
 
 
 def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> list[Sample]:
-    """A sample per role, `seconds` after the start; processes that end meanwhile are left out."""
+    """A sample per role, `seconds` after the start; processes ending meanwhile are left out."""
     sizes: dict[str, list[tuple[float, float]]] = {}
     for process in processes:
         with suppress(psutil.Error):
