@@ -53,7 +53,7 @@ class DeviceRecorder(Recorder):
             self._files[table.path].append_rows(rows)
 
     def write_arrival(self, row: "JobRow") -> None:
-        """Append a job that has ended on the real clock, flushed by the next `write_round`."""
+        """Append a job ended on the real clock, flushed by the next `write_round`."""
         self._append(ARRIVALS, [row])
 
     def write_totals(self, devices: Iterable["DeviceTotals"], staleness: Iterable[tuple[int, int]]) -> None:

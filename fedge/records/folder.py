@@ -147,9 +147,9 @@ def write_whole(path: Path, value: Any, indent: int | None = None, durably: bool
 
 
 def client_data_folder(folder: Path, resumed: int) -> Path:
-    """Folder of the client windows of a run that was resumed `resumed` times.
+    """Folder of the client windows of a run after `resumed` resumptions.
 
-    It differs each time, because a worker that outlives a killed run must not write into the next run's data.
+    It differs each time, because a worker outliving a killed run must not write into the next run's data.
     """
     return folder / (f"data-{resumed}" if resumed else "data")
 

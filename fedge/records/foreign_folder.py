@@ -27,7 +27,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_foreign_files(folder: Path) -> None:
-    """Raise UnusableFileError for entries that a run folder cannot have, before any of it is read.
+    """Raise UnusableFileError for entries a run folder cannot have, before any of it is read.
 
     These are pipes, sockets and devices, whose opening may block forever, and JSON of more than 256 MiB,
     which would be read as a whole.
@@ -35,7 +35,7 @@ def refuse_foreign_files(folder: Path) -> None:
     for entry in _entries(folder):
         try:
             status = entry.stat()
-        except OSError:  # a dangling link, or a file that was just removed
+        except OSError:  # a dangling link, or a file just removed
             continue
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             raise UnusableFileError(
@@ -50,7 +50,7 @@ def refuse_foreign_files(folder: Path) -> None:
 
 
 def refuse_inaccessible(folder: Path) -> None:
-    """Raise UnusableFileError for a file or folder of a run that this user cannot read or change.
+    """Raise UnusableFileError for a file or folder of a run if this user cannot read or change it.
 
     Such a file is not damaged, but without it a run would repeat rounds or lose the file's contents.
     """

@@ -1,4 +1,4 @@
-"""Lock on a run folder, held by the process that carries out the run, and released at its end."""
+"""Lock on a run folder, held by the process carrying out the run until the run's end."""
 
 import sys
 from pathlib import Path
@@ -58,10 +58,10 @@ def is_locked(folder: Path) -> bool:
     if sys.platform == "win32":
         return False
     try:
-        with (folder / _NAME).open("rb") as file:  # shared, so two that look at once do not see each other
+        with (folder / _NAME).open("rb") as file:  # shared: two simultaneous checks do not see each other
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no run, or a folder that others may not lock
+    except OSError:  # no run, or a folder others may not lock
         return False
     return False

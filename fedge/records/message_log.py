@@ -25,7 +25,7 @@ class MessageLog:
     """Message files of one run."""
 
     def __init__(self, folder: Path, seconds: Mapping[int, float]) -> None:
-        """Log that continues after earlier rounds.
+        """Log continuing after earlier rounds.
 
         Args:
             folder: the run folder.

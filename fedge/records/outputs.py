@@ -1,4 +1,4 @@
-"""Check that a run's results are unchanged, by the checksums in its manifest."""
+"""Check of a run's results for changes, by the checksums in its manifest."""
 
 import re
 from collections.abc import Collection, Mapping

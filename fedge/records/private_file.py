@@ -16,11 +16,11 @@ from fedge.records.folder import write_whole
 
 PRIVATE = "private.json"
 _ABOUT = "of this machine; needed to resume the run, not for sharing"
-_PLACES = ("data.path", "runs-dir", "train.start")  # options that may be local paths
+_PLACES = ("data.path", "runs-dir", "train.start")  # options whose values may be local paths
 
 
 def write_private(folder: Path, config: Mapping[str, Any]) -> None:
-    """Record that this process carries out the run in `folder`, and the paths in its options.
+    """Record this process as the one carrying out the run in `folder`, and the paths in the run's options.
 
     Raises:
         OSError: the disk is full or gone.
@@ -31,7 +31,7 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def code_folders_of(folder: Path) -> list[str]:
-    """Folders on this machine that a run searched for custom code."""
+    """Folders on this machine searched by a run for custom code."""
     folders = _read(folder).get("code")
     return [str(path) for path in folders] if isinstance(folders, list) else []
 
@@ -48,7 +48,7 @@ def place_name(place: Any) -> Any:
 
 
 def process_of(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Process that carries out a run, in the form of `this_process`; empty if unknown."""
+    """Process carrying out a run, in the form of `this_process`; empty if unknown."""
     process = _read(folder).get("process", manifest.get("process"))
     return process if isinstance(process, dict) else {}
 

@@ -54,7 +54,7 @@ class RecordError(OSError):
 
 
 class Recorder:
-    """Writer of one run folder; a context manager that closes all files."""
+    """Writer of one run folder; a context manager, closing all files at its end."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Recorder:
 
     @property
     def unsynced(self) -> list[Path]:
-        """Files that change every round and must be made durable: tables, matrices, and their folders."""
+        """Files changing every round, to be made durable: tables, matrices, and their folders."""
         confusion = [path for path in (self.folder / CONFUSION,) if path.exists()]
         return [*self.paths, *confusion, *sorted({path.parent for path in self.paths})]
 
@@ -136,7 +136,7 @@ class Recorder:
         )
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """Record that this process carries out the run with these options, and then write its manifest.
+        """Record this process and the run's options, and then write the run's manifest.
 
         Raises:
             RecordError: the disk is full or gone.
@@ -185,7 +185,7 @@ class Recorder:
         """Wait until all results are on disk; returns their checksums.
 
         Raises:
-            RecordError: the disk is full or gone, or a result differs from what this process has written.
+            RecordError: the disk is full or gone, or a result is no longer as this process wrote it.
         """
         with self._converting_errors("results"):
             for file in self._files.values():
@@ -318,7 +318,7 @@ class Recorder:
                 self._kept_checksums[models_file(name)] = running_digest(path).hexdigest()
 
     def drop_later_models(self, listed: Mapping[str, str]) -> None:
-        """Remove models kept beside the final ones that the checkpoint does not list, or that are damaged.
+        """Remove models kept beside the final ones if they are damaged or missing from the checkpoint's list.
 
         Later rounds are repeated, and write their models again.
 
@@ -351,7 +351,7 @@ class _JoinedStates(Mapping[str, np.ndarray]):
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a table that will start empty, if it has any content."""
+    """Rename a table about to start empty, if it has any content."""
     if path.is_file() and path.stat().st_size:
         path.replace(path.with_name(f"{path.name}.damaged"))
 

@@ -295,7 +295,7 @@ class RunData:
 
 
 def _resolve_folder(path: Any) -> Path:
-    """A path with links resolved, because the run's name is that of the target of "latest".
+    """A path with links resolved, because the target of "latest" has the run's name.
 
     A name that is not a folder here is looked up in runs/, as in commands.
 

@@ -12,7 +12,7 @@ from hhar.quantity import quantity
 
 
 class ShownRun(Protocol):
-    """Parts of `fedge.records.reading.reader.RunData` that are shown."""
+    """Displayed parts of `fedge.records.reading.reader.RunData`."""
 
     @property
     def folder(self) -> Path:

@@ -126,7 +126,7 @@ def status_lines(status: RunStatus, hindrance: str = "") -> list[str]:
 
 
 def _next_step(status: RunStatus, is_lost: bool) -> str:
-    """Next step for the user of a run that failed or is damaged; a run that is lost cannot be resumed."""
+    """Next step for the user of a failed or damaged run; a lost run cannot be resumed."""
     if status.damaged and is_lost:
         return "restore the files from a copy, or start the run again"
     arguments = " --leaves HOST:PORT" * status.has_leaf_servers

@@ -72,7 +72,7 @@ class Column:
 
 
 def later_column(name: str, kind: Kind, unit: str, meaning: str, value: Callable[[Any], Any]) -> Column:
-    """A column that earlier versions did not write."""
+    """A column missing from tables of earlier versions."""
     return Column(name, kind, unit, meaning, value, always=False)
 
 
@@ -140,7 +140,7 @@ def _write_rows(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
 def _cell(value: Any) -> Any:
     """A value as a table cell: empty if not measured, and never a formula.
 
-    Numbers have the fewest digits that restore the same float.
+    Numbers have the fewest digits needed to restore the same float.
     """
     if value is None or (isinstance(value, float) and value != value):
         return ""
@@ -203,7 +203,7 @@ def _families(columns: Sequence[Column]) -> list[list[Column]]:
 
 
 def _common_part(meanings: Iterable[str]) -> int | None:
-    """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if they have neither.
+    """Index of the part, 0 or 1, common to all meanings "A: B"; None if they have neither.
 
     2 if several columns have the same meaning.
     """

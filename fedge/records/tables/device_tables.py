@@ -217,9 +217,9 @@ ARRIVALS = Table(
 
 
 def growing_tables(score: Score, is_real: bool = False) -> tuple[Table, ...]:
-    """Tables that grow during a run, with columns named by a score; arrivals only on a real clock."""
+    """Tables growing during a run, with columns named by a score; arrivals only on a real clock."""
     return _versions_table(score), JOBS, *([ARRIVALS] if is_real else [])
 
 
-GROWING = (VERSIONS, JOBS, ARRIVALS)  # tables that grow during a run
+GROWING = (VERSIONS, JOBS, ARRIVALS)  # tables growing during a run
 DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS, ARRIVALS)

@@ -41,7 +41,7 @@ class GlobalRow:
         return self.result.over_leaves("test_score")
 
     def decided(self, decision: str) -> int:
-        """Number of gates that made a decision."""
+        """Number of gates with this decision."""
         return sum(leaf.gate.decision == decision for leaf in self.result.leaves)
 
 

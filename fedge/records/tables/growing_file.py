@@ -1,4 +1,4 @@
-"""A file that grows by appending, with a running checksum of its content."""
+"""A file growing by appending, with a running checksum of its content."""
 
 import errno
 import hashlib
@@ -15,7 +15,7 @@ _BLOCK_BYTES = 2**20
 
 
 class GrowingFile:
-    """A file that is only appended to.
+    """A file changed only by appending.
 
     Attributes:
         path: path of the file.
@@ -102,7 +102,7 @@ class GrowingFile:
 
 
 def foreign_change_error(name: str) -> OSError:
-    """Error for a file whose content is not what this process has written.
+    """Error for a file with other content than this process has written.
 
     >>> foreign_change_error("clients.csv").strerror
     'another program has changed clients.csv'

@@ -1,4 +1,4 @@
-"""Rows of a table that may be damaged, e.g. after a power failure; read alike by all Python versions."""
+"""Rows of a possibly damaged table, e.g. after a power failure; read alike by all Python versions."""
 
 import csv
 from collections.abc import Iterable, Iterator
