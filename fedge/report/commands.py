@@ -95,7 +95,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def file_error(error: OSError, path: Path) -> ConfigError:
-    """Error for a run's file that cannot be read, or a page `path` that cannot be written."""
+    """Error for an unreadable file of a run, or for a page `path` that cannot be written."""
     if error.strerror is None:
         return ConfigError(str(error))
     if error.filename and _is_run_file(Path(error.filename), path):

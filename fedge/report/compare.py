@@ -50,11 +50,10 @@ def _format_estimate(row: Mapping[str, Any]) -> str:
 
 
 def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> FinalNumbers:
-    """Final numbers of several runs; runs that differ only in seed form a group.
+    """Final numbers of several runs; runs differing only in seed form a group.
 
     Args:
-        runs: as `load_run` or `simulate` returned them, or their folders; the first one's group is the
-            reference.
+        runs: results of `load_run` or `simulate`, or folders; the first one's group is the reference.
         page: where to write the page of ``fedge compare`` as well; None for nowhere.
 
     Returns:
@@ -62,14 +61,15 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         seeds, and the paired difference to the reference with its interval; null if unknown.
 
     Raises:
-        RunFolderError: a folder is not a run folder, or its tables are damaged so that no number is known.
+        RunFolderError: a folder is not a run folder, or its tables are too damaged for any number to be
+        known.
         ConfigError: the runs' tasks have different scores.
         ValueError: there is no run.
         OSError: the page cannot be written.
 
     Warns:
-        UserWarning: a table has been changed since the run, or has lines that are left out; or a run is left
-            out because it repeats another; or the runs differ in their data or their number of rounds.
+        UserWarning: a table has been changed since the run, or some of its lines are left out; or a run is
+            left out because it repeats another; or the runs differ in their data or their number of rounds.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:

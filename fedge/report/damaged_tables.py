@@ -13,7 +13,7 @@ from fedge.records.reading.reader import RunData
 
 @contextmanager
 def intact_tables(runs: Sequence[RunData]) -> Iterator[None]:
-    """Context for making a page from the tables of runs, with an error that names damaged tables.
+    """Context for making a page from the tables of runs, with an error naming damaged tables.
 
     Raises:
         RunFolderError: a part of the page cannot be made from the tables.

@@ -73,7 +73,7 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def _started_runs(folder: Path) -> list[Path]:
-    """Folders of a sweep's runs that have begun, without the link to the newest."""
+    """Folders of a sweep's started runs, without the link to the newest."""
     return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
 
 

@@ -1,4 +1,4 @@
-"""Hook that writes the report at the end of a run; its failure never fails the run."""
+"""Hook to write the report at the end of a run; its failure never fails the run."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several runs side by side: groups that differ only in seed, means and intervals, targets, yardsticks.
+"""Several runs side by side: groups of runs differing only in seed, means and intervals, targets, yardsticks.
 
 Part of the room `fedge.report`, with the same permitted imports.
 """

@@ -50,7 +50,7 @@ _READING_HINT = (
     "values."
 )
 _UNITS = {"seconds": "s", "bytes": "MB", _VIRTUAL: "virtual s", _ENERGY: "J"}
-_YLABEL_WIDTH = 26  # characters that fit along a figure's y axis
+_YLABEL_WIDTH = 26  # characters fitting along a figure's y axis
 
 
 def curves_section(groups: Sequence[Group]) -> PageSection:

@@ -215,8 +215,8 @@ def is_shown(row: Final, metrics: Collection[str] | None = None) -> bool:
 
     Args:
         row: its final number.
-        metrics: names of the chosen metrics; None for those that every comparison has. Own models, the common
-            test set and costs of devices are shown as well, if known.
+        metrics: names of the chosen metrics; None for those of every comparison. Own models, the common test
+            set and costs of devices are shown as well, if known.
     """
     is_chosen = row.is_always if metrics is None else row.metric in metrics
     return is_chosen or row.metric.startswith(_OPTIONAL_PREFIXES)

@@ -1,4 +1,4 @@
-"""Groups of runs that differ only in seed, and the options in which groups differ.
+"""Groups of runs differing only in seed, and the options in which groups differ.
 
 Options do not identify everything: files and code are compared by their hashes. Code of a script or notebook
 may depend on more than its hash covers, so its runs are repetitions only if their results agree (contract
@@ -26,13 +26,13 @@ _SEED_TAIL = re.compile(r"[-_. ]?(seed|s)?[-_. ]?\d+$")
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are repetitions of each other.
+    """Repetitions of one run with different seeds.
 
     Attributes:
         label: common part of their names, or A, B, …
         runs: runs in order of seeds, one per seed.
         settings: settings common to all, by name: options, data, clients per leaf.
-        missing: planned runs that have no finished round.
+        missing: planned runs without a finished round.
     """
 
     label: str
@@ -59,7 +59,7 @@ def seed_of_run(run: RunData) -> int:
 def reached_end(run: RunData) -> bool:
     """Whether a run has all of its rounds, or was ended by a callback or the limit of its virtual clock.
 
-    A run that was given up, such as a poor trial of a search, did not reach its end.
+    A run given up, such as a poor trial of a search, did not reach its end.
     """
     if run.rounds.is_empty():
         return False
@@ -173,7 +173,7 @@ def _may_join(run: RunData, same: Sequence[RunData]) -> bool:
 
 
 def _agree(run: RunData, other: RunData) -> bool:
-    """Whether two runs have the same results in the rounds that both have."""
+    """Whether two runs have the same results in their common rounds."""
     names = [name for name in run.rounds.columns if name in other.rounds.columns and name != "seconds"]
     rounds = min(len(run.rounds), len(other.rounds))
     return run.rounds.select(names).head(rounds).equals(other.rounds.select(names).head(rounds))

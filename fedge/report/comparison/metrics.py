@@ -1,4 +1,4 @@
-"""Metrics that compare runs at their end: functions that read them, directions, bounds.
+"""Metrics for comparing runs at their end: functions to read them, directions, bounds.
 
 They are named by the scores of the runs' task, the first of which is the main one.
 """
@@ -27,7 +27,7 @@ class Metric:
     """One number of a run; None if a run has none.
 
     Attributes:
-        read: function that reads it from a run.
+        read: function to read it from a run.
         better: 1 if more is better, -1 if less is, 0 if neither.
         low, high: bounds of values, and so of their mean.
         always: whether it has a row even if no run has a value.
@@ -85,7 +85,7 @@ def _on_common_test(model: str) -> Read:
 
 
 def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric]:
-    """Metrics of the models that clients keep for themselves (`train.algorithm`), on their own test windows.
+    """Metrics of the models kept by clients for themselves (`train.algorithm`), on their own test windows.
 
     Args:
         score: the task's first score.
@@ -162,7 +162,7 @@ def validation_metric(score: Score) -> str:
 
 
 def _required_metrics(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
-    """Metrics that every comparison has."""
+    """Metrics of every comparison."""
     first, *further = scores
     label, test = first.label, f"test_{first.name}"
     metrics = {
@@ -208,5 +208,5 @@ def _optional_metrics(scores: Sequence[Score]) -> dict[str, Metric]:
 
 
 def _churn(run: RunData) -> float | None:
-    """Mean over rounds of the share of leaves that changed their cluster."""
+    """Mean over rounds of the share of leaves changing their cluster."""
     return run.rounds["churn"].mean()  # type: ignore[return-value]

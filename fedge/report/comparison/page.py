@@ -92,13 +92,13 @@ def problems_of(run: RunData) -> list[str]:
 
 
 def _describe_early_end(run: RunData) -> str:
-    """Name of a run that was ended early, with its last round and what ended it."""
+    """Name of a run ended early, with its last round and the cause."""
     planned = quantity(run.config.get("num-server-rounds", "?"), "round")
     return f"{run.name} ({run.manifest['stopped']['by']} after {run.rounds['global_round'][-1]} of {planned})"
 
 
 def _was_ended_by_callback(run: RunData) -> bool:
-    """Whether a run that ended early did not reach the limit of a virtual clock."""
+    """Whether a run ended early without reaching the limit of a virtual clock."""
     return run.manifest["stopped"]["by"] in names_in(str(run.config.get("callbacks", "")))
 
 
@@ -207,7 +207,7 @@ def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
 
 
 def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
-    """Sentences about the groups that serve as yardsticks, and about their use."""
+    """Sentences about the groups serving as yardsticks, and about their use."""
     roles = {group.label: role for group in groups if (role := yardstick_role(group))}
     if not roles:
         return []
@@ -265,7 +265,7 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
 
 
 def _non_breaking(text: str) -> str:
-    """Text such as "0.91 (0.90 to 0.92)" that may break only before the interval."""
+    """Text such as "0.91 (0.90 to 0.92)", breakable only before the interval."""
     mean, bracket, rest = text.partition("(")
     return mean + bracket + rest.replace(" ", "\N{NO-BREAK SPACE}")
 

@@ -52,7 +52,7 @@ def sweep_page(
         lead: introduction, one string per paragraph.
         missing: runs of the file without results, one line each.
         comparisons: at least one.
-        command: command that writes the page.
+        command: command to write the page.
     """
     sections = [overview_section(comparisons)] if len(comparisons) > 1 else []
     for comparison in comparisons:

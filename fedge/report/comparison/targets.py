@@ -46,7 +46,7 @@ def default_target(reference: Group, column: str) -> float | None:
 def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
     """Readers of the costs of all rounds up to the first in which `column` reaches `target`.
 
-    None for a run that never reaches it, which reduces its group's n.
+    None for a run never reaching it, which reduces its group's n.
     """
 
     def cost(measure: Callable[[pl.DataFrame], float]) -> Callable[[RunData], float | None]:
@@ -63,7 +63,7 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
 def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
     """Readers of the virtual seconds and the joules until `column` first reaches `target`.
 
-    None for a run that never reaches it, or without devices or known power.
+    None for a run never reaching it, or without devices or known power.
     """
 
     def so_far(read_costs: Callable[[RunData], pl.Series | None]) -> Callable[[RunData], float | None]:

@@ -173,7 +173,7 @@ def _css_declarations(variables: dict[str, str]) -> str:
 
 
 def _svg_maker() -> Callable[[Panel], Markup]:
-    """Function that renders the figure of a panel; it numbers the figures of the page."""
+    """Function rendering the figure of a panel; it numbers the figures of the page."""
     number = 0
 
     def draw(panel: Panel) -> Markup:

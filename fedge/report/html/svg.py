@@ -140,7 +140,7 @@ def _escape_texts(figure: Figure) -> None:
         text.set_text(on_page(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         formatter = axis.get_major_formatter()
-        if isinstance(formatter, FuncFormatter):  # tick labels that are names
+        if isinstance(formatter, FuncFormatter):  # tick labels are names
             formatter.func = partial(_label_on_page, formatter.func)
 
 

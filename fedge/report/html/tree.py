@@ -18,9 +18,9 @@ class Branch:
         value: its score as text.
         share: length of the score's bar, 0..1; None for no bar.
         marks: short words beside it.
-        cluster: cluster that determines its colour; None for none.
+        cluster: cluster determining its colour; None for none.
         below: servers below it, in order.
-        left_out: words about servers below that are not drawn; empty if all are.
+        left_out: words about omitted servers below; empty if all are drawn.
         is_open: whether those below are initially shown.
     """
 

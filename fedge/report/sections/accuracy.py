@@ -93,7 +93,7 @@ def overall_panel(run: RunData) -> Panel:
 
 
 def own_model_panels(run: RunData) -> list[Panel]:
-    """Scores of the models that clients keep for themselves, beside the served ones; empty without any."""
+    """Scores of the models kept by clients for themselves, beside the served ones; empty without any."""
     if run.client_models.is_empty():
         return []
     worst = pl.col("test_score").min() if run.score.higher_is_better else pl.col("test_score").max()

@@ -80,7 +80,7 @@ def _no_comparison_sentence(run: RunData) -> str:
 
 
 def _criteria_note(method: str) -> str:
-    """Words about a method that uses other criteria than a similarity of leaves; empty for others."""
+    """Words about a method with other criteria than a similarity of leaves; empty for any other."""
     by_signal = GROUPINGS.has(method, BY_SIGNAL)
     return GROUPINGS.told(method) or ("" if by_signal else f"Groups are those of {method}")
 
@@ -280,7 +280,7 @@ def groups_text(labels: Sequence[int]) -> str:
 
 
 def _moves_table(steps: pl.DataFrame, children: Children) -> NumberTable:
-    """Table with a row per change: first round, groups, children that moved."""
+    """Table with a row per change: first round, groups, moved children."""
     rows: list[tuple[str, str, str]] = []
     previous: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():
@@ -303,7 +303,7 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
 
     Args:
         compared: cloud steps with a comparison.
-        config: the run's options; `cluster.level` is the level of tests that do not record their own.
+        config: the run's options; `cluster.level` is the level of tests without a recorded one.
     """
     tested = compared.drop_nulls("lowest_p")
     if tested.is_empty():

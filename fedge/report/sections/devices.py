@@ -118,7 +118,7 @@ def _cloud_sentence(run: RunData, last: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(run: RunData) -> list[str]:
-    """Sentence on what limited the run's real time; empty if not recorded."""
+    """Sentence on the bottleneck of the run's real time; empty if not recorded."""
     limits = run.manifest.get("limits")
     if not limits:
         return []
@@ -251,7 +251,7 @@ def _single_marker(rows: pl.DataFrame) -> str | None:
 
 
 def updates_panel(run: RunData) -> Panel:
-    """The score over the updates that servers aggregated."""
+    """The score over the updates aggregated by servers."""
     rows = run.versions
     figure, axes = new_figure()
     _draw_score(run, axes, rows["updates"])

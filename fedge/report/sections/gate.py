@@ -13,7 +13,7 @@ from fedge.report.sections.accuracy import MANY_LEAVES
 from hhar.quantity import quantity
 
 _MANY_PANELS = 4  # number of servers above which only the gain is drawn
-_BY_GAIN = ("published", "after-round")  # rules that decide by gate.min-gain alone
+_BY_GAIN = ("published", "after-round")  # rules deciding by gate.min-gain alone
 
 
 def gate_section(run: RunData) -> PageSection:

@@ -1,4 +1,4 @@
-"""Section on mobility: clients that changed their leaf, and when."""
+"""Section on mobility: clients' moves between leaves, and their rounds."""
 
 import polars as pl
 
@@ -27,7 +27,7 @@ def mobility_sections(run: RunData) -> list[PageSection]:
 
 
 def _sentences(run: RunData, moves: pl.DataFrame) -> list[str]:
-    """Number of moves, and scores of clients that have just moved beside those of others."""
+    """Number of moves, and scores of clients just moved beside those of others."""
     column, known = f"test_{run.score.name}", run.known_clients
     text = [
         f"{run.config['hierarchy.mobility']}: {quantity(len(moves), 'move')} of "
@@ -67,7 +67,7 @@ def _moves_panel(run: RunData, moves: pl.DataFrame) -> Panel:
 
 
 def _clients_panel(moves: pl.DataFrame) -> Panel:
-    """Leaves of every client that moved, in order."""
+    """Leaves of every moving client, in order."""
     rows = [
         (client, len(trips), f"{trips['came_from'][0]}, " + ", ".join(
             f"{leaf} from round {number}" for number, leaf in trips.select("global_round", "leaf").iter_rows()

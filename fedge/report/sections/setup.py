@@ -56,7 +56,7 @@ def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
 
 
 def reproduce_section(run: RunData) -> PageSection:
-    """The command that gives the same bits."""
+    """The command giving the same bits."""
     data = run.manifest.get("data", {})
     text = [
         "On a CPU, the same configuration and seed give the same models and metrics, bit for bit, on either "

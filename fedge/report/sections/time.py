@@ -41,7 +41,7 @@ def time_section(run: RunData) -> PageSection:
 
 
 def phases_of(run: RunData) -> list[str]:
-    """The phases that add up to a round."""
+    """The phases adding up to a round."""
     return [phase for phase in PHASES if phase in run.timing.columns]
 
 

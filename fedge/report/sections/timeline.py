@@ -72,7 +72,7 @@ def _timed_rounds(run: RunData) -> pl.DataFrame:
 
 
 def bound_sentence(run: RunData) -> str:
-    """Sentence on what limited the run: shares of its time, and why the idlest worker was idle."""
+    """Sentence on the run's bottleneck: shares of its time, and why the idlest worker was idle."""
     timing = _timed_rounds(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
     timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
@@ -110,7 +110,7 @@ def idle_reason(run: RunData) -> str:
 
 
 def largest_client(run: RunData) -> tuple[int, float]:
-    """Client that trained longest over the run, and its share of all clients' training seconds."""
+    """Client with the longest training over the run, and its share of all clients' training seconds."""
     work = run.clients.group_by("client").agg(pl.col("train_seconds").sum()).sort("train_seconds", "client")
     return int(work["client"][-1]), float(work["train_seconds"][-1]) / (total(work, "train_seconds") or 1.0)
 
