@@ -27,7 +27,7 @@ from fedge.tasks.configured import task_of
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Models that clients should evaluate.
+    """Models to be evaluated by clients.
 
     Attributes:
         models: leaf → role → model for the training clients.
@@ -40,7 +40,7 @@ class EvaluationRequest:
     unseen_clients: Mapping[int, Mapping[str, State]] = field(default_factory=dict)
 
     def models_of(self, client: int, leaf: Leaf) -> Mapping[str, State]:
-        """The models that a client or unseen client of a leaf evaluates, by role."""
+        """The models evaluated by a client or unseen client of a leaf, by role."""
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
@@ -63,7 +63,7 @@ class EvaluationRequest:
 def _models_for_leaf(
     leaf: Leaf, server: Server, models: Mapping[str, State], unseen: bool
 ) -> Mapping[str, State]:
-    """Role → model that a leaf's clients evaluate, for a request to the leaf or to a region above."""
+    """Role → model evaluated by a leaf's clients, for a request to the leaf or to a region above."""
     if not isinstance(server, Region):
         return models
     return {role: server.evaluated_model(leaf, role, model, unseen) for role, model in models.items()}
@@ -123,7 +123,7 @@ class Evaluating:
     def take(self, request: EvaluationRequest, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
         """The accepted evaluations, client by client, with failures noted.
 
-        A loss that is not finite indicates a diverged model; it is recorded, and the evaluation counts.
+        An infinite or NaN loss indicates a diverged model; it is recorded, and the evaluation counts.
 
         Args:
             request: the request.

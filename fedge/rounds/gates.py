@@ -59,7 +59,7 @@ class Gates:
 
         Args:
             record: record of the round with the offers; the decisions are added.
-            asked: the models that clients evaluate.
+            asked: the models evaluated by clients.
             evaluated: client → its evaluations.
         """
         for child in self.children:
@@ -72,7 +72,7 @@ class Gates:
             record.gates.append(replace(decision, unseen_role=role))
 
     def decide_again(self, record: ServerRoundRecord, evaluated: Evaluated) -> None:
-        """Add clients' evaluations to decisions that were foreseen; the children have already continued."""
+        """Add clients' evaluations to foreseen decisions; the children have already continued."""
         for number, child in enumerate(self.children):
             previous, (_, decision) = record.gates[number], self._decide_child(child, record, evaluated)
             assert decision.role == previous.role
@@ -81,7 +81,7 @@ class Gates:
     def _decide_child(
         self, child: Server, record: ServerRoundRecord, evaluated: Evaluated
     ) -> tuple[tuple[str, Offer] | None, GateResult]:
-        """The offer that a child considered, if any, and its gate's decision."""
+        """The offer considered by a child, if any, and its gate's decision."""
         replies = [evaluated[client] for client in child.clients if client in evaluated]
         offer = choosing.best_offer(record.offers_to(child), replies)
         return offer, choosing.gate_decision(self.gate, offer, child.models.own_line is not None, replies)

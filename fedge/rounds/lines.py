@@ -1,4 +1,4 @@
-"""Lines: the models that leaves train in a leaf round, each line in one exchange.
+"""Lines: the models trained by leaves in a leaf round, each line in one exchange.
 
     leaf       every leaf's own model
     own line   for a leaf that took an offer tentatively, its previous model, trained without the offer
@@ -23,12 +23,12 @@ _SIDE_LINES: Sequence[Line] = (OWN_LINE, TRIAL)
 
 @dataclass(frozen=True)
 class TrainingLine:
-    """One line at all leaves that have it.
+    """One line at all of its leaves.
 
     Attributes:
         line: kind of line.
-        leaves: leaves that have the line, or their forks, in order.
-        fold: index of the fold that trains; None if it is not a fold.
+        leaves: leaves with the line, or their forks, in order.
+        fold: index of the training fold; None if the line is no fold.
     """
 
     line: Line

@@ -1,6 +1,6 @@
 """Mobility: moves of clients between leaves before a global round. A mobility is one function
 
-    move(places, turn, further arguments by keyword) → {client: new leaf} for clients that move
+    move(places, turn, further arguments by keyword) → {client: new leaf} for moving clients
 
 called before every global round. It gets the places of clients (`Places`) and the round (`MoveTurn`) with a
 random generator, and keeps no state. Unseen clients never move. `fedge.leaf.moving` says what a client takes
@@ -165,8 +165,8 @@ def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
 def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
     """Moves from a CSV or Parquet file with columns round (or global_round), client, leaf.
 
-    A row places a client at a leaf from that round on. Rows for clients that stay, or that are unseen, have
-    no effect, so a run's clients.csv can be replayed.
+    A row places a client at a leaf from its round on. Rows for staying or unseen clients have no effect, so a
+    run's clients.csv can be replayed.
 
     Raises:
         ConfigError: the file cannot be read, or has wrong columns or values.
@@ -265,7 +265,7 @@ class Mover:
     def moves(
         self, global_round: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
     ) -> dict[int, int]:
-        """Client → new leaf, for clients that move before a global round.
+        """Client → new leaf, for clients moving before a global round.
 
         Args:
             global_round: 1, 2, …

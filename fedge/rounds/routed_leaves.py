@@ -1,7 +1,7 @@
 """Leaf servers in this process: messages to the clients of all leaves go out in one exchange.
 
-There is one queue over all leaves, largest clients first, so that no worker waits for a leaf; replies are
-routed back to the client's leaf.
+There is one queue over all leaves, largest clients first, so no worker waits for a leaf; replies are routed
+back to the client's leaf.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ class EnginePort:
     def _take_replies_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
         """Client → reply of a leaf round requested ahead, or None if there was none.
 
-        Clients that did not train then are asked now, so that a failure counts in its own round.
+        Clients not trained then are asked now, so a failure counts in its own round.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None:
@@ -85,7 +85,7 @@ class EnginePort:
     def _repeat_messages(
         self, questions: Mapping[int, Message], replies: Mapping[int, Message]
     ) -> list[Message]:
-        """The messages of clients without a reply, addressed to the nodes that now hold their windows."""
+        """The messages of clients without a reply, addressed to the nodes now holding their windows."""
         return [
             Message(question.content, self._transport.clients.node(client), question.metadata.message_type)
             for client, question in questions.items()

@@ -20,7 +20,7 @@ from fedge.serving import personal
 
 
 class LastSteps:
-    """Runs the last steps, and remembers those that the current round skipped.
+    """Runs the last steps, and remembers those skipped by the current round.
 
     Attributes:
         may_follow: whether the current round would have had more steps as the last one.
@@ -51,7 +51,7 @@ class LastSteps:
     def carry_out(
         self, global_round: int, num_rounds: int, skipped_request: EvaluationRequest | None
     ) -> None:
-        """Run the steps that are due, and remember the others.
+        """Run the steps now due, and remember the others.
 
         Args:
             global_round: 1, 2, …
@@ -69,7 +69,7 @@ class LastSteps:
         self._skipped_request = skipped_request if self.may_follow else None
 
     def carry_out_late(self, root: ServerRounds) -> None:
-        """Run the steps that the current round skipped, because it is the last one.
+        """Run the steps skipped by the current round, because it is the last one.
 
         Args:
             root: the cloud, whose gates have decided; evaluations are added to the decisions.

@@ -132,7 +132,7 @@ class ServerRounds:
         requests.dispersion |= cloud_round.memory.needs("dispersion")
 
     def _leaf_indices(self, children: Collection[int]) -> frozenset[int]:
-        """Indices of those children that are leaves."""
+        """Indices of the leaves among these children."""
         return frozenset(leaf.index for leaf in self._leaves if self._child_of[leaf.index] in children)
 
     def hold_if_due(self, leaf_round: int) -> None:
@@ -229,7 +229,7 @@ class ServerRounds:
         """Run a probe of the children from a model."""
         updates = cloud_round.probed_updates(start, self.record.number)
         receiver = None if updates is None else Receiver(updates, self._child_of)
-        if start is cloud_round.first:  # so that clients repeat the draws of the first leaf round
+        if start is cloud_round.first:  # so clients repeat the draws of the first leaf round
             windows = cloud_round.setting.even_windows
             request = ProbeRequest(self._leaves, start, 1, receiver, PROBE, windows)
         else:
@@ -315,7 +315,7 @@ class ServerRounds:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """States from earlier rounds that the next one needs."""
+        """States from earlier rounds needed by the next one."""
         return self._cloud.memory.states()
 
     def facts(self) -> dict[str, Any]:

@@ -217,7 +217,7 @@ class HierarchicalStrategy:
             for rounds in self._server_rounds.values():
                 rounds.begin_if_due(leaf_round)
             hooks.begin_leaf_round(global_round, leaf_round)
-            # first, so that all lines train with the same control variates
+            # first, so all lines train with the same control variates
             for training in lines.extra_lines(self.leaves):
                 self._leaf_round(training, leaf_round)
                 lines.assign_fork_models(training, self.leaves)
@@ -266,9 +266,9 @@ class HierarchicalStrategy:
         return counted
 
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
-        """Whether clients may train for the next round in the exchange that evaluates this round's models.
+        """Whether clients may train for the next round in the exchange for evaluating this round's models.
 
-        The evaluations must not affect that training, nothing may need the round's results before it starts,
+        The evaluations must not affect the training, nothing may need the round's results before it starts,
         and the round's row must not be delayed for long. After a client has failed, the two are requested
         one after the other.
         """
@@ -361,7 +361,7 @@ class HierarchicalStrategy:
         return {**self._facts(), "port": self._port.facts()}
 
     def _facts(self) -> dict[str, Any]:
-        """`facts` without that of leaf servers, which record every call."""
+        """The same without the state of leaf servers, which record every call."""
         inner = {dotted(path): rounds.facts() for path, rounds in self._server_rounds.items() if path}
         return {
             **self._root.facts(),

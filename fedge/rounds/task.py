@@ -18,7 +18,7 @@ class RunTask:
         held_out: partition id → number of windows in its "train", "val" and "test" splits.
         classes: class names of the data.
         truth: global round → each leaf's true group, if groups are planted.
-        own_layers: entries that a leaf keeps when it takes an offer.
+        own_layers: entries kept by a leaf when it takes an offer.
         common: evaluates models on the common test set; None without one.
     """
 

@@ -88,7 +88,7 @@ class LeafRounds:
         return messages
 
     def _choose_clients(self, leaf: Leaf, context: RoundContext) -> list[int]:
-        """The clients that train at a leaf in a leaf round, ascending."""
+        """The training clients of a leaf in a leaf round, ascending."""
         count = num_training(self._config, len(leaf.clients), context.global_round, leaf.index)
         stream_key, turns = context.stream_of(leaf.index), leaf.turns or Turns()
         candidates = turns.candidates(leaf.train_samples)
@@ -141,7 +141,7 @@ class LeafRounds:
         model: State | None = None,
         most_windows: int = 0,
     ) -> dict[int, dict[int, Checked]]:
-        """Leaf → client → reply that is valid on its own; records why other replies are refused.
+        """Leaf → client → reply valid on its own; records why other replies are refused.
 
         Clients trained `model`, by default their leaf's, on at most `most_windows` windows.
         """

@@ -41,7 +41,7 @@ class RoundServices:
         clock: measures the time of phases.
         shared: stores large states in files.
         hooks: receive events.
-        background: work that may run in the background while the server waits for replies.
+        background: runner of work in the background while the server waits for replies.
         frozen_bytes: bytes of the model's frozen entries, sent to every client once, in the first round.
         pace: speeds of clients as devices; None if rounds are not timed by devices.
     """

@@ -61,7 +61,7 @@ class RoundBook:
         traffic: path of a server → bytes of arrays to and from its parent.
         began: start of the round, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        requests: what servers above leaves request from a leaf round beside models.
+        requests: results requested from a leaf round by servers above leaves, besides models.
         folds: leaf → client → model of the other clients in the latest leaf round, if requested.
         models: evaluations of the algorithm's models, by client.
         common: results on the common test set.
@@ -247,7 +247,7 @@ class RoundBook:
     def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
         """A client's evaluations, on test windows, of its leaf's model before and after fine-tuning.
 
-        None unless there are both, so that both means are over the same clients.
+        None unless there are both, so both means are over the same clients.
         """
         evaluated = self.evaluated.get(client, {})
         shared, tuned = (evaluated.get((role, "test")) for role in (self.gate(leaf).role, PERSONAL))
@@ -361,5 +361,5 @@ class RoundBook:
 
 
 def _without_models(step: CloudStep) -> CloudStep:
-    """A step without its models, so that the record does not keep them in memory."""
+    """A step without its models, which the record would keep in memory."""
     return replace(step, offers=[], trials=[], folds={})

@@ -1,9 +1,9 @@
 """Common test set: served models and their means, evaluated at the server.
 
-Clients evaluate on their own windows. Here all models are evaluated on the same windows, so that leaves with
-different data can be compared, and models that no client has (such as the global mean of a personalised
-method) get a score. No decision uses it. Computed on the CPU of the server's process, with the same bits on
-every engine.
+Clients evaluate on their own windows. Here all models are evaluated on the same windows. So leaves with
+different data can be compared, and models no client has (such as the global mean of a personalised method)
+get a score. No decision uses it. Computed on the CPU of the server's process, with the same bits on every
+engine.
 """
 
 import logging

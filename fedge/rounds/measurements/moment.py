@@ -1,4 +1,4 @@
-"""State of a run on the virtual clock at an evaluation: time, versions, devices that train."""
+"""State of a run on the virtual clock at an evaluation: time, versions, training devices."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ class VersionRow:
         evaluation: 1, 2, …
         virtual_s: time of the evaluation, in virtual seconds.
         version: number of updates of the evaluated model by its server.
-        updates, jobs: number of results used, and of all jobs that ended.
+        updates, jobs: number of results used, and of all ended jobs.
         seen_score, unseen_score: mean over clients of the task's first test score, for users seen in training
             and for unseen ones.
         up, down, cloud_up, cloud_down: bytes of models.
         mean_staleness: mean staleness of all arrivals; None before the first.
         utilisation: share of the available device time spent on jobs, 0..1.
-        wasted: share of the time spent on jobs that was lost, 0..1.
+        wasted: lost share of the time spent on jobs, 0..1.
         gini: Gini coefficient of the devices' numbers of updates.
         events: number of events of the virtual clock.
         server_busy: share of virtual time in which leaves were busy with rules, 0..1.

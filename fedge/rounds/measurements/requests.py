@@ -38,9 +38,9 @@ class ProbeRequest:
     """A leaf round from one model, for comparison only.
 
     Attributes:
-        leaves: leaves that train.
+        leaves: training leaves.
         start: the starting model.
-        leaf_round: leaf round that seeds the random streams.
+        leaf_round: leaf round seeding the random streams.
         receiver: collects clients' updates; None if not needed.
         line: "probe" to train as in global round 1.
         most_windows: largest number of training windows per client; 0 for all.

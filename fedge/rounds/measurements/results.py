@@ -32,7 +32,7 @@ class ClientResult:
         train_loss: mean training loss of its last leaf round.
         test_samples: number of test windows.
         test_score: the task's first score of the served model on its test windows.
-        further: the task's other scores of that model, by name.
+        further: the task's other scores of the served model, by name.
         train_seconds: seconds of training over all leaf rounds of the global round.
         confusion: confusion matrix of the served model on its test windows, (classes, classes), rows true,
             columns predicted.
@@ -263,7 +263,7 @@ class RoundResult:
         return dict(sorted(Counter(failure.kind for failure in self.failures.values()).items()))
 
     def over_clients(self, name: str, unseen_clients: bool = False) -> Spread | None:
-        """Spread of a number of `ClientResult` over the clients that have it, or None without any.
+        """Spread of a number of `ClientResult` over the clients with a value, or None without any.
 
         Args:
             name: name of the number, or of one of the further scores.
@@ -285,11 +285,11 @@ class RoundResult:
         return {name: score_spread(values, higher_is_better=higher) for name, values in scores.items()}
 
     def over_leaves(self, name: str) -> Spread | None:
-        """Spread of a number of `LeafResult` over the leaves that have it, or None without any."""
+        """Spread of a number of `LeafResult` over the leaves with a value, or None without any."""
         return self._spread(self.leaves, name)
 
     def _spread(self, rows: Sequence[ClientResult] | Sequence[LeafResult], name: str) -> Spread | None:
-        """Spread of a number over the rows that have it; if lower is better, the worst is the largest."""
+        """Spread of a number over the rows with a value; if lower is better, the worst is the largest."""
         cells = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
         values = [value for value in cells if value is not None]
         lower_is_better = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
