@@ -55,7 +55,7 @@ class Announcer:
 
     Attributes:
         remarks: remarks printed again at the end of the run.
-        table: function that returns the lines of the final table, up to the newest round.
+        table: function returning the lines of the final table, up to the newest round.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Announcer:
         """Announcer of a run.
 
         Args:
-            grid: the engine, which may know the workers that clients run on.
+            grid: the engine, which may know the workers its clients run on.
             plan: the run's plan; its clock is charged with "record" and "report".
             recorder, console, tracking: outputs.
         """
@@ -169,7 +169,7 @@ class Announcer:
         self._note(self._ineffective_gpu_options(devices))
 
     def _ineffective_gpu_options(self, devices: Mapping[str, int]) -> list[str]:
-        """Notes on GPU options that have no effect on these devices, or with this number of threads."""
+        """Notes on GPU options without effect on these devices, or with this number of threads."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
             if train.precision in (FLOAT32, ROUNDED):  # whether ROUNDED has an effect depends on the kernel
@@ -185,7 +185,7 @@ class Announcer:
         return []
 
     def _gpus_of_process(self) -> int:
-        """Number of GPUs that the threads of this process share; at least 1."""
+        """Number of GPUs shared by the threads of this process; at least 1."""
         torch = sys.modules.get("torch")  # clients in this process have loaded it
         return max(1, torch.cuda.device_count()) if torch is not None else 1
 

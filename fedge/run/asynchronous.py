@@ -161,7 +161,7 @@ class AsynchronousSteps(Steps):
         self._finish(callbacks)
 
     def _write_models(self, name: str = "") -> None:
-        """Write every leaf's model and the card that describes it."""
+        """Write every leaf's model and the card describing the models."""
         procedure, devices = self._running
         assert self._card is not None
         card = with_served(self._card, [_members(devices, leaf) for leaf in range(devices.leaves)], ())
@@ -251,7 +251,7 @@ class AsynchronousSteps(Steps):
         return model_store
 
     def _model_facts(self, initial: Version, shape: DataShape) -> ModelFacts:
-        """Facts of the model that rules may use."""
+        """Facts of the model for use by rules."""
         return ModelFacts(
             lambda: network_of(self._plan, shape),
             initial,
@@ -290,7 +290,7 @@ class AsynchronousSteps(Steps):
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
 
     def _print_settings(self, devices: Population) -> None:
-        """Print the clock's settings, and note facts that rules learn about clients besides models."""
+        """Print the clock's settings, and note facts rules learn about clients besides models."""
         config = self._plan.config
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
@@ -438,7 +438,7 @@ def algorithms_of(
 
 
 def pin_memories(keeper: MemoryKeeper | RemoteMemories | None, procedure: Procedure) -> list[Path]:
-    """Keep the versions of memories that a checkpoint needs; returns their files."""
+    """Keep the versions of memories needed by a checkpoint; returns their files."""
     if keeper is None or procedure.algorithms is None:
         return []
     versions_read, _ = versions_in_use(procedure.pending_jobs)
@@ -448,7 +448,7 @@ def pin_memories(keeper: MemoryKeeper | RemoteMemories | None, procedure: Proced
 def sweep_memories(
     keeper: MemoryKeeper | RemoteMemories | None, procedure: Procedure, is_over: bool = False
 ) -> None:
-    """Remove versions of memories that neither a checkpoint nor a running job needs.
+    """Remove versions of memories needed neither by a checkpoint nor by a running job.
 
     When the run is over, results of running jobs are not used.
     """

@@ -86,7 +86,7 @@ class RunPlan:
         clock: clock charged throughout a round.
         handed_out: location of the windows for clients on other machines; empty if they read
             `data_folder`.
-        owners_scale: scale of windows that clients own; None if the server has the windows.
+        owners_scale: scale of windows owned by clients; None if the server has the windows.
         options: the run's options as JSON, for clients started with others; empty otherwise.
         background: writes checkpoints while clients are training.
         form: form of the algorithm's messages; None if the options determine it.
@@ -259,7 +259,7 @@ def truth_lookup(config: Config, truth: Truth | None, path: TreePath, leaves: Se
 def cloud_rule(
     config: Config, trainable: Sequence[str], variances: Sequence[str], tier: int = 0
 ) -> RuleMaker | None:
-    """Factory of the rule that combines models at a tier of servers; None for their weighted mean.
+    """Factory of the rule combining models at a tier of servers; None for their weighted mean.
 
     Args:
         config: configuration, of which the section `cloud` is read.
@@ -348,7 +348,7 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
 
 
 def remarks_on_kept(plan: RunPlan, state: State, names: Sequence[str], clients: Sequence[int]) -> list[str]:
-    """Notes on scores and groups that depend on entries of the model kept by clients; empty if none do.
+    """Notes on scores and groups depending on entries of the model kept by clients; empty if none do.
 
     Args:
         plan: the run's plan, with the form of clients' messages.
@@ -448,9 +448,9 @@ def prepare_sharing(
 ) -> None:
     """Decide whether large states are stored in files.
 
-    There are two control variates per leaf and one per client, plus one that replaces another. SCAFFOLD on
-    two levels adds its correction, and twice the sum of control and correction. Control variates live as
-    long as the run, so they are always stored in files.
+    There are two control variates per leaf and one per client, plus one replacing another. SCAFFOLD on two
+    levels adds its correction, and twice the sum of control and correction. Control variates live as long
+    as the run, so they are always stored in files.
 
     Clients on other machines see no file of the server; the server then uses files only for its own states.
 

@@ -227,7 +227,7 @@ class Steps:
         return KeptModels(config.checkpoint, self._plan.folder, task_of(config.train).scores[0])
 
     def _write_models(self, name: str = "") -> None:
-        """Write every leaf's served model and the card that describes it."""
+        """Write every leaf's served model and the card describing the models."""
         strategy = self._strategy
         assert strategy is not None
         leaves, unseen = strategy.leaves, strategy.unseen_models()
@@ -361,7 +361,7 @@ class Steps:
         return RemoteMemories(name, self._plan.config.checkpoint.keep)
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep facts about the windows that are needed after they are freed."""
+        """Keep facts about the windows for use after these are freed."""
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
         """Restore the checkpoint to resume, or write the first; returns the number of global rounds done."""
@@ -439,10 +439,10 @@ def decide_round(
     """A round's result and laps after its callbacks' decision, including the extra steps of a last round.
 
     Args:
-        strategy: strategy that carried it out.
+        strategy: strategy of the round.
         callbacks: callbacks to call.
-        accounted: function that adds the privacy spent.
-        result: result without the steps that only a last round has.
+        accounted: function to add the privacy spent.
+        result: result without the steps special to a last round.
         laps: phase → its seconds.
     """
     callbacks.end_round(result, sum(laps.values()))
@@ -478,6 +478,6 @@ def _number_of_clients(config: Config, resumption: Resumption | None, manifest: 
 
 
 def _note_leaf_servers(grid: Engine, announcer: Announcer) -> None:
-    """Note what is new about separate leaf servers, if there are any."""
+    """Print new remarks about separate leaf servers, if there are any."""
     for line in grid.new_remarks() if isinstance(grid, LeafEngine) else ():
         announcer.note(line)

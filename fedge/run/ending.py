@@ -61,7 +61,7 @@ class Ending:
         of_script: bool = False,
     ) -> None:
         self._recorder = recorder
-        self._resume_words = resume_words  # further arguments of the command that resumes the run
+        self._resume_words = resume_words  # further arguments of the command to resume the run
         self._of_script = of_script  # whether a part of the run is code from a script, which no command has
         self._console = console
         self._clean_up = clean_up
@@ -150,7 +150,7 @@ class Ending:
         return Outcome(entry["status"], self._recorder.folder, reason, entry["exit_code"])
 
     def _print_line(self, text: str) -> None:
-        """Print a line on a terminal that may be closed."""
+        """Print a line on a possibly closed terminal."""
         with suppress(OSError, ValueError):
             self._console.say(text)
 
@@ -172,7 +172,7 @@ def _explains_itself(error: BaseException) -> bool:
 
 
 def _exit_code(error: BaseException) -> int:
-    """Exit code of a run that ended with an exception."""
+    """Exit code of a run ended by an exception."""
     interrupted = exits.find_interruption(error)
     if interrupted:
         return interrupted.exit_code

@@ -1,7 +1,7 @@
 """Models kept beside the final ones: of chosen rounds, and the best by validation score.
 
 Files are written before their round's checkpoint. A run resumed from an older checkpoint writes them again
-with the same bytes, and always has the model that its tables show as best.
+with the same bytes, and always has the model shown as best in its tables.
 """
 
 from collections.abc import Iterator

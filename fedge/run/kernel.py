@@ -1,4 +1,4 @@
-"""Kernel of a run's steps: one for all training processes, so that bits agree wherever a client runs.
+"""Kernel of a run's steps: one for all training processes, so bits agree wherever a client runs.
 
 Kernels differ in the last bits (docs/native.md). Every client lists the kernels of its process in its first
 reply; on a Ray cluster, every worker does. The best kernel common to all is chosen and sent to clients with
@@ -55,7 +55,7 @@ def kernel_of_run(
 
     Args:
         plan: the run's plan.
-        shape: sizes that the model is built from.
+        shape: sizes from which the model is built.
         devices: devices of clients, "cpu" or names of GPUs; empty if unknown.
         offers: kernels of the training processes, without this one.
         previous: kernel of a resumed run, kept if all can use it.

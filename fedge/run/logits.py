@@ -1,4 +1,4 @@
-"""Remark on a user's network that returns probabilities to a loss that expects logits."""
+"""Remark on a user's network returning probabilities to a loss meant for logits."""
 
 from fedge.config.registers.parts import MODELS, OF_THE_TASK
 from fedge.data.prepared import DataShape

@@ -60,12 +60,12 @@ class Members:
 
 
 def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection[int]) -> Card:
-    """Card with the clients that each stored model serves.
+    """Card with the clients served by each stored model.
 
     Args:
         card: the run's card.
         leaves: all leaves, in order.
-        others: leaves that serve another model to their unseen clients.
+        others: leaves serving another model to their unseen clients.
     """
     served = {}
     for leaf in leaves:

@@ -1,4 +1,4 @@
-"""Site of a leaf server for a run whose clients are SuperNodes that own their windows.
+"""Site of a leaf server for a run whose clients are SuperNodes with windows of their own.
 
 The leaf server never sees a window: it asks its clients for descriptions, sends these to the cloud, and
 receives the common scale. Clients receive a run's options in messages, because all runs of a cloud are a
@@ -43,7 +43,7 @@ class NodeSites:
             folder: the leaf server's folder; each run has a folder in it.
             leaf: number of the leaf.
             engine: connection to the leaf's clients.
-            trust_code: whether to trust the code that a run's options name.
+            trust_code: whether to trust the code named by a run's options.
         """
         self._trust_code = trust_code
         self._folder = folder
@@ -83,7 +83,7 @@ class NodeSites:
         """Site for a run.
 
         Args:
-            facts: the run's facts, with the descriptions that this leaf's clients gave.
+            facts: the run's facts, with the descriptions given by this leaf's clients.
 
         Raises:
             ConfigError: the cloud was started without --owners.
@@ -108,7 +108,7 @@ class NodeSites:
         return site_of(plan, self._leaf, dealt, shape, clients, shared.close)
 
     def _refuse_unfit_run(self, facts: Mapping[str, Any]) -> None:
-        """Raise ConfigError for a run of another leaf, or with code that this user has not trusted."""
+        """Raise ConfigError for a run of another leaf, or with code not trusted by this user."""
         refuse_other_leaf(self._leaf, facts)
         config = from_run_config(facts["config"])
         refuse_code_of_cloud(config, self._folder, self._trust_code, facts.get("parts", {}))

@@ -1,8 +1,8 @@
-"""Window files that a leaf server reads for a cloud: only the file named by its own user.
+"""Window files read by a leaf server for a cloud: only the file named by its own user.
 
-Options come from the cloud. A path among them would let the cloud probe which files this machine has and
-what they contain, so none is opened. `fedge leaf --data` names the file, and its fingerprint must match that
-of the cloud's data. Data generated in the process (the synthetic set, digits, trusted code) need no file.
+Options come from the cloud. A path among them would let the cloud probe this machine's files and their
+contents, so none is opened. `fedge leaf --data` names the file, and its fingerprint must match that of the
+cloud's data. Data generated in the process (the synthetic set, digits, trusted code) need no file.
 """
 
 from dataclasses import replace

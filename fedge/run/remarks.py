@@ -1,4 +1,4 @@
-"""Remarks at the end of a run: parts of the method that never acted, clients that failed."""
+"""Remarks at the end of a run: parts of the method that never acted, failed clients."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -213,7 +213,7 @@ def changes_of(result: RoundResult) -> list[str]:
 
 
 def _worth_of_split(event: GroupEvent, tests: Sequence[Mapping[str, Any]]) -> str:
-    """The p-value of the cut that split a cluster, in words; empty unless a deal test made the cut."""
+    """The p-value of the cut splitting a cluster, in words; empty unless a deal test made the cut."""
     first, *rest = (set(cluster) for cluster in event["after"])
     cuts = [
         test

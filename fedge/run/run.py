@@ -113,7 +113,7 @@ def refuse_other_clock(config: Config, grid: Engine) -> None:
 
 
 def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
-    """Raise ConfigError for clients that move between leaf servers that are separate processes."""
+    """Raise ConfigError for clients moving between leaf servers in separate processes."""
     if config.hierarchy.moves and isinstance(grid, LeafEngine):
         raise ConfigError(
             f"hierarchy.mobility {config.hierarchy.mobility} needs leaf servers that are part of the run's "
@@ -123,7 +123,7 @@ def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
 
 
 def _fail_without_log(opened: OpenedRun, error: OSError) -> Outcome:
-    """Report that run.log cannot be opened; the run ends as failed."""
+    """Report a failure to open run.log; the run ends as failed."""
     reason = (
         f"run.log must be writable, but {error.filename or opened.folder}: "
         f"{error.strerror or error}; fix this, then start the run again"
@@ -242,7 +242,7 @@ def _make_recorder(surroundings: _Surroundings, manifest: dict[str, Any]) -> Rec
 
 
 def _cluster_arguments(engine: str, federation: Mapping[str, Any]) -> str:
-    """Command-line words that name the run's Ray cluster; empty without one."""
+    """Command-line arguments naming the run's Ray cluster; empty without one."""
     simulated = engine_kind(engine).on_ray and federation.get("num-supernodes")
     return words_of_cluster(federation_of_this_process().init_args) if simulated else ""
 
@@ -276,7 +276,7 @@ def _end_tracking(tracking: Tracking, folder: Path) -> None:
 
 
 def _report_complete(resumption: Resumption, config: Config, console: Console) -> Outcome:
-    """Report that a run is complete."""
+    """Report a run as complete."""
     num_rounds, stopped = config.num_server_rounds, resumption.manifest.get("stopped")
     folder = short(resumption.folder)
     if stopped:

@@ -117,15 +117,15 @@ def open_site(
     Args:
         folder: the leaf server's folder; each run has a folder in it.
         leaf: number of the leaf.
-        make_engine: factory of the engine that drives the leaf's clients.
+        make_engine: factory of the engine driving the leaf's clients.
         facts: the run's facts, sent by the cloud.
-        trust_code: whether to trust the code that the run's options name.
+        trust_code: whether to trust the code named by the run's options.
         data: window file to read if the options name one; empty to read none.
         dealing: partition shared by the leaves of a process; None for one of this leaf only.
 
     Raises:
-        ConfigError: the run does not fit this leaf server: other data, another leaf, or code or a file that
-            is not allowed here.
+        ConfigError: the run does not fit this leaf server: other data, another leaf, or code or a file not
+        allowed here.
     """
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)

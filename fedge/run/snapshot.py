@@ -82,7 +82,7 @@ class Snapshots:
 
         Args:
             global_round: 0 before the first.
-            table: function that returns the lines of the final table, in case this is the last round.
+            table: function returning the lines of the final table, in case this is the last round.
             is_last: whether this round is the last, although others were planned.
         """
         if self._memories is not None:

@@ -70,7 +70,7 @@ def _refuse_algorithm_on_clock(config: Config, name: str, part: "LeafPart") -> N
 
 
 def refuse_unread_settings(config: Config) -> None:
-    """Raise ConfigError if the leaf strategy sends settings that the clients' algorithm does not read."""
+    """Raise ConfigError if the leaf strategy sends settings not read by the clients' algorithm."""
     from fedge.algorithm.configured import algorithm_of
     from fedge.leaf.strategies.rules import refuse_unread_keys
 
@@ -86,7 +86,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
         windows: the run's windows; None if clients own them.
 
     Raises:
-        ConfigError: the algorithm fails, or sends arrays that a run cannot accept.
+        ConfigError: the algorithm fails, or sends arrays a run cannot accept.
     """
     if is_default_algorithm(config):
         return _form_of_uplink(config)

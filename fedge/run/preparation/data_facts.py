@@ -53,8 +53,8 @@ class DataFacts:
         partition: windows by client and split.
         clients_per_leaf: number of clients of each leaf, in order.
         holdings: rows of partition.csv.
-        remarks: remarks on clients that are not users, names that are easily confused, and windows or classes
-            without use.
+        remarks: remarks on clients that are not users, names easily confused, and windows or classes without
+        use.
         left_out: client → reason for leaving its statistics out of the common scale.
     """
 
@@ -292,7 +292,7 @@ def _refuse_leaf_without_clients(
 def _placeholder_windows(
     reports: Mapping[int, WindowsReport], clients: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Per client and split, an array of the right number of windows that takes no memory."""
+    """Per client and split, an array of the right number of windows, taking no memory."""
     offset, placeholders = 0, []
     for client in range(clients):
         parts = []

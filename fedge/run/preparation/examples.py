@@ -46,7 +46,7 @@ def _generated_x(shape: DataShape) -> np.ndarray:
 
 
 def _generated_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
-    """y (10, …), the first that the task accepts: its targets may be counts, or numbers above 0."""
+    """y (10, …), the first accepted by the task: its targets may be counts, or numbers above 0."""
     size = (EXAMPLES, *shape.y_shape)
     numbers = np.arange(np.prod(size)).reshape(size)
     even = numbers / numbers.size

@@ -13,9 +13,9 @@ from fedge.run.preparation.parts import own_parts
 
 
 def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mapping[str, str]) -> None:
-    """Raise ConfigError for code in a cloud's options that this leaf server's user has not trusted.
+    """Raise ConfigError for code in a cloud's options not trusted by this leaf server's user.
 
-    Also for code that differs from the cloud's: results would differ without notice.
+    Also for code other than the cloud's: results would differ without notice.
 
     Args:
         config: configuration sent by the cloud.
@@ -30,7 +30,7 @@ def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mappi
 
 
 def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) -> None:
-    """Raise ConfigError for a model that is not a PyTorch network, before it is called."""
+    """Raise ConfigError for a model other than a PyTorch network, before it is called."""
     if register is MODELS and not has_run:
         from fedge.training.networks.own_models import (
             refuse_undeclared_network,  # PyTorch, which few runs need here
@@ -42,7 +42,7 @@ def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) 
 def refuse_code_of_others(
     stored_config: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool
 ) -> None:
-    """Raise ConfigError for code named in a run to resume that this user has not trusted.
+    """Raise ConfigError for code named in a run to resume, but not trusted by this user.
 
     Untrusted code is not imported. Code named on the command line counts as the user's own.
 

@@ -1,6 +1,6 @@
 """Trials of groupings and signals on generated models of leaves, before the run starts.
 
-A user's part that fails is refused; a signal that depends on nothing sent by clients gets a note.
+A user's part is refused if it fails; a signal depending on nothing sent by clients gets a note.
 Shape letter: S leaf servers, or other children of a server with groups.
 """
 
@@ -26,7 +26,7 @@ from fedge.states.named_states import Memory, packed, unpacked
 
 _MADE_UP = frozenset({"starts", "one-start", "cluster-start", "cross-losses", "dispersion"})
 """Evidence that can be made up; the rest depends on what clients have trained on."""
-_MOST_CLIENTS = 20  # clients that reply at each leaf
+_MOST_CLIENTS = 20  # replying clients at each leaf
 _CLASSES = 2  # number of classes, unless given
 
 
@@ -42,7 +42,7 @@ def tries_grouping(config: Config) -> bool:
 
 
 def _needs(config: Config) -> frozenset[Need]:
-    """Evidence that the user's grouping or signal requests."""
+    """Evidence requested by the user's grouping or signal."""
     cluster = config.cluster
     is_own = GROUPINGS.is_own(cluster.method)
     return method_named(cluster).needs(cluster) if is_own else needs_of(cluster.signal)
@@ -77,18 +77,18 @@ def refuse_grouping_that_fails(
 def unaffected_signal_note(
     config: Config, state: State, names: Sequence[str], clients: Sequence[int], sent: Collection[str]
 ) -> str:
-    """Note on a signal that depends on nothing sent by clients, so that it never changes; else empty.
+    """Note on a signal that depends on nothing sent by clients, so it never changes; else empty.
 
     Detected by the signal's results, for the user's as well as Fedge's: they are equal in two rounds between
     which only the entries sent by clients have changed, and differ if the whole model has changed. Entries
-    that clients keep, such as their own heads, stay at their initial values at every leaf.
+    kept by clients, such as their own heads, stay at their initial values at every leaf.
 
     Args:
-        config: configuration of a run in which leaves take means of what clients send.
+        config: configuration of a run in which leaves take means of the sent entries.
         state: any model of the run.
         names: trainable entries of the model, in layer order.
         clients: training clients per leaf.
-        sent: entries of the model that clients send.
+        sent: entries of the model sent by clients.
     """
     cluster, unsent = config.cluster, [name for name in names if name not in sent]
     compares = cluster.enabled and GROUPINGS.has(cluster.method, BY_SIGNAL)
@@ -207,7 +207,7 @@ class _Generated:
         names: trainable entries of the model, in layer order.
         clients: clients below each child (S).
         classes: number of classes in the data.
-        moving: entries that differ from leaf to leaf; None for all.
+        moving: entries differing from leaf to leaf; None for all.
     """
 
     config: Config

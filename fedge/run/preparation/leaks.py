@@ -1,4 +1,4 @@
-"""Remarks on samples that training and test windows share, so that scores of known users are too good."""
+"""Remarks on samples shared by training and test windows, which make scores of known users too good."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def leak_remarks(windows: Windows, dealt: Partition, config: Config) -> list[str
 
 
 def _on_overlap(windows: Windows, guard: int) -> list[str]:
-    """A remark if half of the neighbours in time overlap so much that the guard is too short."""
+    """A remark if half of the neighbours in time overlap by more than the guard excludes."""
     x = windows.x
     is_series = x.ndim == 3 or (x.ndim == 2 and x.dtype == np.int64)
     if not is_series or x.shape[-1] < 2 * _LEAST:

@@ -69,7 +69,7 @@ _MOST_TRIED = 2**28  # bytes of generated replies in a trial of a leaf rule
 
 
 def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
-    """Option → register and name of every part in use that does not come with Fedge."""
+    """Option → register and name of every part in use from outside Fedge."""
     parts = {
         "train.model": (MODELS, config.train.model),
         "train.task": (TASKS, config.train.task),
@@ -111,7 +111,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
 
 
 def refuse_parts_that_do_not_fit(config: Config) -> None:
-    """Raise ConfigError for a part that cannot be imported, or does not take its arguments."""
+    """Raise ConfigError for a part that cannot be imported or called with its arguments."""
     _refuse_invalid_grouping(config.cluster)
     _refuse_invalid_gate(config)
     kind, arguments = config.partition.kind, config.partition.arguments("kind")
@@ -153,7 +153,7 @@ def _refuse_invalid_grouping(cluster: ClusterConfig) -> None:
 
 
 def _refuse_invalid_gate(config: Config) -> None:
-    """Raise ConfigError for a gate with wrong arguments, or for a user's gate that fails in a trial."""
+    """Raise ConfigError for a gate with wrong arguments, or for a user's gate failing in a trial."""
     gate = config.gate
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
     if gate.enabled and GATES.is_own(gate.rule) and not TASKS.is_own(config.train.task):
@@ -173,7 +173,7 @@ def _refuse_invalid_timing(config: Config) -> None:
 
 
 def _refuse_invalid_leaf_strategy(config: Config) -> None:
-    """Raise ConfigError for a leaf strategy that cannot be made, or that sends keys clients do not read."""
+    """Raise ConfigError for a leaf strategy that cannot be made, or sends keys not read by clients."""
     is_own = RULES.is_own(config.leaf.strategy)
     if is_own or config.leaf.strategy_args:
         # slow import of Flower, after the cheap checks
@@ -256,7 +256,7 @@ def _refuse_invalid_cloud_rule(config: Config) -> None:
 
 
 def _models_to_combine(config: Config) -> tuple[int, int]:
-    """Smallest number of children of any server that combines models by the cloud's rule, and its tier."""
+    """Smallest number of children of any server combining models by the cloud's rule, and its tier."""
     hierarchy = config.hierarchy
     return hierarchy.fewest_and_tier(hierarchy.parse_tiers(config.cloud.rule_tiers, "cloud.rule-tiers"))
 
@@ -449,7 +449,7 @@ def _refuse_network(config: Config, shape: DataShape, windows: "Windows | None")
 
 
 def _refuse_noise_on_constants(config: Config, model: "Module", x: np.ndarray) -> None:
-    """Raise ConfigError if noise would change sent entries that training does not; x (N, …) are examples."""
+    """Raise ConfigError if noise would change sent entries unchanged by training; x (N, …) are examples."""
     from torch import from_numpy
 
     from fedge.training.networks.constants import constant_entries
@@ -475,7 +475,7 @@ def _refuse_noise_on_constants(config: Config, model: "Module", x: np.ndarray) -
 def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:
     """Raise ConfigError if a client's last batch is one window, and the model cannot train on it.
 
-    BatchNorm with a single value per channel cannot, nor can code that drops the window axis.
+    BatchNorm with a single value per channel cannot, nor can code dropping the window axis.
 
     Args:
         config: the run's configuration.
@@ -550,7 +550,7 @@ def described_parts(config: Config) -> dict[str, Any]:
 
 
 def code_of_parts(config: Config) -> dict[str, str]:
-    """Facts of the code of every custom part that has a file, compared on other machines (`code_facts`)."""
+    """Facts of the code of every custom part with a file, compared on other machines (`code_facts`)."""
     facts: dict[str, str] = {}
     for option, (register, name) in own_parts(config).items():
         code = register.load(name)

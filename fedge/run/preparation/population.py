@@ -39,7 +39,7 @@ def clients_for(config: Config, windows: Windows, default: int) -> int:
 
 
 def _sum_of_sizes(sizes: str) -> int:
-    """Sum of "3,3,4"; 0 for text that is refused later."""
+    """Sum of "3,3,4"; 0 for text refused later."""
     parts = sizes.split(",")
     return sum(map(int, parts)) if all(p.strip().isdecimal() and len(p) < 10 for p in parts) else 0
 
@@ -77,7 +77,7 @@ def user_count_remark(
 def alike_remarks(windows: Windows) -> list[str]:
     """Remarks on users and on classes whose names differ only in case, spaces or encoding.
 
-    Each such name counts separately, which an author who spells a name in two ways does not want. Users are
+    Each such name counts separately, which is unwanted if an author spells a name in two ways. Users are
     counted, not named: people's names do not belong in a log.
     """
     users, classes = np.unique(windows.user).tolist(), windows.classes
@@ -94,7 +94,7 @@ _SHOWN = 4  # names in a remark
 
 
 def _alike(names: Iterable[str]) -> list[str]:
-    """Names that differ from others only in case, spaces or Unicode form."""
+    """Names differing from others only in case, spaces or Unicode form."""
     plain = {name: "".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names}
     times = Counter(plain.values())
     return [name for name, form in plain.items() if times[form] > 1]

@@ -35,7 +35,7 @@ Load = Callable[[Config, int], tuple[Windows, DataSource]]
 
 
 class Handover(Generic[_T]):
-    """A large value handed over once, so that only its taker keeps it in memory."""
+    """A large value handed over once, then kept in memory by its taker only."""
 
     def __init__(self, value: _T) -> None:
         self._values = [value]
@@ -122,7 +122,7 @@ def deal_data(
         num_clients: number of clients of the federation.
         resumption: the run to resume, which must have the same data; None for a new run.
         load: loader of windows, which may cache them for several runs.
-        follow_users: whether `num_clients` is only a default that one client per user may replace.
+        follow_users: whether `num_clients` is only a default, replaceable by one client per user.
 
     Raises:
         ConfigError: clients, data and configuration do not fit together.
@@ -157,7 +157,7 @@ def deal_data(
 
 
 def clients_of_data(config: Config, default: int, load: Load = load_source) -> int:
-    """Number of clients that the data imply if none was chosen; `default` if they imply none.
+    """Number of clients implied by the data if none was chosen; `default` if they imply none.
 
     Raises:
         ConfigError: the data cannot be loaded.
@@ -166,7 +166,7 @@ def clients_of_data(config: Config, default: int, load: Load = load_source) -> i
 
 
 def splits_users(config: Config) -> bool:
-    """Whether users are split into devices, so that there are fewer users than clients."""
+    """Whether users are split into devices, so there are fewer users than clients."""
     return config.asynchrony.is_on and config.devices.pieces > 0
 
 

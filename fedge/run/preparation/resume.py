@@ -1,4 +1,4 @@
-"""Resuming: the run, its checkpoint, and checks that configuration, data and seed are unchanged.
+"""Resuming: the run, its checkpoint, and checks for unchanged configuration, data and seed.
 
 Loads no torch.
 """
@@ -35,7 +35,7 @@ from fedge.states.checkpoint import (
     refusing_impossible_values,
 )
 
-# Options that may differ between a run and its continuation, because no result depends on them:
+# Options allowed to differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
 # compared by seed in force, clients of each leaf, fingerprints of data and initial weights
 _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path", "train.start"})
@@ -166,7 +166,7 @@ def open_resumption(folder: Path) -> Resumption:
     """The run in `folder`, with its newest intact checkpoint.
 
     Raises:
-        ConfigError: there is none, or the folder contains links that lead elsewhere.
+        ConfigError: there is none, or the folder contains links leading elsewhere.
     """
     refuse_links(folder)
     refuse_foreign_files(folder)
@@ -239,7 +239,7 @@ def is_unchanged(resumption: Resumption) -> bool:
 def _newest_fitting_checkpoint(
     folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest intact checkpoint that the tables still fit, and the faults of newer checkpoints.
+    """The newest intact checkpoint the tables still fit, and the faults of newer checkpoints.
 
     Args:
         folder: the run folder.
@@ -264,7 +264,7 @@ def _newest_fitting_checkpoint(
 
 
 def _invalid_facts(checkpoint: Checkpoint) -> dict[str, str]:
-    """Fact → its fault, for facts of a checkpoint that Fedge cannot have written."""
+    """Fact → its fault, for facts of a checkpoint Fedge cannot have written."""
     facts, faults = checkpoint.facts, {}
     run = facts.get("run")
     odd = invalid_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
@@ -282,7 +282,7 @@ def _invalid_facts(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _table_faults(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
-    """Table → its fault, for tables that differ from the checkpoint's."""
+    """Table → its fault, for tables differing from the checkpoint's."""
     sizes, sums = checkpoint.facts["offsets"], checkpoint.facts.get("sha256", {})
     faults = {}
     for name in names:
@@ -310,7 +310,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_other_config(resumption: Resumption, config: Config, seed: int) -> None:
-    """Raise ConfigError that names every differing option, and the seed if it differs."""
+    """Raise ConfigError naming every differing option, and the seed if it differs."""
     differing = config_differences(resumption.run["config"], config)
     if seed != resumption.run["seed"]:
         differing.append(f"seed is {seed}, was {resumption.run['seed']}")
@@ -418,7 +418,7 @@ def refuse_other_data(
 
 
 def run_config_of(resumption: Resumption) -> dict[str, Scalar]:
-    """Run config that resumes a run unchanged, seed included.
+    """Run config for resuming a run unchanged, seed included.
 
     Options derived from a tree are omitted: Flower's engine takes only keys of pyproject.toml, which lacks
     them.

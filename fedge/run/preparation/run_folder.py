@@ -48,7 +48,7 @@ class OpenedRun:
 def open_folder(prepared: Prepared) -> OpenedRun:
     """The run folder, new or of the run to resume, locked.
 
-    Custom code that this run uses is recorded as trusted.
+    Custom code of this run is recorded as trusted.
 
     Raises:
         ConfigError: the folder cannot be created or is in use, or the run cannot be resumed.

@@ -19,7 +19,7 @@ def refuse_other_targets(config: Config, windows: Windows, deal: Callable[[], Pa
     Args:
         config: the run's configuration.
         windows: windows of all clients.
-        deal: function that gives the windows of each client.
+        deal: function returning the windows of each client.
     """
     refuse_parts_without_classes(config, has_labels=windows.has_labels, tokens=windows.x.dtype == "int64")
     task, outputs = task_of(config.train), len(windows.classes)
@@ -47,7 +47,7 @@ def _refuse_client(config: Config, client: int, y: np.ndarray, outputs: int) -> 
 
 
 def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bool) -> None:
-    """Raise ConfigError for options that need classes if there are none, or channels if x are tokens.
+    """Raise ConfigError for options needing classes if there are none, or channels if x are tokens.
 
     Args:
         config: the run's configuration.
