@@ -1,4 +1,4 @@
-"""The gate, and the models that clients are served (docs/serving.md).
+"""The gate, and the models served to clients (docs/serving.md).
 
 `gate` decides on one offer, `decision` on all offers to a leaf, `personal` on fine-tuned models for a leaf's
 known clients; `roles` assigns served models.

@@ -7,10 +7,10 @@ applies the decision. With gate.rule = "after-round" the gate decides one global
     round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
                   sees the model started from the offer; the gate compares the two, and the better is served
 
-so that both models have been trained at this leaf when they are compared. This costs a second training
-exchange per leaf round, with twice the models up and down; the untrained offer is not evaluated. After any
-decision, the next offer is again taken tentatively: even a leaf that rejects every offer sends the cloud the
-cluster's model as trained by its clients, not a diverged model.
+so both models have been trained at this leaf when they are compared. This costs a second training exchange
+per leaf round, with twice the models up and down; the untrained offer is not evaluated. After any decision,
+the next offer is again taken tentatively: even a leaf that rejects every offer sends the cloud the cluster's
+model as trained by its clients, not a diverged model.
 """
 
 import math
@@ -35,7 +35,7 @@ def is_tentative(config: GateConfig) -> bool:
 
 
 def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, State]:
-    """The models that the leaf's clients evaluate, by role: its own and the offered ones.
+    """The models evaluated by the leaf's clients, by role: its own and the offered ones.
 
     A single offer that is taken tentatively need not be evaluated first.
     """

@@ -99,7 +99,7 @@ class Paired:
 
     @property
     def p_value(self) -> float:
-        """Probability of at least `only_own` of the windows that differ, if both models were equally good."""
+        """Probability of at least `only_own` of the differing windows, if both models were equally good."""
         from scipy.special import bdtrc  # a run without a gate need not load SciPy
 
         b, c = self.only_own, self.only_offered

@@ -1,9 +1,9 @@
 """Served models: one for the leaf's known clients, and one for unseen clients.
 
 Known clients train and vote at the gate. Unseen clients, whose users no leaf knows, do neither; they evaluate
-the model that their leaf would give them. By default this is the model of the leaf's cluster: an average over
-more users transfers to new users better than a model fitted to a few users, while those few are better served
-by the fitted one.
+the model their leaf would give them. By default this is the model of the leaf's cluster: an average over more
+users transfers to new users better than a model fitted to a few users, while those few are better served by
+the fitted one.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 
 
 def extra_model_count(config: Config) -> int:
-    """Number of models that a leaf keeps besides its own and its offers."""
+    """Number of models kept by a leaf besides its own and its offers."""
     own_line = config.gate.is_tentative
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
@@ -37,12 +37,12 @@ def unseen_role(config: PersonalConfig, leaf: Server) -> str | None:
 def unseen_clients_evaluate(
     config: PersonalConfig, leaf: Server, models: Mapping[str, State]
 ) -> dict[str, State]:
-    """The models that a leaf's unseen clients evaluate, by role.
+    """The models evaluated by a leaf's unseen clients, by role.
 
     Args:
         config: section `personal`.
         leaf: the clients' leaf.
-        models: models that its known clients evaluate, by role.
+        models: models evaluated by its known clients, by role.
     """
     role = unseen_role(config, leaf)
     if role is None:
