@@ -289,7 +289,7 @@ def remove_all(parent: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint after renaming it: one that is half removed would look like a damaged one."""
+    """Remove a checkpoint after renaming it: half removed, it would look like a damaged one."""
     trash = folder.with_name(f".{folder.name}.gone")
     shutil.rmtree(trash, ignore_errors=True)
     if folder.exists():

@@ -38,7 +38,7 @@ class DistinctStates:
         self.update(states)
 
     def update(self, states: Iterable[State]) -> None:
-        """Add the states that are not yet listed."""
+        """Add the states not yet listed."""
         for state in states:
             self._states.setdefault(id(state), state)
 

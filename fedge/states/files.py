@@ -3,7 +3,7 @@
 The format is safetensors (8 bytes for the length of the header, the header as JSON, raw arrays), so nothing
 is unpickled. Writing and mapping are done here because the library's NumPy functions copy every array into
 bytes. The header lists the entries in the state's order, which is part of a state; the arrays are stored
-largest item size first, so that each is aligned.
+largest item size first, so each is aligned.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A state whose entries are computed on access, so that it is never in memory as a whole."""
+"""A state never in memory as a whole: its entries are computed on access."""
 
 from collections.abc import Callable, Iterator, Mapping
 

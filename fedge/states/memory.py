@@ -29,7 +29,7 @@ class KeptVersion:
     """A version of a client's memory.
 
     Attributes:
-        leaf_round: leaf round that wrote it.
+        leaf_round: leaf round in which it was written.
         checksum: of its file.
         array_bytes: of its arrays.
     """
@@ -76,7 +76,7 @@ def write_memory(
     Args:
         folder: folder of all clients' files.
         client: its partition id.
-        leaf_round: leaf round that writes the version.
+        leaf_round: leaf round in which the version is written.
         memory: packed.
         durably: wait for the disk; in a run's folder the checkpoint does.
 
@@ -93,7 +93,7 @@ def write_memory(
 
 
 class RemoteMemories:
-    """The server's control of memories that are stored with clients' data: the versions that clients keep.
+    """The server's control of memories stored with clients' data: the versions kept by clients.
 
     Attributes:
         run: name of the run among others of a client's machine.
@@ -153,10 +153,10 @@ def forget_memories(folder: Path, client: int, kept_rounds: Collection[int]) -> 
 
 
 class MemoryKeeper:
-    """The server's control of the files of clients' memory in its run folder: the versions that are kept."""
+    """The server's control of the files of clients' memory in its run folder: the versions to keep."""
 
     def __init__(self, folder: Path, checkpoints: int) -> None:
-        """Keep the versions that `checkpoints` of the newest checkpoints need.
+        """Keep the versions needed by the newest `checkpoints` checkpoints.
 
         Args:
             folder: folder of all clients' files.

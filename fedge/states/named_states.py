@@ -23,8 +23,8 @@ _KINDS = "fiub"  # of dtypes in a file
 def packed(values: Mapping[str, Value], label: str) -> State:
     """Arrays, numbers and states as one state: states under "name/entry", numbers without axes.
 
-    A number is stored in the type of the Python number that `unpacked` gives back. Otherwise a NumPy number,
-    such as a norm in float32, would change its dtype from one round to the next.
+    A number is stored in the type of the Python number returned by `unpacked`. Otherwise a NumPy number, such
+    as a norm in float32, would change its dtype from one round to the next.
 
     Args:
         values: values by name.

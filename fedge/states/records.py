@@ -1,4 +1,4 @@
-"""States in Flower records without copies: an Array that holds a NumPy array, not its serialised bytes.
+"""States in Flower records without copies: an Array holding a NumPy array, not its serialised bytes.
 
 Flower's own Array consists of bytes from `numpy.save`, parsed again on reading. Between threads of one
 process neither is needed, and Ray itself passes NumPy arrays between processes through shared memory. Bytes
@@ -39,7 +39,7 @@ class HeldArray(Array):
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
-        """The bytes of Flower's own Array, `numpy.save`'s, in one copy where that makes two."""
+        """The bytes of Flower's own Array, as from `numpy.save` but in one copy instead of two."""
         array, head = self.numpy(), io.BytesIO()
         if not array.flags.c_contiguous:
             np.save(head, array, allow_pickle=False)
@@ -82,7 +82,7 @@ def copied_array(array: Array) -> Array:
 
 
 class FileArray(HeldArray):
-    """A HeldArray on an entry of a mapped file, looked up on every read, so that it takes no memory."""
+    """A HeldArray on an entry of a mapped file, looked up on every read, so it takes no memory."""
 
     def __init__(self, state: FileState, name: str) -> None:
         """Refer to an entry of `state`."""
@@ -167,7 +167,7 @@ def from_record(record: ArrayRecord) -> State:
 
 
 def _file_of(record: ArrayRecord) -> FileState | None:
-    """The mapped file that a whole record is of; None for any other record."""
+    """The mapped file to which a whole record belongs; None for any other record."""
     arrays = entries(record)
     first = next(iter(arrays.values()), None)
     if not isinstance(first, FileArray):
@@ -183,8 +183,8 @@ def _file_of(record: ArrayRecord) -> FileState | None:
 def store_record_arrays(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecord:
     """A record whose arrays are in a file, if `keep` puts them into one; else the record itself.
 
-    Arrays are processed one by one. An array that does not match the record, or that no file can hold, stays
-    in memory.
+    Arrays are processed one by one. An array stays in memory if it does not match the record, or no file can
+    hold it.
 
     Args:
         record: record from any sender.
@@ -196,7 +196,7 @@ def store_record_arrays(record: ArrayRecord, keep: Callable[[State], State]) -> 
         if not all(can_hold(name, np.empty(0, dtype)) for name, (dtype, _) in kinds.items()):
             return record
         stored = keep(LazyState(kinds, lambda name: _check_array(arrays[name].numpy(), *kinds[name])))
-    except Exception:  # decoding foreign bytes may raise anything; the record's reader says what is wrong
+    except Exception:  # decoding foreign bytes may raise anything; the record's reader reports the fault
         return record
     return to_record(stored) if isinstance(stored, FileState) else record
 
@@ -215,7 +215,7 @@ def arrays_in(content: RecordDict) -> list[Array]:
 
 
 def forget_sent(array: Array) -> None:
-    """Drop the bytes that Flower keeps with an array it has sent; they are made again if needed."""
+    """Drop the bytes Flower keeps with a sent array; they are made again if needed."""
     array.__dict__.pop("_chunks", None)
 
 

@@ -1,9 +1,8 @@
 """Checks of restored state: a checkpoint with valid checksums may still hold impossible values.
 
-A part accepts only arrays of the form that it starts with, and numbers in their ranges. Missing entries, and
-entries that nobody reads, are found by comparing the restored part's facts with the given ones
-(`refuse_unequal_facts`). Each function raises a ValueError of one line with the value, the rule and the
-actual content.
+A part accepts only arrays of the form it starts with, and numbers in their ranges. Missing and unread entries
+are found by comparing the restored part's facts with the given ones (`refuse_unequal_facts`). Each function
+raises a ValueError of one line with the value, the rule and the actual content.
 """
 
 import json
@@ -126,7 +125,7 @@ def checked_facts(facts: Mapping[str, Any], names: Iterable[str]) -> Mapping[str
 
 
 def refuse_unequal_facts(saved: Any, restored: Any, label: str = "") -> None:
-    """Refuse facts that a restored part does not give back: an entry too many, missing, or of another kind.
+    """Refuse facts not returned by a restored part: an entry too many, missing, or of another kind.
 
     Args:
         saved: facts in the checkpoint, as JSON.
@@ -166,7 +165,7 @@ def _same(saved: Any, restored: Any) -> bool:
 
 
 def refuse_other_states(saved: Mapping[str, State], restored: Mapping[str, State]) -> None:
-    """Refuse states that restored parts do not give back, by their names and those of their entries."""
+    """Refuse states not returned by restored parts, by their names and those of their entries."""
     for name in restored:
         if name not in saved:
             raise ValueError(f"state {name} must be there, but is missing")

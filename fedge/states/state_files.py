@@ -1,6 +1,6 @@
 """The server's files of large states: their folder, the choice of states kept there, and their removal.
 
-A leaf's model is sent to its clients once per machine, as a file that all of them map, and trained models
+A leaf's model is sent to its clients once per machine, as a file mapped by all of them, and trained models
 return in the same way; messages carry tickets (`fedge.states.files`). The folder is in `/dev/shm` if there is
 room, else in the run folder, and holds only states in transit. It is removed when the run ends; if a run is
 killed, the next run removes its folder.
@@ -77,7 +77,7 @@ class SharedStates:
         self._write_challenge()
 
     def _claim(self, parent: Path) -> bool:
-        """Make and lock a folder for this run, and tell whether that was possible."""
+        """Make and lock a folder for this run; returns whether this was possible."""
         try:
             folder = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=parent))
         except OSError as error:
@@ -112,7 +112,7 @@ class SharedStates:
         return self._challenge
 
     def _write_challenge(self) -> None:
-        """Write the challenge into the folder, for clients that share it."""
+        """Write the challenge into the folder, for clients sharing it."""
         if self._is_enabled and self.in_one_process:
             self._challenge = challenge_of_process()
         elif self._folder is not None:
@@ -122,7 +122,7 @@ class SharedStates:
                 logger.info("no challenge in %s: %s", self._folder, error)
 
     def _remove_challenge(self) -> None:
-        """Remove the challenge, since all clients that can read it have answered."""
+        """Remove the challenge, since all clients able to read it have answered."""
         if self._challenge and not self.in_one_process:
             with suppress(OSError):
                 Path(self._challenge).unlink()
