@@ -91,7 +91,7 @@ class _Jobs:
 
 
 def _refuse_options_of_other_launchers(options: argparse.Namespace) -> None:
-    """Raise ConfigError for options that belong to a launcher other than the chosen one."""
+    """Raise ConfigError for options of a launcher other than the chosen one."""
     if options.address and options.launcher != "ray":
         raise ConfigError(
             "--address needs --launcher ray, but another launcher is chosen; add --launcher ray"
@@ -334,7 +334,7 @@ def _refuse_unsupported_search(options: argparse.Namespace) -> None:
 def _make_pool(
     sweeps: Sequence[Sweep], todo: Sequence[RunStanding], settings: _Jobs, keep: Mapping[Path, bool]
 ) -> RunPool | RayPool:
-    """Pool that carries out the runs."""
+    """Pool for carrying out the runs."""
     if settings.address:
         return RayPool(sweeps, todo, settings.at_a_time, settings.workers, settings.address)
     return RunPool(todo, settings.at_a_time, settings.workers, keep)
@@ -352,7 +352,7 @@ class _Counter:
         self._pace = SweepPace()
 
     def take(self, outcome: RunOutcome, pool: RunPool | RayPool) -> str:
-        """Record a run that has ended; returns its line."""
+        """Record an ended run; returns its line."""
         from fedge.report.listing import line_of_run
 
         self.done += outcome.status != "failed"
@@ -390,7 +390,7 @@ def _progress_text(counter: _Counter) -> str:
 
 
 def _report_failures(counter: _Counter) -> int:
-    """Print the runs that did not complete; returns the exit code."""
+    """Print the incomplete runs; returns the exit code."""
     for outcome in (*counter.partial, *counter.failed):
         reason = outcome.reason or "clients failed in some rounds"
         print(f"{outcome.status}: {short(outcome.standing.run.folder)}: {reason}")

@@ -78,7 +78,7 @@ def _from_optuna(values: Range, drawn: Any) -> Scalar:
 
 
 def _mean_course(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
-    """Global round → mean over the seeds that reached it."""
+    """Global round → mean over the seeds with this round."""
     rounds = sorted({number for by_round in course.values() for number in by_round})
     return {
         number: statistics.fmean(by_round[number] for by_round in course.values() if number in by_round)

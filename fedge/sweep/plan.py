@@ -1,4 +1,4 @@
-"""A sweep file, and the runs that it defines: every combination of its axes, with every seed.
+"""A sweep file, and the runs it defines: every combination of its axes, with every seed.
 
     [sweep]                                  # name (default: the file's), seeds, supernodes, runs-dir
     seeds = [1, 2, 3]
@@ -17,9 +17,8 @@
     [grid]                                   # one more axis: every combination of the values
     train.lr = [0.01, 0.05]
 
-Options in the sweep file itself win over the files that it names; within each, later axes win over
-earlier ones and over [base]. Paths are relative to the working directory, as with ``-c``. Nothing is run or
-written here.
+Options in the sweep file itself win over the files named there; within each, later axes win over earlier ones
+and over [base]. Paths are relative to the working directory, as with ``-c``. Nothing is run or written here.
 """
 
 import json
@@ -68,7 +67,7 @@ class AxisEntry:
 
     Attributes:
         name: name used in the names of runs; empty for [base].
-        file: file of options that it names, or "".
+        file: file of options it names, or "".
         from_file: options of that file.
         own: options in the sweep file.
         supernodes: number of clients; None if not given.
@@ -129,7 +128,7 @@ class Sweep:
         seeds: seeds, in the order of the file.
         runs: all with the first seed, then all with the second, …, for an early first comparison.
         keep_checkpoints: whether completed runs keep checkpoints, needed to raise their number of rounds.
-        notes: options of named files that the sweep file overrides, one line each.
+        notes: options of named files overridden by the sweep file, one line each.
     """
 
     path: Path
@@ -170,7 +169,7 @@ def read_sweep(path: Path) -> Sweep:
 
 @contextmanager
 def prefix_errors(place: str) -> Iterator[None]:
-    """Context that prefixes every ConfigError with its place."""
+    """Context prefixing every ConfigError with its place."""
     try:
         yield
     except ConfigError as error:
@@ -335,7 +334,7 @@ def _folder_word(value: Any) -> str:
 
 
 def check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
-    """Raise ConfigError for a key that is not an option, or is set by the sweep itself."""
+    """Raise ConfigError for a key that is no option, or is set by the sweep itself."""
     for key in options:
         if key in _SET_BY_SWEEP:
             raise ConfigError(f"{key} is set by the sweep; use {_SET_BY_SWEEP[key]}")
@@ -440,7 +439,7 @@ def _merge_options(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, S
 
 
 def _override_notes(base: AxisEntry, entries: Sequence[AxisEntry]) -> Iterator[str]:
-    """Notes on options of a named file that the sweep file overrides elsewhere."""
+    """Notes on options of a named file overridden elsewhere in the sweep file."""
     options = _merge_options(base, entries)
     for entry in (base, *entries):
         for key, value in entry.from_file.items():

@@ -59,7 +59,7 @@ class RunOutcome:
 
 
 def _new_context() -> "ForkServerContext | SpawnContext":
-    """multiprocessing context that starts the runs' processes."""
+    """multiprocessing context for starting the runs' processes."""
     if sys.platform != "linux":  # forks of loaded libraries may crash on other systems
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -68,7 +68,7 @@ def _new_context() -> "ForkServerContext | SpawnContext":
 
 
 class RunPool:
-    """Processes that carry out a list of runs.
+    """Processes carrying out a list of runs.
 
     As a context manager, it interrupts unfinished runs on exit, as Ctrl-C would.
     """
@@ -135,7 +135,7 @@ class RunPool:
             remove_all(folder / FOLDER)
 
     def _end_all(self) -> None:
-        """Interrupt all runs, wait for them to write their ends, and kill those that do not end."""
+        """Interrupt all runs, wait for them to write their ends, and kill the rest."""
         for job in self._running.values():
             job.interrupt()
         deadline = time.monotonic() + END_S

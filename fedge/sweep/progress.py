@@ -18,7 +18,7 @@ class SweepPace:
     seconds: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def observe(self, kind: str, seconds: float, rounds: int) -> None:
-        """Add a run that ended after `seconds` seconds and `rounds` rounds; ignored without any round."""
+        """Add a run ended after `seconds` seconds and `rounds` rounds; ignored without any round."""
         if rounds:
             total_s, total = self.seconds.get(kind, (0.0, 0))
             self.seconds[kind] = (total_s + seconds, total + rounds)
@@ -66,7 +66,7 @@ def run_line(
     number: int, total: int, name: str, width: int, status: str, scores: Sequence[str], seconds: float,
     left_s: float | None,
 ) -> str:  # fmt: skip
-    """Line about a run that has ended.
+    """Line about an ended run.
 
     Args:
         number, total: runs done, and in all.

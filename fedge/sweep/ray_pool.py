@@ -26,7 +26,7 @@ from fedge.sweep.run_states import RunStanding
 _RETRIES = 3  # retries of a task whose machine or worker has died
 _POLL_S = 1.0
 _END_S = 20.0  # time for interrupted runs to end
-# variables of Ray's workers that runs must not inherit
+# variables of Ray's workers, not to be inherited by runs
 _RAY_VARIABLES = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")
 
 
@@ -52,7 +52,7 @@ def runs_with_room(address: str, workers: int) -> int:
 
 
 class RayPool:
-    """Tasks that carry out a list of runs, with the interface of `fedge.sweep.pool.RunPool`.
+    """Tasks carrying out a list of runs, with the interface of `fedge.sweep.pool.RunPool`.
 
     As a context manager, it ends unfinished runs on exit.
     """
@@ -135,7 +135,7 @@ def _is_in_progress(standing: RunStanding) -> bool:
 
 
 def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, str]:
-    """Carry out one run in a process that ends with this task; returns exit code and reason for a refusal."""
+    """Carry out one run in a process ending with this task; returns exit code and reason for a refusal."""
     command = python_words("-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers))
     process = subprocess.run(
         ending_with_parent(command), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,

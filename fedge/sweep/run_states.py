@@ -83,7 +83,7 @@ def standings(sweep: Sweep) -> list[RunStanding]:
 
 
 class _SourceCache:
-    """Cache that loads every window file once."""
+    """Cache through which every window file is loaded once."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[object, ...], tuple[Windows, DataSource]] = {}
@@ -192,7 +192,7 @@ def _digest(sha256: str | None) -> str:
 
 
 def _code_remark(run: PlannedRun) -> str:
-    """Remark that custom code has changed since a complete run; empty if it has not."""
+    """Remark on custom code changed since a complete run; empty if unchanged."""
     try:
         changed = changed_parts(_existing_manifest(run).get("parts", {}), described_parts(run.config))
     except ConfigError:  # a complete run does not need its code

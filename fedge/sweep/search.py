@@ -299,7 +299,7 @@ def _callback_options(options: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def with_floors(options: Mapping[str, Scalar], least: Mapping[str, float]) -> dict[str, Scalar]:
-    """Options with a callback that ends the run when its validation score stays below `least`."""
+    """Options with a callback to end the run when its validation score stays below `least`."""
     if not least:
         return dict(options)
     names = [str(options["callbacks"])] if options.get("callbacks") else []

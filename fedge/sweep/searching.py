@@ -119,7 +119,7 @@ def search_through(search: Search, drawn: list[DrawnTrial], carry_out: Carry) ->
     Args:
         search: the search.
         drawn: trials drawn so far; extended in place.
-        carry_out: function that carries out runs and yields each as it ends.
+        carry_out: function carrying out runs and yielding each as it ends.
 
     Raises:
         ConfigError: a run cannot work, or exists with another configuration.

@@ -30,7 +30,7 @@ class JobSettings:
 
     Attributes:
         workers: clients in training at a time in a run, and cores of a task.
-        at_a_time: tasks that may run at once; 0 for no limit.
+        at_a_time: most tasks running at once; 0 for no limit.
         words: arguments for ``sbatch``, e.g. "--time=02:00:00 --partition=cpu".
     """
 
@@ -124,5 +124,5 @@ def submit(script: Path) -> str:
 
 
 def to_submit(script: Path) -> str:
-    """Command that submits a script."""
+    """Command to submit a script."""
     return f"sbatch {shlex.quote(str(short(script)))}"

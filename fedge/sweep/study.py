@@ -1,4 +1,4 @@
-"""Plan of a sweep, kept in its folder so that comparing it needs only the folder.
+"""Plan of a sweep, kept in its folder, so comparing the sweep needs only the folder.
 
 ``plan.json`` has the axes with their entries in the order of the file, and the point of every run.
 """

@@ -62,7 +62,7 @@ def write_study_page(
 
 
 def load_study(study: StudyPlan) -> tuple[dict[str, RunData], list[str]]:
-    """Results of the runs that have a round, by name, and reasons for omitting the others."""
+    """Results of the runs with a round, by name, and reasons for omitting the others."""
     runs, missing = {}, []
     for planned in study.runs:
         try:
@@ -153,7 +153,7 @@ def write_finals(study: StudyPlan, results: Sequence[Comparison], path: Path) ->
 
 
 def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
-    """Write `RUNS`; a run that did not reach its last round has no numbers."""
+    """Write `RUNS`; a run short of its last round has no numbers."""
     rows = []
     metrics = {name: read for run in runs.values() for name, read in _common_metrics(run).items()}
     for planned in study.runs:
@@ -167,7 +167,7 @@ def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
 
 
 def _common_metrics(run: RunData) -> dict[str, Metric]:
-    """Metrics that every run of the task has, and the one for model selection, by name."""
+    """Metrics of every run of the task, and the one for model selection, by name."""
     selection_metric = validation_metric(run.score)
     return {
         name: metric
