@@ -13,7 +13,7 @@ from fedge.tasks.task import Score, Sums, Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FAR = 30.0  # size of numbers, or its inverse, that few steps reach
+_FAR = 30.0  # size of numbers, or its inverse, out of reach for a few steps
 
 
 def rmse(sums: Sums) -> float:

@@ -69,8 +69,8 @@ def total_sums(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
     """Sums over the examples of all parts, at least one; the order of the parts does not matter.
 
     Whole numbers are added as such. Each sum of float64 numbers is the real sum, rounded once (Shewchuk 1997,
-    "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so that the order does
-    not matter.
+    "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so the order does not
+    matter.
 
     >>> total_sums([{"n": np.array(2)}, {"n": np.array(3)}])
     {'n': np.int64(5)}
