@@ -1,6 +1,6 @@
 """Measurement of a run's time (docs/timing.md).
 
-`laps` splits the server's round into phases, `calls` are the times that clients measure, `timeline` combines
+`laps` splits the server's round into phases, `calls` are the times measured by clients, `timeline` combines
 both: each worker's work while the server waited. `nodes` has the memory of a deployment's nodes.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.

@@ -68,7 +68,7 @@ _this_thread = _ThreadIds()
 
 
 def cuda_mib() -> tuple[float, float]:
-    """Peak MiB that this process has allocated and reserved on its GPU since the last call.
+    """Peak MiB allocated and reserved by this process on its GPU since the last call.
 
     Zeros without a GPU. Other threads of the process may have contributed.
     """

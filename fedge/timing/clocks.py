@@ -35,8 +35,8 @@ class MachineClock:
 def clock_lead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None) -> float:
     """Seconds by which the clock of another machine is ahead of the server's.
 
-    Zero if possible, as for containers that share a machine's clock; otherwise the middle of the possible
-    range. NaN if the range is empty, because the clock has jumped.
+    Zero if possible, as for containers on one machine's clock; otherwise the middle of the possible range.
+    NaN if the range is empty, because the clock has jumped.
 
     Args:
         low, high: (M,) bounds in seconds, from each message.

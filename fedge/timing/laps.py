@@ -1,4 +1,4 @@
-"""Lap clock that splits the wall time of a round into phases, without gaps."""
+"""Lap clock splitting the wall time of a round into phases, without gaps."""
 
 import time
 from collections.abc import Callable
@@ -22,12 +22,12 @@ class LapClock:
     """Charges every moment since its construction to exactly one phase.
 
     Attributes:
-        now: function that gives seconds.
+        now: clock, in seconds.
         began: reading at the start of the current round.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Start the first round; `now` gives seconds, by default from a clock that all processes share."""
+        """Start the first round; `now` gives seconds, by default of a clock shared by all processes."""
         self.now = now
         self._last = self.began = now()
         self._laps = dict.fromkeys(PHASES, 0.0)

@@ -11,7 +11,7 @@ from fedge.timing.timeline import ExchangeTimes
 class NodeBook:
     """Collects reports of nodes, and names their machines, whose own names are not reported.
 
-    A machine is named after the first of its clients that replied: ``client 3``.
+    A machine is named after the first of its clients to reply: ``client 3``.
     """
 
     def __init__(self, server: int) -> None:
@@ -25,7 +25,7 @@ class NodeBook:
         return self._names
 
     def round(self, exchanges: Sequence[ExchangeTimes]) -> list[ProcessMemory]:
-        """Processes of all nodes that replied in a round, by the latest measurement of each."""
+        """Processes of all nodes with a reply in a round, by the latest measurement of each."""
         newest: dict[int, Sequence[ProcessMemory]] = {}
         for exchange in exchanges:
             newest.update(exchange.held)

@@ -1,9 +1,9 @@
-"""Workers' time while the server waited, and the time that messages took on their way.
+"""Workers' time while the server waited, and messages' time on their way.
 
 A worker is a thread of the in-process engine, a process of a Ray actor, or a node of a deployment. A worker's
-timeline splits the wait into the parts that its clients measured (`fedge.timing.calls`) and the rest, which
-is idle time or a message on its way. The rest is computed as a remainder, so the timelines of a round add up
-to workers × wait. No part is negative: if calls on a worker overlap, the later one is cut.
+timeline splits the wait into the parts measured by its clients (`fedge.timing.calls`) and the rest, which is
+idle time or a message on its way. The rest is computed as a remainder, so the timelines of a round add up to
+workers × wait. No part is negative: if calls on a worker overlap, the later one is cut.
 
 Messages overlap one another, so their times are given as percentiles, never as sums:
 
@@ -50,7 +50,7 @@ class ExchangeTimes:
 
     Attributes:
         waits: (start, end) of the server's "wait" phases, in order.
-        numbers: `WIDTH` numbers of each reply that has times: client, pushed, received, and those of
+        numbers: `WIDTH` numbers of each reply with times: client, pushed, received, and those of
             `fedge.timing.calls`. They are in one array, as a list per reply would burden the garbage
             collector.
         held: client → memory of its node's processes, if nodes measure themselves.
@@ -138,7 +138,7 @@ class RoundTimelines:
 
 
 def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
-    """Seconds of each interval begin … end inside windows that do not overlap.
+    """Seconds of each interval begin … end inside windows without overlaps.
 
     `begin` and `end` are float64 seconds, broadcast against each other.
     """
@@ -149,7 +149,7 @@ def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def consecutive_calls(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (P,), (P,) int64 of every two of N calls that followed each other on a worker."""
+    """Indices (P,), (P,) int64 of every two of N calls in succession on a worker."""
     order = np.lexsort((began, worker))
     same = worker[order[1:]] == worker[order[:-1]]
     return order[:-1][same], order[1:][same]
@@ -173,7 +173,7 @@ def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wi
     """(W, P + 1) seconds of each worker in the waits: idle, then each part.
 
     Args:
-        edges: (M, P + 1) of calls that do not overlap on a worker.
+        edges: (M, P + 1) of calls without overlaps on a worker.
         worker: (M,) worker of each call, 0 … W − 1.
         workers: W.
         waits: (start, end) of each wait, without overlaps.
