@@ -20,7 +20,7 @@ from mlflow.entities import Metric, Param, RunTag
 
 from fedge.trackers.tracker import TrackedRun
 
-logging.getLogger("alembic").setLevel(logging.WARNING)  # reports each table that it creates
+logging.getLogger("alembic").setLevel(logging.WARNING)  # it reports each table created
 
 FOLDER = "mlflow"
 _ID_TAG = "fedge.run"

@@ -31,7 +31,7 @@ class _TensorBoard:
         self._writer._get_file_writer().add_summary(summary)
 
     def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Write and flush the numbers, so that they are complete after a kill."""
+        """Write and flush the numbers, so they are complete after a kill."""
         for global_round, numbers in rounds:
             for name, value in numbers.items():
                 self._writer.add_scalar(name, value, global_round)

@@ -25,7 +25,7 @@ class TrackedRun:
         id: id of the run at the tracker, kept when the run is resumed; at most 32 letters and digits.
         params: configuration, seed, data.
         resumed: whether the run is resumed and known to the tracker.
-        result: name of the number that compares runs: the mean over clients of the task's first score.
+        result: name of the number for comparing runs: the mean over clients of the task's first score.
     """
 
     folder: Path

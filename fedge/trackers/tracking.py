@@ -1,9 +1,8 @@
-"""Feeding of a tracker in a separate thread, so that a hanging or failing tracker cannot affect the run.
+"""Feeding of a tracker in a separate thread, so a hanging or failing tracker cannot affect the run.
 
 Every number is sent once: ``tracker.json`` in the run folder has the number of the last round sent, and is
-written before the round is sent. So a run that is resumed from an earlier round repeats nothing. If the
-process was killed in between, the tracker may lack the rounds that were being sent, several if it is slow,
-but never has one twice.
+written before the round is sent. So a run resumed from an earlier round repeats nothing. If the process was
+killed in between, the tracker may lack the rounds being sent, several if it is slow, but never has one twice.
 """
 
 import logging
@@ -97,7 +96,7 @@ def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def _result_name(manifest: Mapping[str, Any]) -> str:
-    """Name of the number in `round_numbers` that compares runs: a mean of their task's first score."""
+    """Name of the number in `round_numbers` for comparing runs: a mean of their task's first score."""
     return f"global/test_{scores_of(manifest.get('task'))[0][0].name}_mean"
 
 
