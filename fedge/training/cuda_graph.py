@@ -1,4 +1,4 @@
-"""A training step recorded once as a CUDA graph and replayed, so that small kernels do not wait for Python.
+"""A training step recorded once as a CUDA graph and replayed, so small kernels do not wait for Python.
 
 The graph holds forward pass, backward pass and update, all of which work in place on tensors with fixed
 addresses. Before use, some steps of the graph, on batches in other orders, are compared with plain ones; if

@@ -12,7 +12,7 @@ cuDNN's convolutions in time, in a fixed order: `FROM_GFLOP`. One recorded as a 
 recording in a call of 50 steps: `RECORDED_FROM_GFLOP`.
 
 Measurements of `fedge doctor --gpu` are kept in ``$XDG_STATE_HOME/fedge/device-speeds.json`` (otherwise
-``~/.local/state``), keyed by everything that they depend on.
+``~/.local/state``), keyed by everything they depend on.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from hhar.quantity import quantity
 CORES, GPU = "cpu", "cuda"
 FROM_GFLOP, RECORDED_FROM_GFLOP = 0.5, 0.08  # per core
 _PASSES = 3  # forward, and two products of its size in the backward pass
-_WINDOWS = 2  # of the pass that is counted
+_WINDOWS = 2  # of the counted pass
 _MOST = 200  # measurements kept
 _LARGEST = 2**20  # bytes of the file
 _OPTIONS = (
@@ -165,7 +165,7 @@ def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, to
 
 
 def setting(model: nn.Module, input_shape: tuple[int, ...], config: TrainConfig) -> dict[str, Any]:
-    """All that a measurement depends on: network, options of the step, versions, processor and GPU."""
+    """Everything a measurement depends on: network, options of the step, versions, processor and GPU."""
     installed = versions()
     return {
         "network": hashlib.sha256(_network_text(model).encode()).hexdigest()[:16],

@@ -87,7 +87,7 @@ def evaluate_parts(
             allocator's limit. Changes speed and memory only (and last bits of sums).
         threads: torch threads on the CPU.
         kernel: as in `LocalTraining`.
-        task: task that gives loss and sums.
+        task: task, for loss and sums.
 
     Raises:
         ValueError: there is no window, or shapes or sizes do not fit.

@@ -56,7 +56,7 @@ def _set_workspaces() -> None:
 def products(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Context for a model's forward pass in training; with "bf16" on a GPU, products in it are rounded.
 
-    Weights are rounded in every pass (no cache), so that a pass can be recorded as a CUDA graph.
+    Weights are rounded in every pass (no cache), so a pass can be recorded as a CUDA graph.
     """
     if precision != BF16 or device.type != "cuda":
         return nullcontext()

@@ -20,7 +20,7 @@ from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 
-_OPTIONS = {"lr": "train.lr", "weight_decay": "train.weight-decay"}  # argument → option that says it
+_OPTIONS = {"lr": "train.lr", "weight_decay": "train.weight-decay"}  # argument → its option
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba's, and PyTorch's
 
 

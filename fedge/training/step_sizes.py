@@ -1,7 +1,7 @@
 """Schedules: the step size of every global round as a factor on `train.lr`.
 
-A schedule is called with the global round r (1, 2, …) and its arguments only, so that a run continued for
-more rounds keeps its schedule. A user's own schedule is a function of the same form.
+A schedule is called with the global round r (1, 2, …) and its arguments only, so a run continued for more
+rounds keeps its schedule. A user's own schedule is a function of the same form.
 """
 
 from __future__ import annotations

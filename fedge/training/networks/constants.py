@@ -1,4 +1,4 @@
-"""Entries of a model that training does not change, such as a table of positions or a mask."""
+"""Entries of a model unchanged by training, such as a table of positions or a mask."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from fedge.training.networks.models import state_entries
 
 
 def constant_entries(network: nn.Module, x: Tensor) -> list[str]:
-    """Names of floating-point entries that training leaves as they are: frozen parameters, constant buffers.
+    """Names of floating-point entries unchanged by training: frozen parameters, constant buffers.
 
     A buffer is constant if passes over two batches in training mode leave its bits unchanged.
 

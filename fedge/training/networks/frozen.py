@@ -15,7 +15,7 @@ from fedge.training.networks.models import state_entries
 
 
 def frozen_names(network: nn.Module, config: TrainConfig) -> frozenset[str]:
-    """Names of the entries that are not sent; empty if all are.
+    """Names of the entries not sent; empty if all are sent.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> net[0].weight.requires_grad_(False) is net[0].weight

@@ -68,7 +68,7 @@ def build_model(
 
 
 def _refuse_other_fit(name: str, classes: int, fit: OwnFit) -> None:
-    """Raise ConfigError for inputs or outputs that Fedge's models do not support."""
+    """Raise ConfigError for inputs or outputs Fedge's models do not support."""
     if fit.tokens:
         raise ConfigError(
             f"train.model {name} takes numbers, but the data are tokens (int64 x); set train.model to code "

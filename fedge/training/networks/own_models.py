@@ -148,7 +148,7 @@ def refuse_unseeded_weights(name: str, model: nn.Module, rebuild: Callable[[], n
 def _construct(
     factory: Callable[..., Any], input_shape: Shape, classes: int, arguments: Mapping[str, Any]
 ) -> Any:
-    """The model, constructed with the arguments that its signature takes."""
+    """The model, constructed with the arguments in its signature."""
     if takes_num_classes(factory):
         return factory(num_classes=classes, **arguments)
     return factory(input_shape, classes, **arguments)
@@ -342,7 +342,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
 
 
 def _refuse_hidden_tensors(name: str, model: nn.Module, logits: Tensor) -> None:
-    """Raise ConfigError if logits depend on tensors that have a gradient but are not parameters.
+    """Raise ConfigError if logits depend on tensors with a gradient that are not parameters.
 
     Layers in a Python list are not registered: they would not be trained, sent or saved.
     """

@@ -1,4 +1,4 @@
-"""Detection of networks that return probabilities where the loss of a task expects logits."""
+"""Detection of networks returning probabilities where the loss of a task expects logits."""
 
 import torch
 from torch import Tensor, nn

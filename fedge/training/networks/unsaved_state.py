@@ -1,7 +1,7 @@
 """State of a network outside its state dict: attributes, unsaved buffers, layers, hooks, frozen parameters.
 
-Examples are a step counter for a schedule, a cache, the last hidden state, a hook, or a layer that a user's
-algorithm froze. A thread uses one network for many clients, so such state of one client would leak to the
+Examples are a step counter for a schedule, a cache, the last hidden state, a hook, or a layer frozen by a
+user's algorithm. A thread uses one network for many clients, so such state of one client would leak to the
 next, and results would depend on the order of clients on each thread. Every task therefore begins with the
 state of the new network.
 """
