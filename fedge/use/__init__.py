@@ -1,6 +1,6 @@
-"""Commands that use a run's models: ``fedge predict``, ``fedge export`` (docs/use.md).
+"""Commands on a run's models: ``fedge predict``, ``fedge export`` (docs/use.md).
 
-Imports only from below: `launch` and rooms below them.
+Imports only from below: `launch` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -70,7 +70,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _open_models(options: argparse.Namespace) -> "Models":
-    """The models of the run that is meant."""
+    """The models of the selected run."""
     folder = find_run(options.run, options.runs_dir)
     # where the run found code of the user's, as far as these are folders of the user's own runs
     add_search_folders(*own_folders(code_folders_of(folder)), Path.cwd())
@@ -80,7 +80,7 @@ def _open_models(options: argparse.Namespace) -> "Models":
 
 
 def _choose_model(options: argparse.Namespace) -> "tuple[Models, Choice]":
-    """The models of the run that is meant, and the one that is asked for; says which."""
+    """The models of the selected run, and the requested one; prints which it is."""
     models = _open_models(options)
     choice = models.choose(options.leaf, options.client, options.unseen)
     note = models.code_note()
