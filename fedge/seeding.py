@@ -61,7 +61,7 @@ def torch_stream(seed: int, purpose: Purpose, *indices: int) -> "torch.Generator
 
 
 def legacy_stream(seed: int, purpose: Purpose, *indices: int) -> np.random.RandomState:
-    """The same as NumPy's older kind of generator, for libraries that support no other."""
+    """The same as NumPy's older kind of generator, for libraries without support for another."""
     return np.random.RandomState(np.random.MT19937(_sequence(seed, purpose, indices)))
 
 
