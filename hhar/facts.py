@@ -123,7 +123,7 @@ class DeviceFacts:
     clock: str
     boot_epoch_s: float
     burst_ms: int
-    presence: tuple[float, ...] = (1.0,) * 6  # share of the bouts that the device recorded
+    presence: tuple[float, ...] = (1.0,) * 6  # share of the bouts recorded by the device
 
     @property
     def is_watch(self) -> bool:

@@ -53,7 +53,7 @@ def _size(stream: IO[bytes]) -> int:
 
 
 def _refuse_too_large(num_bytes: int, file_bytes: int) -> None:
-    """Refuse arrays that exceed the machine's memory, or a size implausible for so small a file."""
+    """Refuse arrays exceeding the machine's memory, or a size implausible for so small a file."""
     limit = SMALL_BYTES + MAX_RATIO * file_bytes
     if num_bytes > limit:
         raise NpzError(

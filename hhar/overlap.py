@@ -1,4 +1,4 @@
-"""Zip members that share bytes: no zip tool writes them, and a few kilobytes of them unpack to any size.
+"""Zip members sharing bytes: no zip tool writes them, and a few kilobytes of them unpack to any size.
 
 Source: Fifield 2019, "A better zip bomb".
 """

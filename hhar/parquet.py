@@ -1,7 +1,7 @@
 """Rows of a Parquet file, read in a separate process.
 
-On damaged files Polars may kill the process, print the stacks of its threads, or take all the memory that a
-page claims. So a process with limited memory reads the file, and writes its names and cells, all text, to a
+On damaged files Polars may kill the process, print the stacks of its threads, or take all the memory a page
+claims. So a process with limited memory reads the file, and writes its names and cells, all text, to a
 temporary file, one line of JSON per row; if that process fails, the caller gets a one-line error.
 """
 
@@ -40,7 +40,7 @@ def parquet_lines(path: Path) -> Iterator[list[str]]:
 
     Raises:
         ParquetError: the file is damaged, claims too much, or has columns of other than numbers and text.
-        OSError: no process can be started, or there is no room for what it reads.
+        OSError: no process can be started, or there is no room for its output.
     """
     with tempfile.TemporaryFile() as output:
         exit_code = _run_reader(path, output)
@@ -58,7 +58,7 @@ def parquet_lines(path: Path) -> Iterator[list[str]]:
 
 
 def _run_reader(path: Path, output: IO[bytes]) -> int:
-    """Exit code of the process that reads `path` into `output`."""
+    """Exit code of the process reading `path` into `output`."""
     command = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path)]
     limits = [str(number) for number in (MOST_MEMORY_BYTES, ROWS_FROM, _SLICE)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "2", "RUST_BACKTRACE": "0"}
@@ -85,7 +85,7 @@ def tell_parquet(most_memory: str, rows_from: str, rows_at_once: str) -> None:
         message = str(error).strip().split("\n")[0][:300]
         sys.stdout.write(json.dumps(message or type(error).__name__) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # threads of Polars that have panicked may never end
+    os._exit(0)  # panicked threads of Polars may never end
 
 
 def _limit_memory(most_memory: int) -> None:

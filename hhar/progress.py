@@ -18,7 +18,7 @@ BYTES = "bytes"
 
 
 class ProgressCallback(Protocol):
-    """Callback that long work calls from time to time."""
+    """Callback for long work, called from time to time."""
 
     def __call__(self, what: str, done: int, total: int, unit: str = BYTES) -> None:
         """Report that `done` of `total` is finished, both in `unit`; `total` is 0 if unknown."""
@@ -30,7 +30,7 @@ def no_progress(what: str, done: int, total: int, unit: str = BYTES) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
-    """Bars on stderr, one per task; nothing is drawn unless stderr is a terminal that can move its cursor."""
+    """Bars on stderr, one per task; nothing is drawn unless stderr is a terminal with a movable cursor."""
     from rich.console import Console
     from rich.progress import TaskID
 
@@ -50,7 +50,7 @@ def progress_bars() -> Iterator[ProgressCallback]:
 
 
 def _can_draw(console: Console) -> bool:
-    """Whether a console is a terminal that can move its cursor, and not a CI's."""
+    """Whether a console is a terminal with a movable cursor, and not a CI's."""
     quiet = console.is_dumb_terminal or not os.environ.get("TERM") or os.environ.get("CI")
     return console.is_terminal and not quiet
 
@@ -93,5 +93,5 @@ def amount(done: float, total: float | None, unit: str, speed: float | None) -> 
 
 
 def _printable(text: str) -> str:
-    """A name from outside as one short line that cannot send control characters to the terminal."""
+    """A name from outside as one short line, without control characters for the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[:40])

@@ -37,7 +37,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raise HharError for a folder, pipe, socket or device, for libraries that open files themselves."""
+    """Raise HharError for a folder, pipe, socket or device, for libraries opening files themselves."""
     _refuse_unless_regular(path, os.stat(path))
 
 

@@ -3,7 +3,7 @@
 Pooch is not used: it restarts a broken download from the beginning, and 822 MB over a slow line is where
 resuming matters. Arriving bytes go to `NAME.part`; the file's entity tag, kept in `NAME.part.etag`, lets the
 server decide whether the rest still belongs to the same file. The SHA-256 is checked when one is given and
-always written beside the archive as `NAME.sha256`, in the form that `sha256sum -c` reads.
+always written beside the archive as `NAME.sha256`, in the form read by `sha256sum -c`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def download(
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, so that two downloads do not write the same partial file.
+    """Hold a folder's lock, so no two downloads write the same partial file.
 
     Raises:
         HharError: another process holds it, or its path is not a regular file.
@@ -128,7 +128,7 @@ def check_url(url: str) -> None:
 
 
 class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only to an address that `check_url` accepts."""
+    """Follows a redirect only to an address accepted by `check_url`."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         check_url(newurl)
@@ -197,7 +197,7 @@ def _start_and_total(reply: Any, received: int, url: str) -> tuple[int, int]:
 
 
 def _content_length(values: Sequence[str], url: str) -> int:
-    """Content length that a server states; 0 if it states none.
+    """Content length stated by a server; 0 if none is stated.
 
     Raises:
         HharError: the stated length is not a number of bytes, or is stated twice.
@@ -214,7 +214,7 @@ def _content_length(values: Sequence[str], url: str) -> int:
 
 
 def _excerpt(text: object) -> str:
-    """Beginning of text that a server may have chosen."""
+    """Beginning of text possibly chosen by a server."""
     return str(text)[:200]
 
 
@@ -289,7 +289,7 @@ def _tag_file(part: Path) -> Path:
 
 
 def _read_tag(part: Path) -> str | None:
-    """Recorded tag of a partial file; None if there is none that a request can carry."""
+    """Recorded tag of a partial file; None without one fit for a request."""
     tag = _read_start(_tag_file(part)) if _tag_file(part).is_file() else ""
     return tag if _is_sendable(tag) else None
 

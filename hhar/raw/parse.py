@@ -146,7 +146,7 @@ def _line_blocks(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
 
 
 def _parse_block(block: bytes, layout: _Layout, line: int) -> pl.DataFrame:
-    """Parse whole lines that begin at number `line` of the file."""
+    """Parse whole lines, beginning at number `line` of the file."""
     if not block.strip():
         return pl.DataFrame(schema=dict.fromkeys(KEPT_COLUMNS, pl.String))
     text = _BLANK_LINES.sub(b"\n", block).strip(b"\r\n") if b"\n\n" in block or b"\n\r\n" in block else block

@@ -1,8 +1,8 @@
-"""Unpack an untrusted zip archive so that it can neither write outside its folder nor fill the disk.
+"""Unpack an untrusted zip archive without letting it write outside its folder or fill the disk.
 
 Nested zips are unpacked in place, doubled folders (`a/a/file`) become one, `__MACOSX` and `.DS_Store` are
-skipped. Refused: paths that leave the folder, links, encrypted members, and members that expand beyond a
-limit (archive bombs).
+skipped. Refused: paths leaving the folder, links, encrypted members, and members expanding beyond a limit
+(archive bombs).
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _write_member(
 def _copy_member(
     opened: zipfile.ZipFile, member: zipfile.ZipInfo, stream: IO[bytes], budget: _Budget
 ) -> None:
-    """Copy one member, counting the bytes actually read rather than those that the archive states."""
+    """Copy one member, counting the bytes actually read rather than those stated by the archive."""
     limit = max(member.compress_size * MAX_RATIO, RATIO_FROM_BYTES)
     size = 0
     with opened.open(member) as reader:

@@ -1,7 +1,7 @@
 """Sampling of a motion by a phone or watch: instants, losses, clock, and the sensors' readings.
 
-The differences between devices follow the measurements of Stisen et al. 2015: rates that differ by model and
-jitter with load, biases and gains that differ by device, lost samples, and clocks without a common epoch.
+The differences between devices follow the measurements of Stisen et al. 2015: rates differing by model and
+jittering with load, biases and gains differing by device, lost samples, and clocks without a common epoch.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class DeviceInstance:
 
 @dataclass(frozen=True)
 class Presence:
-    """Stretches of a bout in which a device delivers: `edges` (2m,) are their starts and ends in seconds.
+    """Stretches of a bout with readings from a device: `edges` (2m,) are their starts and ends in seconds.
 
-    `lost_s` (2m,) is the time lost before each edge that the device's own clock does not show.
+    `lost_s` (2m,) is the time lost before each edge, but not shown by the device's own clock.
     """
 
     edges: Matrix
@@ -186,7 +186,7 @@ def record(
 
 
 def _delivery_order(num: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """0…num-1 with a few neighbours swapped, so that creation times run backwards in places."""
+    """0…num-1 with a few neighbours swapped, so creation times run backwards in places."""
     order = np.arange(num)
     chosen = np.flatnonzero(rng.uniform(size=max(num - 1, 0)) < BACKWARDS_SHARE)
     chosen = chosen[np.diff(chosen, prepend=-2) > 1]

@@ -1,4 +1,4 @@
-"""The synthetic set: HHAR's structure with simulated physics, so that no data need be downloaded.
+"""The synthetic set: HHAR's structure with simulated physics, so no data need be downloaded.
 
 Two sizes share all code. `synthetic_windows` is small and quick (216 windows per user, three phones, six
 short bouts per activity); `synthetic_recordings` follows the facts in full: bouts, twelve devices, losses,

@@ -1,11 +1,11 @@
 """Body motion of one person during one bout: the physics of the synthetic set.
 
-A bout has a phase ψ(t), which advances by 2π per stride (or crank turn), and three signals that depend on it:
+A bout has a phase ψ(t), which advances by 2π per stride (or crank turn), and three signals depending on it:
 
 - linear acceleration a(t) = Σ_k A_k cos(kψ + φ_k) in m/s², k = 1…8; k = 2 is the step (two per stride);
 - attitude angles θ(t) (roll, pitch, yaw in rad), a sum of the same form plus slow sway; the gyroscope reads
   dθ/dt;
-- gravity, 9.81 m/s², in the tilted frame, so that accelerometer and gyroscope are consistent.
+- gravity, 9.81 m/s², in the tilted frame, so accelerometer and gyroscope are consistent.
 
 The body frame is x forward, y left, z up; a sensor at rest reads +9.81 on z. Stairs have landings (a few
 seconds of walking), cycling has coasting, standing and sitting have weight shifts: as in real life, such

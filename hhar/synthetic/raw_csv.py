@@ -1,7 +1,6 @@
 """Write the synthetic set as raw CSV in UCI's layout, to try `hhar prepare` without the download.
 
-Numbers are printed so that they are read back exactly: integers in full, float32 in the shortest form that
-round-trips.
+Numbers are printed to be read back exactly: integers in full, float32 in the shortest form that round-trips.
 """
 
 from __future__ import annotations

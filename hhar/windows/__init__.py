@@ -1,8 +1,8 @@
 """Recordings cut into windows, and window files: written, read, checked, thinned, described.
 
 `recordings` holds one user's samples, `sessions` splits them into bouts and uninterrupted segments, `cut`
-makes windows of them, `window_file` is the file format that runs read, `thin` makes a file smaller, `join`
-combines several, `info` describes the content, `rounding` finds numbers that float32 does not hold.
+makes windows of them, `window_file` is the file format read by runs, `thin` makes a file smaller, `join`
+combines several, `info` describes the content, `rounding` finds numbers too coarse in float32.
 
 Imports only `hhar.errors`, `hhar.facts`, `hhar.npz` and `hhar.progress`.
 """

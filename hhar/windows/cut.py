@@ -250,7 +250,7 @@ def _partners(recording: Recording, candidates: Sequence[Recording]) -> list[Seg
 def _joint_segments(
     own_segments: Sequence[Segment], partners: Sequence[Sequence[Segment]]
 ) -> list[list[Segment]]:
-    """Combinations of one segment per sensor that overlap in time, in order of time."""
+    """Combinations of one segment per sensor, overlapping in time, in order of time."""
     groups = [[segment] for segment in own_segments]
     for candidates in partners:
         groups = [

@@ -28,11 +28,11 @@ SEPARATOR = "/"  # between source and user
 
 
 def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
-    """The windows of all sources, restricted to the classes and channels that every source has.
+    """The windows of all sources, restricted to the classes and channels of every source.
 
     Classes take the first source's names and order; known synonyms of an activity count as one class. Users
     become "source/user". Devices, sessions and parts are kept if every source has them, and `about` keeps the
-    entries that all sources share.
+    entries shared by all sources.
 
     Args:
         sources: (name or path, windows) of two or more.

@@ -38,5 +38,5 @@ class Recording:
 
     @property
     def arrival_span_ms(self) -> tuple[int, int]:
-        """First and last arrival time, the only clock that devices share."""
+        """First and last arrival time, the only clock shared by devices."""
         return int(self.arrival_ms.min()), int(self.arrival_ms.max())

@@ -1,4 +1,4 @@
-"""Numbers that float32 holds too coarsely: small changes of large numbers, as of times, counters, positions.
+"""Numbers too coarse in float32: small changes of large numbers, as of times, counters, positions.
 
 float32 has 24 binary digits: from 2²⁹ to 2³⁰ its steps are 64. A signal smaller than these steps is lost.
 """
@@ -15,7 +15,7 @@ _MOST_LOST = 0.05  # of a channel's deviation, by the rounding error's
 
 
 def too_coarse(values: NDArray[Any], cast: NDArray[np.float32]) -> str:
-    """Step and deviation of numbers (n,) that lose more than a twentieth of their signal; else empty.
+    """Step and deviation of numbers (n,) losing more than a twentieth of their signal; else empty.
 
     >>> too_coarse(np.array([1e9, 1e9 + 1]), np.array([1e9, 1e9], np.float32))
     'steps of 64, deviation 0.5'
@@ -38,7 +38,7 @@ def too_coarse(values: NDArray[Any], cast: NDArray[np.float32]) -> str:
 
 
 def coarse_words(coarse: Sequence[tuple[str, str]]) -> str:
-    """Words on columns that float32 holds too coarsely, given as (name, words of `too_coarse`).
+    """Words on columns too coarse in float32, given as (name, words of `too_coarse`).
 
     >>> coarse_words([("a", ""), ("b", "steps of 64, deviation 0.5")])
     ", too coarse for 'b' (steps of 64, deviation 0.5): subtract a constant first"

@@ -3,7 +3,7 @@
 A *bout* is one activity of one user from start to end, on all devices. Devices share no clock but
 `Arrival_Time`, so recordings of the same user and activity belong to one bout if their arrival spans overlap,
 directly or through others. A phone whose recording spans two bouts joins them: one large session is better
-than a split that leaks.
+than a leaking split.
 
 A *segment* is a stretch of one recording, in the order of its creation time, without a gap over one second.
 """
@@ -65,8 +65,8 @@ def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> 
     """Cut a recording where nothing arrived for more than `silence_s` seconds.
 
     If a device recorded nothing of a whole bout, no row separates the two bouts of equal label around it;
-    without the cut they would become one. Parts of a bout that another device recorded without interruption
-    still form one session.
+    without the cut they would become one. Parts of a bout still form one session if another device recorded
+    it without interruption.
     """
     cuts = np.flatnonzero(np.diff(recording.arrival_ms) > silence_s * 1000) + 1
     if len(cuts) == 0:
@@ -96,7 +96,7 @@ def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment
 
 
 def overlap_ns(parts: Sequence[Segment]) -> tuple[int, int] | None:
-    """First and last instant (ns) that all `parts` cover, or None."""
+    """First and last instant (ns) covered by all `parts`, or None."""
     start = max(int(part.time_ns[0]) for part in parts)
     end = min(int(part.time_ns[-1]) for part in parts)
     return (start, end) if end > start else None

@@ -20,7 +20,7 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
     Args:
         windows: N windows; those of a user in order of time.
         keep_every: n; 1 keeps all, otherwise each user's first, (n + 1)-th, …
-        mean_of: k samples that become one; must divide T.
+        mean_of: k samples, averaged into one; must divide T.
 
     Raises:
         HharError: n or k is below 1, k does not divide T, or k is over 1 for other inputs than samples in

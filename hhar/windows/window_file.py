@@ -266,7 +266,7 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
 
 
 def _coarse(windows: Windows, key: str, cast: NDArray[Any]) -> str:
-    """Words on the channels of x or outputs of y that a cast to float32 holds too coarsely; else ""."""
+    """Words on the channels of x or outputs of y too coarse after a cast to float32; else ""."""
     if cast.dtype != np.float32 or not len(cast) or 0 in cast.shape:
         return ""
     array, names = getattr(windows, key), windows.channels if key == "x" else windows.classes
@@ -327,7 +327,7 @@ def fingerprint_windows(windows: Windows) -> str:
 
 
 def check_windows(windows: Windows, name: str) -> None:
-    """Raise `WindowFileError` at the first rule that `windows` breaks; `name` begins the message."""
+    """Raise `WindowFileError` at the first rule broken by `windows`; `name` begins the message."""
     _check_types(windows, name)
     num_windows = len(windows.x)
     if num_windows == 0:
@@ -478,7 +478,7 @@ def _check_labels(windows: Windows, name: str) -> None:
 
 
 def _check_targets(windows: Windows, name: str) -> None:
-    """Refuse numbers to predict that are not finite, and positions outside the classes."""
+    """Refuse infinite or NaN numbers to predict, and positions outside the classes."""
     y, outputs = windows.y, len(windows.classes)
     if y.dtype == np.float32:
         wrong = np.flatnonzero(~np.isfinite(y).reshape(len(y), -1).all(axis=1))
@@ -547,7 +547,7 @@ def _check_sizes(windows: Windows, name: str) -> None:
 
 
 def _origin_arrays(windows: Windows) -> dict[str, NDArray[Any]]:
-    """The arrays that name the origin of each window."""
+    """The arrays naming the origin of each window."""
     arrays = {
         "user": windows.user, "device": windows.device, "session": windows.session, "part": windows.part
     }  # fmt: skip
