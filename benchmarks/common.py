@@ -35,7 +35,7 @@ MEASURED = ROOT / "docs" / "benchmarks"  # a JSON file and a plot per benchmark
 QUICK = ("step", "round", "exchange", "large_model", "memory")
 LONG = ("prepare", "seed_workload")
 APART = ("peers",)  # needs its own environment
-WORKERS = 2  # clients that train at a time, on every engine and in the plain pool
+WORKERS = 2  # clients in training at a time, on every engine and in the plain pool
 MATMUL = 1024  # side of the square matrices of the reference product
 COPY_BYTES = 256 * 2**20  # size of the block of the reference copy
 _PACKAGES = ("fedge", "torch", "numpy", "flwr", "ray", "polars")
@@ -173,7 +173,7 @@ class Turn:
 
 
 def repeat(turn: Turn, action: Callable[[], Any], has_report: bool = False) -> None:
-    """Time `action` once per turn, and report the floats that it returns if it `has_report`."""
+    """Time `action` once per turn, and report the floats it returns if it `has_report`."""
     while turn.wait():
         start = time.perf_counter()
         returned = action()
@@ -195,7 +195,7 @@ def take_turns(
 
     Contestants take turns in alternating order, so a ratio within a round compares adjacent measurements, and
     a machine that slows down for a while affects both. `after_round` is called between rounds (0, 1, …);
-    `reports` gets the numbers that contestants report in each round, warm-up included.
+    `reports` gets the numbers reported by contestants in each round, warm-up included.
     """
     spawn = multiprocessing.get_context("spawn")
     connections, processes = {}, []
@@ -271,7 +271,7 @@ def _time_repeatedly(action: Callable[[], Any], seconds: float) -> list[float]:
 
 
 def busy_cores(seconds: float = 2.0) -> float:
-    """Cores that all processes together keep busy while this one waits, i.e. the load by others."""
+    """Cores kept busy by all processes together while this one waits, i.e. the load by others."""
     return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1)
 
 
@@ -286,7 +286,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Name of the processor, and the vector instructions that PyTorch uses on it."""
+    """Name of the processor, and the vector instructions used on it by PyTorch."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -312,7 +312,7 @@ def versions() -> dict[str, str]:
 
 def _plot(benchmark: Benchmark, record: dict[str, Any]) -> None:
     """Draw the plot of a record."""
-    import matplotlib as mpl  # not in the processes that are measured
+    import matplotlib as mpl  # not in the measured processes
 
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": benchmark.name, "svg.fonttype": "none", "font.size": 9})

@@ -1,7 +1,7 @@
-"""Fedge with a network of any size and clients that do not train but return what they received.
+"""Fedge with a network of any size and clients that do not train, but return the model they received.
 
-Importing this module registers such a network under the name `linear`, and steps that compute nothing under
-the names that `fedge.client_app` calls; messages, strategy, leaves, cloud, gate and run folder are Fedge's
+Importing this module registers such a network under the name `linear`, and steps without computation under
+the names called by `fedge.client_app`; messages, strategy, leaves, cloud, gate and run folder are Fedge's
 own.
 
     python -c 'from benchmarks.echo import main; main()' ENGINE MODE BYTES CONFIG.json CLIENTS
@@ -65,7 +65,7 @@ def remember_state(_: Any, state: Mapping[str, np.ndarray]) -> None:
 def echo_train(
     _: Any, x: Any, y: Any, settings: LocalTraining, *__: Any, correction: Any = None, **___: Any
 ) -> TrainResult:
-    """Leave the model unchanged, and report the steps that a leaf expects for these windows.
+    """Leave the model unchanged, and report the steps expected by a leaf for these windows.
 
     The correction of gradients is converted to the model's precision, as in training.
     """
@@ -79,7 +79,7 @@ def echo_train(
 
 
 def echo_evaluate(_: Any, x: Any, y: Any, sizes: list[int], **__: Any) -> list[EvalResult]:
-    """Report that everything in each part is right."""
+    """Report every answer in each part as right."""
     del _received.state
     return [EvalResult(size, 1.0, {"confusion": np.diag([size, 0])}, np.ones(size, bool)) for size in sizes]
 
@@ -101,7 +101,7 @@ for name, stand_in in {
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """Same as the real client. These are functions of this module, so that workers import it."""
+    """Same as the real client. These are functions of this module, so workers import it."""
     return client_app.hello(message, context)
 
 

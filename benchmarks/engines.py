@@ -85,7 +85,7 @@ def leaf_totals_to_clients(totals: Sequence[int], clients_per_leaf: int = 3) -> 
 
 
 class Configured(ClientApp):
-    """A ClientApp with the options that `flwr run` would pass to it."""
+    """A ClientApp with the options `flwr run` would pass to it."""
 
     def __init__(self, app: ClientApp, config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ def carry_out(
 
     Args:
         engine: "inprocess", or "ray" for `flwr run .`.
-        config: options that differ from their defaults.
+        config: options differing from their defaults.
         folder: folder of the run, created if missing.
         clients: number of SuperNodes.
         watch_memory: whether to sample the process tree's memory.

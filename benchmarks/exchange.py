@@ -2,7 +2,7 @@
 
     python -m benchmarks.exchange [--full]      10,000 clients, and 100 on Ray, only with --full
 
-    empty   clients return what they received (`benchmarks.echo`): the cost of the engine and the server
+    empty   clients return the received model (`benchmarks.echo`): the cost of the engine and the server
     tiny    each client has two windows of 1 × 4 per split, takes one step with `linear` and evaluates two
             models: some forty calls of PyTorch per client and round, nearly all of the cost at this size
 

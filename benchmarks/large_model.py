@@ -2,7 +2,7 @@
 
     python -m benchmarks.large_model [--full]       100 and 582 MB only with --full
 
-Clients compute nothing (`benchmarks.echo`); everything else is Fedge's own. They return what they received
+Clients compute nothing (`benchmarks.echo`); everything else is Fedge's own. They return the received model
 ("echo"), or their own copy of it ("fresh"), as after training: those rows show the memory of a real run. On
 Ray every reply is a copy. A global round is two exchanges: every client gets its leaf's model and returns
 one, the leaves average, and every client gets the average to evaluate. Seconds per exchange are half of a

@@ -3,8 +3,8 @@
     loop    one client after another, averaged per leaf
     pool    the same on `multiprocessing.Pool(2)`, one torch thread each, largest client first
 
-Three leaves of three clients each. `Learner`, a client's training, is also used by simulators that take it
-from their users (`benchmarks.peers`).
+Three leaves of three clients each. `Learner`, a client's training, is also used by simulators taking it from
+their users (`benchmarks.peers`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 Clients train a convolutional network, nearly all of whose parameters are in its linear layer, on a few
 images, one batch of two at a time. Everything is on the loopback interface, over TLS and with keys. Processes
 are measured five times a second from outside: RSS counts pages mapped by several processes once for each, PSS
-divides them, and "anonymous" is memory that the system cannot reclaim, unlike pages of files. The table has
-the largest process of each role, at its peak. `--spill` is `transfer.spill-above-mb` in MB, or auto.
+divides them, and "anonymous" is memory the system cannot reclaim, unlike pages of files. The table has the
+largest process of each role, at its peak. `--spill` is `transfer.spill-above-mb` in MB, or auto.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def _role_of(process: psutil.Process) -> str:
 
 
 def _role_of_command(command: Sequence[str]) -> str:
-    """Role of the process that a command line starts."""
+    """Role of the process started by a command line."""
     line = " ".join(Path(word).name for word in command[:6])
     return next((role for pattern, role in _ROLES if pattern in line), "")
 

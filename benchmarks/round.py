@@ -2,7 +2,7 @@
 
     python -m benchmarks.round [--full]
 
-Nine clients under three leaves that train on 5,500 / 1,138 / 1,046 windows of 6 × 128 per leaf, model
+Nine clients under three leaves, training on 5,500 / 1,138 / 1,046 windows of 6 × 128 per leaf, model
 `cnn-pool`, batch 32, SGD with momentum 0.9, one local epoch and five. (Taken as totals per leaf, the plain
 loop needs 4 to 5 s per epoch at 0.5 to 0.7 ms per window on one core; taken per client, three times that.)
 
@@ -15,7 +15,7 @@ loop needs 4 to 5 s per epoch at 0.5 to 0.7 ms per window on one core; taken per
 The first four take turns round by round, each in its own processes. Ray cannot be paused between rounds, so
 whole runs of it are placed between blocks of the others' rounds and compared with the two adjacent blocks;
 its seconds are from timing.csv, without the first round. Clipping, label smoothing and, except for
-`scaffold`, SCAFFOLD are off, so that all contestants take the same steps; everything else is Fedge's default.
+`scaffold`, SCAFFOLD are off, so all contestants take the same steps; everything else is Fedge's default.
 Clients hold 12 windows each for validation and test: the gate works, but its evaluation, which the references
 lack, is cheap.
 """
@@ -158,7 +158,7 @@ def race(
 def summary(
     folder: Path, times: Mapping[str, np.ndarray], ray: Sequence[Run], block_rounds: int
 ) -> dict[str, Any]:
-    """Seconds per round, ratios to the pool, shares that are not training, and Fedge's phases."""
+    """Seconds per round, ratios to the pool, shares other than training, and Fedge's phases."""
     pool_medians = [
         float(np.median(times["pool"][i * block_rounds : (i + 2) * block_rounds])) for i in range(len(ray))
     ]

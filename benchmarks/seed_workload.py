@@ -2,7 +2,7 @@
 
     python -m benchmarks.seed_workload --full   a tenth of the windows without --full, to try the benchmark
 
-Nine clients under three leaves that train on 55,108 / 11,381 / 10,463 windows of 6 × 100 per leaf, five local
+Nine clients under three leaves, training on 55,108 / 11,381 / 10,463 windows of 6 × 100 per leaf, five local
 epochs, the reference network `cnn`, and all other options at their defaults (SCAFFOLD, clustering and gate
 on). The first report gives numbers of windows, but not of which split; here all of them are trained on, and a
 third as many each validate and test (the default 60/20/20), so the work is not less than the report's. It

@@ -2,7 +2,7 @@
 
     python -m benchmarks.step [--full]
 
-One thread. Four contestants, each in its own process, so that none is affected by another's memory settings:
+One thread. Four contestants, each in its own process, so none is affected by another's memory settings:
 
     plain        the `nn.Conv1d` network and `torch.optim.SGD` in plain PyTorch, without a DataLoader
     plain-keep   the same after `fedge.training.host.keep_freed_memory`: the effect of the allocator alone

@@ -42,7 +42,7 @@ class Mnist(nn.Sequential):
 
 
 class Gru(nn.Module):
-    """GRU that reads a window step by step; its last state determines the class."""
+    """GRU reading a window step by step; its last state determines the class."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def measured_flop(network: nn.Module, shape: tuple[int, ...]) -> float:
     Backward counts twice forward, less the gradient with respect to the network's input, which is not needed.
     """
     flops: list[float] = []
-    input_flops: list[float] = []  # the part that multiplies a layer's input
+    input_flops: list[float] = []  # for products with the layer's input
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
         sizes = {name: p.numel() for name, p in layer.named_parameters(recurse=False) if "weight" in name}

@@ -1,10 +1,10 @@
-"""Honest owners left out of the scale, for real data dealt in ways that differ as much as owners do.
+"""Honest owners left out of the scale, for real data dealt in ways as different as owners are.
 
     python -m benchmarks.grouping.honest_owners [--data FOLDER] [--repeats 12]
 
-Without --data, it uses data that need no download: tables and digits of scikit-learn, the synthetic set on
-all twelve devices of HHAR, phones and watches. With --data, it also uses the window files and images of a
-folder as for tests (FEDGE_TEST_DATA), and rows of HHAR's own phones and watches. For each set and way of
+Without --data, it uses data without a download: tables and digits of scikit-learn, the synthetic set on all
+twelve devices of HHAR, phones and watches. With --data, it also uses the window files and images of a folder
+as for tests (FEDGE_TEST_DATA), and rows of HHAR's own phones and watches. For each set and way of
 dealing: the number of deals, clients left out by `fedge.data.outliers`, and the largest deviation of a client
 as a share of the allowed factor c. Exit code 1 if any client is left out.
 """
@@ -24,7 +24,7 @@ from hhar.facts import DEVICES
 from hhar.synthetic.generate import synthetic_windows
 
 CLIENTS = (3, 4, 5, 9, 24, 100)
-FEW = 5  # windows of a client that has hardly any
+FEW = 5  # windows of a client with hardly any
 _ROWS = 3000  # rows of a data set, drawn again for every repeat
 _SAMPLES, _FIELDS = 128, 10  # of a window of raw rows, and of a row
 

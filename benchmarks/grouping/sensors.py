@@ -3,7 +3,7 @@
     python -m benchmarks.grouping.sensors FILE.npz ACCELEROMETERS.npz GYROSCOPES.npz
 
 Both files have three channels of the same names, as if the sensor had not been recorded: a difference between
-users that is not planted, for `four-sensors` of `python -m benchmarks.grouping.truth`.
+users, not planted, for `four-sensors` of `python -m benchmarks.grouping.truth`.
 """
 
 import argparse

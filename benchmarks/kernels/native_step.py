@@ -1,11 +1,11 @@
-"""The native step against PyTorch's, in one process, taking turns: ratios that are robust to a busy machine.
+"""The native step against PyTorch's, in one process, taking turns: ratios robust to a busy machine.
 
     python -m benchmarks.kernels.native_step [ROUNDS]
 
 One client on one thread, then two at once, as many as a run has workers. Each round trains one epoch of
-`fedge.training.local.train` with every kernel that this processor supports, and with factors rounded to bf16.
-CPU time of a thread is measured, because wall time on a busy machine depends on other processes. Per network:
-the median and quartiles of the ratios, round by round, GFLOP/s of a thread, and percent of the core's peak in
+`fedge.training.local.train` with every kernel this processor supports, and with factors rounded to bf16. CPU
+time of a thread is measured, because wall time on a busy machine depends on other processes. Per network: the
+median and quartiles of the ratios, round by round, GFLOP/s of a thread, and percent of the core's peak in
 float32, which is measured first (fused multiplications and additions in registers). Kernels with AMX may
 exceed it. Stores nothing.
 """
@@ -33,7 +33,7 @@ DEFAULTS = replace(SETTINGS, clip_norm=1.0, label_smoothing=0.1)  # default sett
 
 
 def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
-    """Mean CPU seconds of threads that each carry out one piece of work, at the same time."""
+    """Mean CPU seconds of threads with one piece of work each, at the same time."""
     seconds: list[float] = []
     barrier = threading.Barrier(len(works))
 
@@ -52,7 +52,7 @@ def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
 
 
 def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], object]]:
-    """Contestants that take turns: training with every kernel, evaluation with PyTorch and the best."""
+    """Contestants taking turns: training with every kernel, evaluation with PyTorch and the best."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
     y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)

@@ -15,10 +15,10 @@ are measured, so an interrupted call can be resumed.
     fedge …           Fedge in process and on Ray, train.kernel "torch" and "native"
 
 All take turns round by round, each in its own processes, after a warm-up round. Fedge's rounds include
-everything that is on by default: cloud step, gate, evaluation on 12 + 12 windows per client, tables, a
-checkpoint. pfl, BlazeFL and Flower have one server, which averages nine clients, while the others' leaves
-average three each. A contestant counts if every round took the expected steps and its loss decreased. A
-contestant that cannot run is left out, with the reason.
+everything on by default: cloud step, gate, evaluation on 12 + 12 windows per client, tables, a checkpoint.
+pfl, BlazeFL and Flower have one server, which averages nine clients, while the others' leaves average three
+each. A contestant counts if every round took the expected steps and its loss decreased. A contestant that
+cannot run is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def measure_work(work: Work, folder: Path, peers: Sequence[str], rounds: int) ->
 
 
 def importable() -> tuple[list[str], dict[str, str]]:
-    """Peers that are installed, and reasons for the others."""
+    """Installed peers, and reasons for the others' absence."""
     usable, missing = [], {}
     for name in PEERS:
         reason = why_missing(name)

@@ -97,7 +97,7 @@ class Trainer(ProcessPoolClientTrainer):
 
 
 class _NeverSetEvent:
-    """The event of a run that is never stopped, in a form that can be sent to processes."""
+    """The event of a run that is never stopped, in a form for sending to processes."""
 
     def set(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Fedge on Ray in this process, so that its rounds take turns, too; in process it is `benchmarks.round`'s."""
+"""Fedge on Ray in this process, so its rounds take turns, too; in process it is `benchmarks.round`'s."""
 
 from __future__ import annotations
 

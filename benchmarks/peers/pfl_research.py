@@ -131,7 +131,7 @@ def _shuffle(windows: tuple[torch.Tensor, torch.Tensor], rng: np.random.Generato
 
 
 def _turn_callback(network: Network, turn: Turn | None) -> Any:
-    """Callback that makes every round wait for the contestant's turn."""
+    """Callback making every round wait for the contestant's turn."""
     from pfl.callback.base import TrainingProcessCallback
     from pfl.metrics import Metrics
 

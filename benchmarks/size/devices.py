@@ -1,4 +1,4 @@
-"""Costs of the virtual clock: per event, per job, in waiting, and for 10,000 devices that train.
+"""Costs of the virtual clock: per event, per job, in waiting, and for 10,000 training devices.
 
     python -m benchmarks.size.devices events      CPU per event of the loop, without training; aim 100 µs
     python -m benchmarks.size.devices jobs        CPU per job in all threads, clients answer at once; aim 0.4

@@ -3,7 +3,7 @@
     python -m benchmarks.size.leaf_servers [--leaves 30] [--clients 100] [--processes 3] [--rounds 4]
 
 The tree has a server over the leaves of each process (`fedge leaf --at`), or one leaf server each if there
-are as many processes as leaves. The model is softmax regression on generated windows, so that Fedge itself is
+are as many processes as leaves. The model is softmax regression on generated windows, so Fedge itself is
 measured. Times are wall times; memory is each process's peak (VmHWM).
 """
 

@@ -3,8 +3,8 @@
     python -m benchmarks.size.many_leaves [--leaves 64] [--clients 128] [--groups 4] [--rounds 6]
             [--seeds 1,2,3]
 
-Four classes that are shifts of the mean, users that differ, labels renamed group by group, softmax
-regression: the model is small, so that clustering is measured. A line per seed: the adjusted Rand index of
+Four classes as shifts of the mean, differing users, labels renamed group by group, softmax regression: the
+model is small, so clustering is measured. A line per seed: the adjusted Rand index of
 every round, the number of models clients evaluated for the cloud in each, the bytes of the cloud's questions
 and of all other messages to clients, and this process's peak memory.
 """

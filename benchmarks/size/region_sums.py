@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def differing(rng: np.random.Generator, shares: np.ndarray, leaves: int) -> int:
-    """Number of drawn means that depend on the order of summation, rounded to float32.
+    """Number of drawn means depending on the order of summation, rounded to float32.
 
     Args:
         rng: generator for the models.
