@@ -1,1 +1,1 @@
-"""Small tools of the project, among them those that write parts of its pages."""
+"""Small tools of the project, some of which write parts of its pages."""

@@ -4,10 +4,10 @@
     python -m tools.audit all.zip     `make audit OSV=all.zip`: queries a copy of it, without a network
     python -m tools.audit --hashes    `make hashes`: writes constraints-hashes.txt, for Python 3.11.5 and on
 
-The first and the last need the network, and their own environment (`.audit`), so that Fedge's environment
-does not change. For machines without a network, OSV publishes its vulnerabilities of Python packages as one
-archive with a JSON file each (https://google.github.io/osv.dev/data/). If the database cannot be reached,
-nothing has been audited: the tool prints one line and fails.
+The first and the last need the network, and an environment of their own (`.audit`), so Fedge's does not
+change. For machines without a network, OSV publishes its vulnerabilities of Python packages as one archive
+with a JSON file each (https://google.github.io/osv.dev/data/). If the database cannot be reached, nothing has
+been audited: the tool prints one line and fails.
 """
 
 import json
@@ -55,7 +55,7 @@ class AuditError(RuntimeError):
 
 
 def pinned(python: str = "python-version < '3.11'") -> list[str]:
-    """``name==version`` from constraints.txt, spelt as on an index, except those that only `python` needs."""
+    """``name==version`` from constraints.txt, spelt as on an index, except those needed only by `python`."""
     lines = [line.strip().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()]
     return [line.split(";")[0].strip() for line in lines if line and line[0] != "#" and python not in line]
 
@@ -132,7 +132,7 @@ def audit_by(archive: Path) -> str:
     """Findings of an audit by a copy of OSV's database, if none of them is new.
 
     Raises:
-        AuditError: it found vulnerabilities, or the archive is not that database.
+        AuditError: there are vulnerabilities, or the archive is not OSV's database.
     """
     try:
         with zipfile.ZipFile(archive) as files:
@@ -150,7 +150,7 @@ def audit_by(archive: Path) -> str:
 
 
 def _affected_packages(vulnerability: Any) -> Iterator[Any]:
-    """PyPI packages affected by a vulnerability that has not been withdrawn."""
+    """PyPI packages affected by a vulnerability, unless it has been withdrawn."""
     if not vulnerability.get("withdrawn"):
         yield from (
             part for part in vulnerability.get("affected", []) if part["package"]["ecosystem"] == "PyPI"

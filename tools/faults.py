@@ -4,11 +4,10 @@ python -m tools.faults                        prints the table
 python -m tools.faults --into docs/reliability.md  writes the table there, between its marks
 python -m tools.faults NAMES                  some of them; --list names all
 
-A run without faults and the same run with a fault are carried out in turn, by real processes that listen only
-on the loopback interface. A fault happens after the second global round. The seconds lost are the time of the
-run with the fault minus that of the run without, including the time in which the faulty part restarts. Bits
-are the sha256 of the final models. Waiting times are set (WAIT_S), so that a permanent fault shows the time
-waited for it.
+A run without faults and the same run with a fault are carried out in turn, by real processes listening only
+on the loopback interface. A fault happens after the second global round. The seconds lost are the difference
+between the times of the two runs, including the restart of the faulty part. Bits are the sha256 of the final
+models. Waiting times are set (WAIT_S), so a permanent fault shows the time waited for it.
 """
 
 import argparse
@@ -68,7 +67,7 @@ class Fault:
     Attributes:
         deployment: "leaf servers", "SuperNodes", "Ray".
         told: the fault in words.
-        strike: function that acts on the running deployment, in its own thread; for Ray, a word instead.
+        strike: function to act on the running deployment, in its own thread; for Ray, a word instead.
     """
 
     deployment: str
@@ -80,7 +79,7 @@ class Fault:
 
 
 class Cut:
-    """A link that forwards between two sides until it is cut."""
+    """A link forwarding between two sides until it is cut."""
 
     def __init__(self, port: int) -> None:
         self._target_port, self._server = port, socket.create_server(("127.0.0.1", 0))
@@ -214,7 +213,7 @@ def on_leaf_servers(folder: Path, data: str, strike: Callable[[Any], None] | Non
 
 
 class SuperNodes:
-    """A SuperLink with three nodes that own their windows."""
+    """A SuperLink with three nodes owning their windows."""
 
     def __init__(self, deployment: Any, dealt: Path) -> None:
         self.deployment, self._dealt = deployment, dealt
@@ -263,7 +262,7 @@ def on_supernodes(folder: Path, data: str, strike: Callable[[Any], None] | None)
 
 
 def on_ray(folder: Path, data: str, lose: str | None) -> Came:
-    """Run on three raylets that share no files, in namespaces, of which one may be lost."""
+    """Run on three raylets without shared files, in namespaces; one raylet may be lost."""
     from ray_cluster import run_on_cluster  # type: ignore[import-not-found]
 
     options = {"clients": CLIENTS, "data.path": data, "runs-dir": "runs", "run-name": "cluster"}
@@ -368,7 +367,7 @@ def _start_fault(
     run: Path,
     current_process: Callable[[], "subprocess.Popen[bytes] | None"],
 ) -> threading.Thread:
-    """Thread that causes a fault once a run has done some rounds, if it does."""
+    """Thread to cause a fault after some rounds of a run, if the run gets there."""
 
     def wait_and_strike() -> None:
         table, deadline = run / "metrics" / "global_rounds.csv", time.monotonic() + _MAX_RUN_S
@@ -388,7 +387,7 @@ def _start_fault(
 def _await_end(
     current_process: Callable[[], "subprocess.Popen[bytes] | None"], fault_thread: threading.Thread
 ) -> None:
-    """Wait for the fault to be over, and for the process that runs then.
+    """Wait for the end of the fault, and then for the current process.
 
     Raises:
         TimeoutError: the run does not end.
@@ -401,7 +400,7 @@ def _await_end(
 
 
 def _read_outcome(run: Path, start: float) -> Came:
-    """Outcome of a run that has just ended."""
+    """Outcome of a run just ended."""
     from fedge import load_run
 
     end = time.monotonic()

@@ -1,12 +1,12 @@
-"""Fingerprints of a fixed list of small runs: does a change alter anything that a run computes?
+"""Fingerprints of a fixed list of small runs: does a change alter anything a run computes?
 
 python -m tools.golden --write FILE      before the change
 python -m tools.golden --against FILE    after it
 
 The file is not part of the repository, because bits depend on processor and libraries. Models are trained by
 PyTorch, whose bits do not depend on Fedge's code; those of the native step may. Compared are models, cluster
-steps and every column of every metric file except times of the machine; a column that only the newer code
-writes is listed but is not a difference. NAMES limit the list; `--list` shows it.
+steps and every column of every metric file except times of the machine; a column written only by the newer
+code is listed, but is not a difference. NAMES limit the list; `--list` shows it.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def on_ray(config: dict[str, Any], folder: Path) -> Path:
 
 
 def killed(config: dict[str, Any], folder: Path) -> Path:
-    """Run folder of a run that is killed after its second global round, and resumed."""
+    """Run folder of a run killed after its second global round, and resumed."""
     process = _start_fedge("run", ".", "-c", _write_overrides(config, folder))
     run_folder = folder / "runs" / "run"
     while process.poll() is None and _num_rows(run_folder / "metrics" / "global_rounds.csv") < 2:
@@ -159,7 +159,7 @@ def fingerprint(folder: Path) -> Print:
 
 
 def differences(before: Print, after: Print) -> tuple[list[str], list[str]]:
-    """Parts that differ or are missing, and parts that only `after` has."""
+    """Parts that differ or are missing, and parts found only in `after`."""
     current_names = {name: RENAMED.get(name, name) for name in before}
     differ = [name for name, sha in before.items() if after.get(current_names[name]) != sha]
     return differ, sorted(after.keys() - current_names.values())

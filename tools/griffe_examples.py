@@ -1,4 +1,4 @@
-"""Extension that shows examples of docstrings (``>>>``) as code on the site, not as Markdown quotations."""
+"""Extension showing examples of docstrings (``>>>``) as code on the site, not as Markdown quotations."""
 
 import re
 from typing import Any

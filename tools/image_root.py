@@ -38,7 +38,7 @@ _NAMESPACE_VARIABLE = "FEDGE_IMAGE_ROOT_APART"  # set in the namespace
 
 
 class BuildError(RuntimeError):
-    """Error: a step that cannot be carried out here. One line."""
+    """Error of one line: a step cannot be carried out here."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Image:
 
 
 def steps_of(text: str) -> list[tuple[str, str]]:
-    """Steps of a Dockerfile: word and arguments; a line that ends in a backslash continues.
+    """Steps of a Dockerfile: word and arguments; a line ending in a backslash continues.
 
     >>> steps_of("# a comment\\nFROM x\\nRUN a \\\\\\n && b\\n")
     [('FROM', 'x'), ('RUN', 'a  && b')]
@@ -136,7 +136,7 @@ def _path_in(root: Path, path: str) -> Path:
 
 
 def chroot_words(root: Path, image: Image, words: Sequence[str]) -> list[str]:
-    """Words that start a command in the folder, as the image's user, in its working directory."""
+    """Command line for running a command in the folder, as the image's user, in its working directory."""
     return [
         "chroot", f"--userspec={image.user}:{image.user}", str(root), "/usr/bin/env", "-C", image.folder,
         *words,

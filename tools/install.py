@@ -3,8 +3,8 @@
     python tools/install.py ray
 
 uv is used if it is installed, else pip. uv reads none of pip's settings, but a source of packages set for pip
-is meant for every installer, so it is passed on to uv. Bytecode is not written: Python does that when it
-first imports a module, and only few of the installed modules are imported.
+is meant for every installer, so it is passed on to uv. Bytecode is not written: Python writes it at the first
+import of a module, and only few of the installed modules are imported.
 
 VENV in the environment selects another folder than .venv; TORCH=cpu adds PyTorch's index of wheels without
 CUDA, which are gigabytes smaller.
@@ -29,7 +29,7 @@ _UV_VARIABLES = {  # pip's setting → uv's variable
 
 
 def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that pass pip's settings to uv; settings of uv itself take precedence.
+    """Variables passing pip's settings to uv; settings of uv itself take precedence.
 
     Args:
         lines: output of `pip config list`, which reads files and variables: ``global.find-links='/wheels'``.
@@ -44,7 +44,7 @@ def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[s
             variables[variable] = (
                 ",".join(text.split()) if variable == "UV_FIND_LINKS" else " ".join(text.split())
             )
-    if "UV_INDEX" in variables:  # pip takes the best version of all indexes, uv that of the first one
+    if "UV_INDEX" in variables:  # pip takes the best version of all indexes, uv the one of the first index
         variables.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     return variables
 

@@ -2,8 +2,8 @@
 
     python -m tools.manylinux dist
 
-The library has a set of kernels per instruction set and uses the best that a processor supports, so one wheel
-serves all x86-64 machines. It is built with functions that glibc has always had; auditwheel, in its own
+The library has a set of kernels per instruction set and uses the best one a processor supports, so one wheel
+serves all x86-64 machines. It is built with functions glibc has always had; auditwheel, in its own
 environment, checks the wheel and names the oldest supported system. Elsewhere pip builds the step from the
 source distribution, or does without.
 """
@@ -62,7 +62,7 @@ def _install_tools() -> Path:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Build it, or print why not; the exit code is that of the step that failed."""
+    """Build it, or print why not; the exit code is the failed step's."""
     (folder,) = sys.argv[1:] if words is None else words
     reason = objection(platform.system(), platform.machine(), platform.libc_ver()[0])
     if reason is not None:

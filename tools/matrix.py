@@ -1,11 +1,11 @@
-"""Fedge's tests on the newest Flower that pyproject.toml allows, in addition to the one in constraints.txt.
+"""Fedge's tests on the newest Flower allowed by pyproject.toml, in addition to the one in constraints.txt.
 
     python -m tools.matrix             `make matrix`: the newest for which the index has all packages
     python -m tools.matrix 1.41.0      another version
 
 `make test` tests with the one in constraints.txt. The newest gets its own environment, build/flower-newest,
-on top of the current one: only Flower, Ray and packages that they need in other versions are installed there.
-If it cannot be made, the tool says so in one line, which is not a failure.
+on top of the current one: only Flower, Ray and packages they need in other versions are installed there. If
+the environment cannot be made, the tool reports this in one line, and does not fail.
 """
 
 import os
@@ -22,7 +22,7 @@ from fedge.launch.projects.project import read_toml
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "flower-newest"
 FIRST_WITH_SUPERLINK = "1.41"
-# everything that concerns Flower, and whole runs on both engines
+# everything about Flower, and whole runs on both engines
 TESTS = (
     "tests/fedge/test_flower.py",
     *(f"tests/fedge/{room}" for room in ("client", "engine", "exchange", "launch", "leaf", "rounds")),
@@ -37,7 +37,7 @@ class NotHere(RuntimeError):
 
 
 def requirements(project: dict[str, Any], version: str = "") -> tuple[str, str]:
-    """Requirements for the index: the newest Flower and Ray that a pyproject.toml allows.
+    """Requirements for the index: the newest Flower and Ray allowed by a pyproject.toml.
 
     Args:
         project: its ``[project]`` table.

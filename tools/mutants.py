@@ -1,11 +1,11 @@
-"""Mutants of the code that decides results: one small change at a time; do the tests notice it?
+"""Mutants of the code behind results: one small change at a time; do the tests notice it?
 
 python -m tools.mutants                          50 mutants, drawn over the rooms of `ROOMS`
 python -m tools.mutants leaf cloud --number 200  in two rooms
 python -m tools.mutants leaf/norms.py --all      all of a module
 
-The tests of a mutant are those of its module, of its room, and others that import the module. If all pass,
-the mutant survives and is listed: a test is missing, or the change makes no difference. Mutants are made in a
+The tests of a mutant are those of its module, of its room, and others importing the module. If all pass, the
+mutant survives and is listed: a test is missing, or the change makes no difference. Mutants are made in a
 copy of the repository.
 """
 
@@ -89,7 +89,7 @@ def _mutable_expressions(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def _excluded_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node that do not affect what is computed."""
+    """Yield the parts of a node without effect on results."""
     if isinstance(node, ast.FunctionDef):
         for part in (*node.args.defaults, *node.args.kw_defaults, node.returns, *_annotations(node.args)):
             yield from ast.walk(part) if part is not None else ()
@@ -127,7 +127,7 @@ def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
 
 
 def tests_of(path: Path) -> list[list[Path]]:
-    """Tests of a module, nearest first: of its own name, of its room, others that import it."""
+    """Tests of a module, nearest first: of its own name, of its room, others importing it."""
     room = path.parent.relative_to(ROOT)
     own_tests = ROOT / "tests" / room / f"test_{path.name}"
     folder = ROOT.joinpath("tests", *room.parts[:2])
@@ -137,7 +137,7 @@ def tests_of(path: Path) -> list[list[Path]]:
 
 
 def importers(path: Path) -> list[Path]:
-    """Test modules of fedge/ that import a module by name."""
+    """Test modules of fedge/ importing a module by name."""
     room, _, name = ".".join(path.relative_to(ROOT).with_suffix("").parts).rpartition(".")
     import_pattern = re.compile(rf"from {room}(\.{name} import| import .*\b{name}\b)")
     tests = sorted((ROOT / "tests" / "fedge").rglob("test_*.py"))
@@ -170,7 +170,7 @@ def passes(tests: Sequence[Path], place: Path, within_s: float | None = MOST_S) 
 
 
 def copied(place: Path) -> None:
-    """Copy what the repository tracks, and the built native step, to a folder."""
+    """Copy the tracked files of the repository, and the built native step, to a folder."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     names = [name for name in listed.decode().split("\0") if name]
     built = [str(path.relative_to(ROOT)) for path in (ROOT / "fedge" / "native").glob("*.so")]

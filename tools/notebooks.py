@@ -2,8 +2,8 @@
 
 python -m tools.notebooks [NAME …]      runs all, or the named ones, and writes them back
 
-They are stored with their outputs, so that they can be read without running them. Execution counts, times and
-metadata of the editor, which change from run to run without meaning, are removed.
+They are stored with their outputs, to be read without running them. Execution counts, times and metadata of
+the editor, which change from run to run without meaning, are removed.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-# what changes from run to run → its replacement
+# text changing from run to run → its replacement
 _REPLACEMENTS = (
     (re.compile(r"\b\d+\.\d s\b(  left \d+:\d\d)?"), "… s"),
     (re.compile(r"\b\d{8}-\d{6}-seed"), "DATE-seed"),
@@ -46,7 +46,7 @@ def carried_out(path: Path, folder: Path) -> Any:
     """A notebook after all its cells have run in a new kernel, which works in `folder`.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: a cell that is not tagged "raises-exception" fails.
+        nbclient.exceptions.CellExecutionError: a cell without the tag "raises-exception" fails.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -71,7 +71,7 @@ def cleaned(notebook: Any) -> Any:
 
 
 def _cleaned_output(output: Any) -> Any:
-    """An output without count and times, and without parts that only an editor reads."""
+    """An output without count and times, and without parts only for editors."""
     if "execution_count" in output:
         output.execution_count = None
     if "metadata" in output:
@@ -85,7 +85,7 @@ def _cleaned_output(output: Any) -> Any:
 
 
 def steady(text: str) -> str:
-    """A text with replacements for what changes from run to run."""
+    """A text with replacements for parts changing from run to run."""
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     return text
@@ -131,7 +131,7 @@ def _cell_parts(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _output_text(output: Mapping[str, Any]) -> str:
-    """Output of a cell, in the richest form that a page can hold."""
+    """Output of a cell, in the richest form a page can hold."""
     if output["output_type"] == "stream":
         return _output_block(_joined_text(output["text"]))
     if output["output_type"] == "error":

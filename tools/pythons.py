@@ -22,7 +22,7 @@ _TESTS = [
 
 
 def interpreter(version: str) -> str | None:
-    """Command of a Python of a version ("3.12"), on the path or from pyenv, that starts."""
+    """Command of a working Python of a version ("3.12"), on the path or from pyenv."""
     installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     commands = [str(path / "bin" / "python") for path in sorted(installed.glob(f"{version}.*"), reverse=True)]
     on_path = shutil.which(f"python{version}")

@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def shrink(picture: Path) -> None:
-    """Reduce the colours to those that distinguish lines."""
+    """Reduce the colours to those needed to distinguish lines."""
     with Image.open(picture) as image:
         reduced = image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2)
     reduced.save(picture, optimize=True)

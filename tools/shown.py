@@ -1,9 +1,9 @@
-"""Pages that show output: their blocks are executed in order, each with its printed output below.
+"""Pages with output: their blocks are executed in order, each with its printed output below.
 
 python -m tools.shown [PAGE …]      executes docs/tutorial.md and docs/quickstarts.md, or one of them, and
                                     writes it back, with the figures that it draws
 
-A block of Python continues where the last one ended; one that begins with ``# NAME.py`` or ``# NAME.toml`` is
+A block of Python continues where the last one ended; one beginning with ``# NAME.py`` or ``# NAME.toml`` is
 saved under that name; the lines of a shell block are commands. Output is a block of text after its block.
 """
 
@@ -60,13 +60,13 @@ def carried_out(text: str, folder: Path) -> str:
 
 
 def figures(text: str) -> list[str]:
-    """Names of the figures that a page's blocks draw."""
+    """Names of the figures drawn by a page's blocks."""
     return _FIGURE.findall(text)
 
 
 @contextlib.contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    """Work in a folder that is on Python's path; figures have the same bytes every time."""
+    """Work in a folder on Python's path; figures have the same bytes every time."""
     import matplotlib as mpl
 
     previous = Path.cwd()

@@ -68,7 +68,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are elsewhere, or in no file."""
+    """Add the pages stored elsewhere, or in no file."""
     sources = {"index.md": ROOT / "README.md", **{page: ROOT / name for name, page in _ROOT_PAGES.items()}}
     pages = {page: _rebase_links(path.read_text(encoding="utf-8")) for page, path in sources.items()}
     pages |= {f"notebooks/{path.stem}.md": as_markdown(path) for path in _notebooks()}

@@ -1,4 +1,4 @@
-"""Check that a commit's tag is its version, before it goes to a package index: `make dist`.
+"""Check of a commit's tag against its version, before an upload to a package index: `make dist`.
 
 The version is in pyproject.toml, because Flower refuses an app without one there; a release's tag repeats
 it.
