@@ -1,9 +1,9 @@
-"""Writes what `make results-depth` has found into docs/results.md: trees of other depths.
+"""Writes the results of `make results-depth` into docs/results.md: trees of other depths.
 
     python -m studies.depth_part [--study studies/depth/motionsense.toml] [--pages docs/results.md …]
 
 A table per kind of clients, against the first tree, and a figure of the first kind. Measures are those of
-studies/PROTOCOL.md. The text stands in the page and in the text that `make results` makes the page from.
+studies/PROTOCOL.md. The text stands in the page, and in the text from which `make results` makes the page.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def table(comparison: Comparison) -> str:
 
 
 def target_of(reference: Group) -> float:
-    """95 % of the accuracy that a tree ends with, mean over seeds, a share 0..1."""
+    """95 % of a tree's final accuracy, mean over seeds, a share 0..1."""
     accuracy = over_seeds(reference, served)
     assert accuracy is not None
     return SHARE * accuracy.mean
@@ -137,7 +137,7 @@ def row(group: Group, reference: Group, goal: float, moment: Mapping[int, float]
 
 
 def _mean_with_count(group: Group, read: Read, count: int, digits: int) -> str:
-    """A mean over the seeds that have it, and how many these are unless all."""
+    """A mean over the seeds with a value, and their number unless all have one."""
     value = over_seeds(group, read)
     if value is None:
         return _NOTHING

@@ -1,9 +1,9 @@
-"""Writes what `make results-devices` has found into docs/results.md: what asynchrony buys on a virtual clock.
+"""Writes the results of `make results-devices` into docs/results.md: gains by asynchrony on a virtual clock.
 
     python -m studies.devices_part [--studies studies/devices] [--pages docs/results.md …]
 
 A table per sweep and scenario, against the first entry of the sweep's first axis; all columns go into a CSV
-file. Sweeps whose runs are not all there are named and left out.
+file. Sweeps with missing runs are named and left out.
 """
 
 import argparse
@@ -29,8 +29,8 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 PAGES = (DOCS / "results.md", HERE / "discussion.md")
 MARKS = "<!-- printed by `make results-devices` -->", "<!-- end of the part on devices -->"
-LAST = 10  # evaluations that an accuracy is the mean of
-FEW = 5  # evaluations whose mean is a steadier target than one: curves that jump are soon anywhere once
+LAST = 10  # evaluations, whose mean is an accuracy
+FEW = 5  # evaluations whose mean is a steadier target than one: a jumping curve soon reaches any value once
 HEADERS = (
     "", "virtual s to the target", "× as soon", "of five", "all evaluations, %", "last 10: seen, %",
     "difference", "unseen, %", "at work, of it lost, %", "mean staleness", "MB: all, to the target",
@@ -85,7 +85,7 @@ def section(study: Study, path: Path) -> str:
 
 
 def target_of(comparison: Comparison) -> float:
-    """95 % of the accuracy on seen users that the first group ends with, a share 0..1."""
+    """95 % of the first group's final accuracy on seen users, a share 0..1."""
     accuracy = over_seeds(comparison.groups[0], last("seen_accuracy"))
     return SHARE * accuracy.mean if accuracy else 1.0
 
@@ -166,9 +166,9 @@ def final(column: str) -> Read:
 
 
 def seconds_to(goal: float, evaluations: int = 1) -> Read:
-    """Reader of the virtual seconds until seen users are at a share 0..1 for the first time.
+    """Reader of the virtual seconds until the accuracy on seen users first reaches `goal`, 0..1.
 
-    By the mean of so many evaluations, up to that one.
+    By the mean of the last `evaluations` evaluations.
     """
 
     def read(run: RunData) -> float | None:

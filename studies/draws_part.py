@@ -3,13 +3,13 @@
     python -m studies.draws_part [--studies studies/draws] [--full docs/results/draws.csv]
         [--pages docs/results.md studies/discussion.md]
 
-All accuracies go into a CSV file, and differences of unseen clients with intervals into one beside it. The
-same for other folders of such sweeps, as `studies/rivals`, with their own marks and files.
+All accuracies go into a CSV file, and differences of unseen clients with intervals into one beside it. Other
+folders of such sweeps, e.g. `studies/rivals`, are treated alike, with their own marks and files.
 
-Without a page after `--pages` it is printed, as `make results-quick` does with a part of the sweeps that
-takes minutes. Sweeps whose runs are not all there are named and left out, so that one of them can be checked
-alone (`fedge sweep studies/quick/hhar.toml`). The text stands in the page and in the text from which
-`make results` makes the page, between two marks.
+Without a page after `--pages` the text is printed; `make results-quick` does so with a part of the sweeps, in
+minutes. Sweeps with missing runs are named and left out, so one of them can be checked alone (`fedge sweep
+studies/quick/hhar.toml`). The text stands, between two marks, in the page and in the text from which `make
+results` makes the page.
 """
 
 import argparse
@@ -69,11 +69,11 @@ def complete(path: Path) -> Study | None:
 
 
 def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
-    """The part: in how many seeds groups were found, and what that is worth.
+    """The part: in how many seeds groups were found, and the gain from them.
 
     Args:
-        studies: the sweeps that are complete.
-        missing: names of those that are not.
+        studies: the complete sweeps.
+        missing: names of the others.
     """
     titled = without_common_place([pair for study in studies for pair in titled_of(study)])
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]

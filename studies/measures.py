@@ -72,7 +72,7 @@ def last(column: str) -> Read:
 
 
 def seen(run: RunData) -> float | None:
-    """The accuracy on users who were trained on, of the model before any fine-tuning."""
+    """The accuracy on users in training, of the model before any fine-tuning."""
     shared = last("shared_accuracy_mean")(run)
     return last("test_accuracy_mean")(run) if shared is None else shared
 
@@ -102,8 +102,8 @@ class ClusteringCost:
     """Cost of the comparisons of leaves in a run.
 
     Attributes:
-        comparisons: cloud steps that asked clients.
-        time_share: of the wall time, 0..1, that all cloud steps took.
+        comparisons: cloud steps with questions to clients.
+        time_share: share of the wall time spent on all cloud steps, 0..1.
         bytes_ratio: models sent to clients for comparison, in units of all others sent to them.
         bytes_each: of one comparison, in units of one round's evaluation exchange (one model to each client).
     """
@@ -133,7 +133,7 @@ def clustering_cost(run: RunData) -> ClusteringCost | None:
 
 
 def similarities(run: RunData) -> list[float]:
-    """The similarities of all pairs of leaves in all cloud steps that compared them."""
+    """The similarities of all pairs of leaves in all cloud steps with a comparison."""
     pair_values = []
     for matrix in run.clusters["similarity"].drop_nulls():
         pairs = [list(row)[index + 1 :] for index, row in enumerate(matrix)]
@@ -177,7 +177,7 @@ def difference(
 
 
 def worse_off(comparison: Comparison, group: Group, unseen_clients: bool) -> Estimate | None:
-    """The share of clients that are served worse than by local-only training."""
+    """The share of clients served worse than by local-only training."""
     return over_seeds(group, Yardsticks(comparison.groups).worse_off("local only", unseen_clients))
 
 

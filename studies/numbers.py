@@ -1,4 +1,4 @@
-"""Accuracies of all methods of sweeps as CSV, beside the page that discusses them."""
+"""Accuracies of all methods of sweeps as CSV, beside the page discussing them."""
 
 import csv
 import io

@@ -2,7 +2,7 @@
 
     python -m studies.page [--studies studies] [--docs docs]
 
-What the first page says in words stands in studies/discussion.md; every number comes from the runs.
+The words of the first page are in studies/discussion.md; every number comes from the runs.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def _comparison_title(study: Study, comparison: Comparison) -> str:
 
 
 def section(study: Study) -> str:
-    """The accuracies of one study: what it is, then a table per scenario."""
+    """The accuracies of one study: its description, then a table per scenario."""
     lines = study.sweep.path.read_text(encoding="utf-8").splitlines()
     description = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")] if line)
     config = study.comparisons[0].groups[0].runs[0].config
@@ -130,7 +130,7 @@ def section(study: Study) -> str:
 
 
 def _draw_figures(title: str, comparison: Comparison, folder: Path) -> str:
-    """Draw the figures of one comparison; returns the Markdown that shows them."""
+    """Draw the figures of one comparison; returns Markdown with the figures."""
     figures.curves(comparison, "test_accuracy_mean", "accuracy, seen users", folder / "seen.svg")
     figures.curves(comparison, "unseen_accuracy_mean", "accuracy, unseen users", folder / "unseen.svg")
     figures.seen_and_unseen(comparison, folder / "both.svg")

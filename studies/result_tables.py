@@ -137,7 +137,7 @@ def accuracy_table(comparison: Comparison) -> str:
 
 
 def spread_cells(comparison: Comparison) -> Cells:
-    """How what is served is spread over clients: worst, lowest tenth, fairness, who is worse off."""
+    """Spread of the served accuracy over clients: worst, lowest tenth, fairness, share worse off."""
     columns: dict[str, Callable[[Group], str]] = {
         "": name_of,
         "macro-F1": lambda g: percent(over_seeds(g, measures.last("macro_f1_mean"))),
@@ -155,7 +155,7 @@ def spread_cells(comparison: Comparison) -> Cells:
 
 
 def spread_table(comparison: Comparison) -> str:
-    """The columns of `spread_cells` on what the worst clients get."""
+    """The columns of `spread_cells` on the worst clients."""
     headers, rows = spread_cells(comparison)
     shown = [n for n, header in enumerate(headers) if header not in ("macro-F1", "std", "Jain")]
     return markdown([headers[n] for n in shown], joined([row[n] for n in shown] for row in rows))
@@ -194,7 +194,7 @@ def _num_right(group: Group) -> int:
 
 
 def by_methods(titled: Sequence[tuple[str, Comparison]]) -> list[list[tuple[str, Comparison]]]:
-    """Comparisons by the methods that form clusters in them, in order."""
+    """Comparisons by their clustering methods, in order."""
     comparisons: dict[tuple[str, ...], list[tuple[str, Comparison]]] = {}
     for title, comparison in titled:
         comparisons.setdefault(tuple(_clustering_labels([comparison])), []).append((title, comparison))
@@ -202,13 +202,13 @@ def by_methods(titled: Sequence[tuple[str, Comparison]]) -> list[list[tuple[str,
 
 
 def _clustering_labels(compared: Iterable[Comparison]) -> list[str]:
-    """Labels of the methods that form clusters, in order."""
+    """Labels of the clustering methods, in order."""
     labels = dict.fromkeys(group.label for comparison in compared for group in comparison.groups)
     return [label for label in labels if label not in _NEVER_CLUSTER]
 
 
 def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
-    """A table of scenarios (down) and the methods that form clusters (across)."""
+    """A table of scenarios (down) and clustering methods (across)."""
     clustering = _clustering_labels(comparison for _, comparison in titled)
     rows = []
     for title, comparison in titled:
@@ -263,7 +263,7 @@ def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 def newcomers_cells(
     planted: Sequence[tuple[str, Comparison]], shown: Callable[[Estimate | None], str] = points
 ) -> Cells:
-    """Accuracy that fedge serves unseen clients, against true groups, one model, leaves alone, others."""
+    """Accuracy of fedge's models for unseen clients, against true groups, one model, leaves alone, others."""
     first = ("oracle", "hierfl", "local")
     labels = dict.fromkeys(group.label for _, comparison in planted for group in comparison.groups)
     others = (*first, *(label for label in labels if label not in (*first, "fedge", "random")))
@@ -421,7 +421,7 @@ def target_table(comparison: Comparison) -> str:
 def _cost(run: RunData, column: str, goal: float) -> tuple[float, float] | None:
     """Rounds and megabytes, both tiers, up to the first round that reaches `goal`.
 
-    The last round is left out: what it serves may be fine-tuned.
+    The last round is left out: its served models may be fine-tuned.
     """
     scores = list(run.rounds[column])[:-1]
     first = next((n for n, score in enumerate(scores, 1) if score is not None and score >= goal), None)

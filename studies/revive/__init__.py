@@ -1,4 +1,4 @@
-"""FedRevive's study on images: what the sweeps beside this file train on, and with.
+"""FedRevive's study on images: data and networks of the sweeps beside this file.
 
     python -m studies.revive MNIST.npz CIFAR10.npz
 

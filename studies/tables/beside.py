@@ -3,8 +3,8 @@
     client  w ← optimiser's step; w ← w − η (c − c_i);   Δ_i = −c + (x − w) / (K η), c_i ← c_i + Δ_i
     leaf    c ← c + 1/m Σ_{i∈P} Δ_i,  m clients, P took part; the model is the mean by windows
 
-Fedge's own (`scaffold.enabled`) adds c − c_i to the gradient, so that momentum sees it, and divides by
-K / (1 − momentum). Without momentum both are Algorithm 1 of Karimireddy et al. 2020, option II.
+Fedge's own (`scaffold.enabled`) adds c − c_i to the gradient, where momentum sees it, and divides by K
+/ (1 − momentum). Without momentum both are Algorithm 1 of Karimireddy et al. 2020, option II.
 
 Source: Li, Diao, Chen, He 2022, NIID-Bench's public code, and Flower's baseline of it; from memory, not
 confirmed at the source.
@@ -35,7 +35,7 @@ class BesideLeaf(LeafPart):
         return memory
 
     def combine(self, leaf: LeafContributions) -> State:
-        """The mean of models; c moves by the changes of those who took part, over all."""
+        """The mean of models; c moves by the participants' changes, divided by the number of all clients."""
         c = leaf.memory["c"]
         assert isinstance(c, dict)
         for name in c:

@@ -1,10 +1,10 @@
-"""Window files of the tables, made from the data sets that they name.
+"""Window files of the tables, made from the data sets they name.
 
     python -m studies.tables.data SWEEP.toml … [--mnist FILE.npz] [--cifar10 FILE.npz] [--hhar FILE.npz]
 
 Files of images hold x (N, H, W) or (N, C, H, W) uint8, y (N,) and split or part (N,), "train" or "test". The
 first images of either part are taken, in the order of the file; test images of the data set stay test images.
-A file that is there stays.
+An existing file stays.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def windows_of(name: str, sources: Mapping[str, str | Path]) -> Windows:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what sweeps name and is not there; 2 with one line on stderr where that cannot be."""
+    """Write the missing files named by sweeps; 2 with one line on stderr if this is impossible."""
     parser = argparse.ArgumentParser(description="Write window files of tables.")
     parser.add_argument("sweeps", type=Path, nargs="+")
     for source in dict.fromkeys(recipe.source for recipe in FILES.values()):

@@ -1,4 +1,4 @@
-"""Deals of papers that Fedge's own do not have, as code of a partition."""
+"""Deals of papers missing from Fedge's own, as code of a partition."""
 
 from collections.abc import Sequence
 

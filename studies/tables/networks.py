@@ -111,7 +111,7 @@ class SensorGru(nn.Module):
 
 
 def _twice_halved(input_shape: tuple[int, ...]) -> int:
-    """Pixels that two valid 5 × 5 convolutions leave, each followed by pooling by 2."""
+    """Pixels left by two valid 5 × 5 convolutions, each followed by pooling by 2."""
     count = 1
     for side in input_shape[1:]:
         count *= ((side - 4) // 2 - 4) // 2

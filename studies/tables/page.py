@@ -2,8 +2,8 @@
 
     python -m studies.tables.page [NAME …] [--tables studies/tables] [--page docs/tables-of-papers.md]
 
-Sections of folders that are not named stay as they are, so that a table can be repeated alone. What the page
-shows without intervals stands with them in `results/table-NAME.csv` beside it.
+Sections of other folders stay as they are, so a table can be repeated alone. Numbers without intervals on the
+page have them in `results/table-NAME.csv` beside it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ BEGIN, END = "<!-- table {} -->", "<!-- end of table {} -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the sections; 2 with one line on stderr for a name that is no folder."""
+    """Write the sections; 2 with one line on stderr for a name without a folder."""
     parser = argparse.ArgumentParser(description="Write sections of docs/tables-of-papers.md.")
     parser.add_argument("names", nargs="*", help="folders of studies/tables (default: all)")
     parser.add_argument("--tables", type=Path, default=HERE, help="folder of the tables")
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def folders(tables: Path) -> list[str]:
-    """Names of the folders that hold a table."""
+    """Names of the folders with a table."""
     return sorted(path.parent.name for path in tables.glob("*/reported.toml"))
 
 
@@ -63,7 +63,7 @@ def put(text: str, name: str, part: str) -> str:
 
 @dataclass
 class _Counted:
-    """A sweep of the page, and where the numbers that were reported for it lie."""
+    """A sweep of the page, and where the numbers reported for it lie."""
 
     title: str
     sweep: str

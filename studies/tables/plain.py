@@ -2,7 +2,7 @@
 
     python -m studies.tables.plain MNIST.npz 15-4 [--rounds 100] [--seed 1] [--dropout 0.5] [--classes 1]
 
-Fifty clients of one class each under five edges that have every class (edge-iid), κ1 local steps and κ2 edge
+Fifty clients of one class each under five edges with every class each (edge-iid), κ1 local steps and κ2 edge
 rounds; settings of hierfavg/as-published.toml. Nothing of Fedge's rounds, training or data is used. Prints
 the cloud's accuracy on all test images after each global round.
 
@@ -68,7 +68,7 @@ class Hierarchy:
     """Fifty clients under five edges under a cloud."""
 
     def __init__(self, net: nn.Module, x: Tensor, y: Tensor, clients: list[list[Tensor]]) -> None:
-        """Hierarchy of clients that train on images x (N, …) with classes y (N,)."""
+        """Hierarchy of clients training on images x (N, …) with classes y (N,)."""
         self.net, self.x, self.y = net, x, y
         self.sizes = [[len(images) for images in edge] for edge in clients]
         self._batches = [[batches(images) for images in edge] for edge in clients]
@@ -105,7 +105,7 @@ class Hierarchy:
         self.cloud = mean(edges, [sum(sizes) for sizes in self.sizes])
 
     def accuracy(self, x: Tensor, y: Tensor) -> float:
-        """Share of images that the cloud's model classifies correctly."""
+        """Share of images classified correctly by the cloud's model."""
         self.put(self.cloud)
         self.net.eval()
         with torch.no_grad():

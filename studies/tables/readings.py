@@ -1,4 +1,4 @@
-"""Numbers that papers' tables have, read out of runs; shares are 0..1, None where a run has no such number.
+"""Numbers of papers' tables, read out of runs; shares are 0..1, None where a run has no such number.
 
 A reading is named, some with an argument: "best-common", "seconds-to:0.85".
 """
@@ -73,7 +73,7 @@ def leaves_own(run: RunData) -> float | None:
 
 
 def collapsed(run: RunData) -> float | None:
-    """1 for a run that ends below twice chance of ten classes or with a loss that is no number, else 0."""
+    """1 for a run ending below twice chance of ten classes, or with an infinite or NaN loss, else 0."""
     if diverged(run):
         return 1.0
     rows = common(run)
@@ -88,7 +88,7 @@ _OUT_OF_BOUNDS = ("FloatingPointError", "rejected: too large", "rejected: not fi
 
 
 def diverged(run: RunData) -> bool:
-    """Whether a run ended early because nobody's training stayed finite, or within what can be averaged."""
+    """Whether a run ended early because no client's training stayed finite, or small enough to average."""
     return run.status == "failed" and any(
         words in str(run.manifest.get("reason", "")) for words in _OUT_OF_BOUNDS
     )
@@ -106,7 +106,7 @@ def seconds_to(run: RunData, target: float) -> float | None:
 
 
 def joules_to(run: RunData, target: float) -> float | None:
-    """Joules that a device has spent by then, mean over devices."""
+    """Joules spent by a device until the target, mean over devices."""
     joules = _value_at(run, "joules", rounds_to(run, target))
     return None if joules is None else joules / sum(run.manifest["clients_per_leaf"])
 

@@ -1,4 +1,4 @@
-"""Numbers that papers report, and what is to be said beside them: `reported.toml` of a table's folder."""
+"""Numbers reported by papers, with remarks on them: `reported.toml` of a table's folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ class Reported:
         differs: from the paper, with settings as published; a sentence each.
         cuts: option → reason for its cut.
         measures: at least one.
-        claims: orders that the paper has.
+        claims: orders claimed by the paper.
         found: text on rows outside their intervals, Markdown; empty before runs were looked into.
     """
 

@@ -1,4 +1,4 @@
-"""The section of a table: reported and repeated numbers, orders that were claimed, and cuts."""
+"""The section of a table: reported and repeated numbers, claimed orders, and cuts."""
 
 import math
 import re
@@ -106,11 +106,11 @@ def _command(sweep: Sweep, reported: Reported) -> str:
 
 
 def completed(sweep: Sweep) -> tuple[list[Comparison], int]:
-    """Comparisons of the runs of a sweep that are at their end, and their number.
+    """Comparisons of the ended runs of a sweep, and the runs' number.
 
-    Runs in which clients failed on the way, or that ended since nobody's training stayed finite, count by the
-    rounds that they have: a method that breaks down does so in the table, too. Others that are not at their
-    end are named on stderr.
+    Runs with failures of clients on the way, or ended because no client's training stayed finite, count by
+    their rounds: a method that breaks down does so in the table, too. Other unfinished runs are named on
+    stderr.
     """
     runs = {}
     for planned in sweep.runs:
@@ -143,7 +143,7 @@ def over_runs(group: Group, measure: Measure) -> Estimate | None:
 
 
 def by_seed(group: Group, name: str) -> dict[int, float]:
-    """Seed → reading, also of runs that diverged."""
+    """Seed → reading, also of diverged runs."""
     values = {seed_of_run(run): reading(name)(run) for run in group.runs}
     return {seed: value for seed, value in values.items() if value is not None}
 
@@ -152,7 +152,7 @@ def by_seed(group: Group, name: str) -> dict[int, float]:
 
 
 def reported_table(finished: Sequence[Comparison], measure: Measure, seeds: int) -> str:
-    """A row per number that is repeated, and a sentence of those that are reported alone."""
+    """A row per repeated number, and a sentence on the numbers only reported."""
     rows = [
         _reported_row(comparison, group, measure) for comparison in finished for group in comparison.groups
     ]
@@ -166,7 +166,7 @@ def reported_table(finished: Sequence[Comparison], measure: Measure, seeds: int)
 
 
 def with_number(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Rows of numbers that are repeated."""
+    """Rows of repeated numbers."""
     return [row for row in rows if row[3] != _NOTHING]
 
 
@@ -194,7 +194,7 @@ def _reported_row(comparison: Comparison, group: Group, measure: Measure) -> lis
 def verdict(reported: Sequence[float] | None, repeated: Estimate | None, measure: Measure) -> str:
     """Where a reported mean lies: inside or outside the 95 % interval of the repetition.
 
-    An interval is not narrower than the last digit that is reported: half of it counts on either side.
+    An interval is not narrower than the last reported digit: half of its unit counts on either side.
     """
     if reported is None or repeated is None:
         return _NOTHING
@@ -210,8 +210,8 @@ def bare_table(
 ) -> str:
     """A row per measure and variant, a column per comparison; means, and numbers of seeds if not all.
 
-    Of the first measure what differs from the first variant is bold. Variants with the same numbers share a
-    row; of further measures those are left out that have the numbers of the first.
+    Numbers of the first measure are bold if they differ from the first variant's. Variants with the same
+    numbers share a row; in further measures, variants with the numbers of the first measure are left out.
 
     Args:
         columns: name of a comparison → its `bare_cells`.
@@ -248,7 +248,7 @@ def _marked_mean(row: Sequence[str]) -> str:
 
 
 def shared(block: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], str]:
-    """Cells → the names of all that have them."""
+    """Cells → the names of all with these cells."""
     names_by_cells: dict[tuple[str, ...], str] = {}
     for name, row in block.items():
         names_by_cells[tuple(row)] = (
@@ -297,7 +297,7 @@ def bare_cells(comparison: Comparison, measures: Sequence[Measure]) -> list[list
 
 
 def cell(group: Group, measure: Measure, with_interval: bool = True) -> str:
-    """A mean with its interval, or of a reading that is true or false how many runs have it."""
+    """A mean with its interval, or the number of runs for which a true-or-false reading holds."""
     if measure.name not in TRUE_OR_FALSE:
         shown = _mean_with_interval if with_interval else _mean_text
         return shown(over_runs(group, measure), measure)

@@ -1,4 +1,4 @@
-"""Settings as published beside settings that were cut: which options differ, and why."""
+"""Settings as published beside cut settings: which options differ, and why."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def differing(published: Sweep, cut: Sweep) -> dict[str, tuple[list[Scalar], lis
 
 
 def cuts_table(published: Sweep, cuts: Sequence[Sweep], reported: Reported) -> str:
-    """A table of what was cut, from what to what, and why; values of single sweeps have their names."""
+    """A table of cut options: values before and after, reasons; values of single sweeps have their names."""
     differences = {sweep.path.stem.removeprefix(f"{CUT}-"): differing(published, sweep) for sweep in cuts}
     rows = []
     for key in sorted({key for options in differences.values() for key in options}):

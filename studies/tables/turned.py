@@ -14,7 +14,7 @@ QUARTER = 90.0
 
 @dataclass(frozen=True)
 class Turned(Change):
-    """Images turned by an angle in degrees, anticlockwise; what comes in from outside is dark."""
+    """Images turned by an angle in degrees, anticlockwise; pixels from outside are dark."""
 
     degrees: float = 0.0
 
