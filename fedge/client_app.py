@@ -317,7 +317,7 @@ def _upload(
     Args:
         call: the message.
         model: network of the run.
-        received: entries that came in the message; these are sent back.
+        received: entries from the message; these are sent back.
         trained: the whole model.
         feedback: memory of the compression left with the client.
         remembers: whether the compression may leave memory.
@@ -529,7 +529,7 @@ def _reset_network(model: torch.nn.Module) -> None:
 
 
 def _training_settings(config: Config, round_context: RoundContext) -> LocalTraining:
-    """Settings of local training in a round, created once for all clients that this thread serves in it."""
+    """Settings of local training in a round, created once for all clients of this thread in it."""
     key = config.train, (round_context.round_of_steps, round_context.local_steps, round_context.kernel)
     cached = getattr(_workspace, "settings", None)
     if cached is None or cached[0] is not key[0] or cached[1] != key[1]:
@@ -545,7 +545,7 @@ def _dropout_stream(config: TrainConfig, round_context: RoundContext, client: in
     return torch_stream(round_context.seed, Purpose.DROPOUT, *round_context.stream_of(client))
 
 
-_threads = count()  # threads that train on GPUs in this process
+_threads = count()  # threads training on GPUs in this process
 
 
 def device_of_thread(setting: str) -> torch.device:
@@ -568,9 +568,9 @@ def device_of_thread(setting: str) -> torch.device:
 
 @lru_cache(maxsize=4)
 def device_name(setting: str) -> str:
-    """Device of this process's clients: "cpu", or the name of the first GPU that they see.
+    """Device of this process's clients: "cpu", or the name of the first GPU visible to them.
 
-    Also "cpu" if a client requires a GPU and there is none; its training then reports that.
+    Also "cpu" if a client requires a GPU and there is none; its training then reports this.
     """
     if setting == CPU or not torch.cuda.is_available():
         return CPU

@@ -1,6 +1,6 @@
-"""Differences between the versions of Flower that Fedge runs on: 1.25, 1.41, 1.42 (docs/flower-versions.md).
+"""Differences between the versions of Flower supported by Fedge: 1.25, 1.41, 1.42 (docs/flower-versions.md).
 
-Only this module checks the version. The check loads nothing of Flower, so commands that refuse a run respond
+Only this module checks the version. The check loads nothing of Flower, so commands refusing a run respond
 quickly.
 """
 
@@ -13,7 +13,7 @@ from fedge.config.registers.option import ConfigError
 
 RUN_ID = 1  # id of the only run of an engine without SuperLink
 TESTED = {(1, 25): "1.25", (1, 41): "1.41", (1, 42): "1.42"}
-_NEW = (1, 41)  # the first tested version that keeps a SuperLink for simulations
+_NEW = (1, 41)  # the first tested version with a SuperLink kept for simulations
 
 
 @cache
@@ -33,7 +33,7 @@ def refuse_untested_flower() -> None:
 
 
 def uses_superlink() -> bool:
-    """Whether `flwr run` passes a simulation to a SuperLink that stays after the run."""
+    """Whether `flwr run` passes a simulation to a SuperLink kept after the run."""
     return flower_version() >= _NEW
 
 

@@ -33,7 +33,7 @@ class Purpose(IntEnum):
     DEAL = 11
     DEVICES = 12  # speed of each device
     DEVICE_JOBS = 13  # jitter and dropouts, per attempt
-    DEVICE_PICKS = 14  # selection of the idle device that gets a job
+    DEVICE_PICKS = 14  # selection of the idle device to get a job
     AVAILABILITY = 15
     DISTILLATION = 16  # generated windows from which a server learns
     ALGORITHM = 17  # draws of a client's method, other than the order of windows

@@ -42,6 +42,6 @@ def main(grid: Grid, context: Context) -> None:
         run(engine, context.run_config, FLOWER.name, fields, divert_descriptors, owns_process=True)
         end_captures(grid)
         return
-    # the SuperLink shows others no other output
+    # the only output shown to others by the SuperLink
     outcome = run(engine, context.run_config, FLOWER.name, federation.describe(), lambda _: sys.stdout)
     print(outcome.last_line(platform.node()), flush=True)

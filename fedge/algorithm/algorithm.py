@@ -44,9 +44,9 @@ class Algorithm:
         leaf: class of the leaf part; None for the weighted mean.
         corrected: whether the algorithm adds SCAFFOLD's ``client.correction``; if not, `scaffold.enabled` is
             refused.
-        reads: keys that it reads from the strategy's config record, ``client.config``.
+        reads: keys read from the strategy's config record, ``client.config``.
         within: name of an array sent beside the model → (least, greatest) allowed value; replies outside the
-            range are refused. List values here that the leaf part could not handle.
+            range are refused. List values the leaf part could not handle.
         beside_models: names of sent states that are models themselves, whose variances must not be negative.
     """
 

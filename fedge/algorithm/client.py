@@ -43,11 +43,11 @@ class Client:
 
     Attributes:
         received: the leaf's model, name → array; read only.
-        beside: arrays that the leaf part sent with the model, by name.
+        beside: arrays sent with the model by the leaf part, by name.
         memory: this client's memory by name: arrays, states (name → array) and numbers.
         x: training windows, (N, …); read only.
         y: their labels, (N, …).
-        network: working copy in training mode, with the received weights, then those trained last.
+        network: working copy in training mode, with the received weights, then those of the last training.
         settings: local training in this round, from the section `train` of the configuration.
         global_round: 1, 2, …
         leaf_round: 1, 2, …, counted over the whole run.
@@ -129,10 +129,10 @@ class Client:
         return [name for name, p in self.network.named_parameters() if p.requires_grad]
 
     def stream(self, name: str = "") -> torch.Generator:
-        """A PyTorch random stream of this client in this leaf round; it continues from call to call.
+        """PyTorch random stream of this client in this leaf round, continued from call to call.
 
         Args:
-            name: "" for the stream that orders windows by default; any other name for a separate stream.
+            name: "" for the default order of windows; any other name for a separate stream.
         """
         if name not in self._streams:
             place = self.place
@@ -175,11 +175,11 @@ class Client:
             loss: (network, x, y) → scalar, replaces the run's loss.
             penalty: (network, x, y) → scalar, added to the loss.
             after: called after every step with the `Trainer`.
-            stream: name of the random stream that orders the windows.
+            stream: name of the random stream for the order of windows.
             **changed: settings of local training to change: epochs, lr, momentum, weight_decay, …
 
         Raises:
-            TypeError, ValueError: an unknown name, or a value that is not allowed.
+            TypeError, ValueError: an unknown name, or a value not allowed.
             FloatingPointError: a loss or a weight is not finite.
         """
         start = self.received if start is None else start
@@ -214,7 +214,7 @@ class Client:
 
         Raises:
             TypeError: it is neither.
-            ValueError: weights have a name that the model lacks.
+            ValueError: weights have a name unknown to the model.
         """
         values = list(pull) if isinstance(pull, Iterable) and not isinstance(pull, Mapping) else [pull]
         pulls = [tuple(values)] if values and not isinstance(values[0], (tuple, list)) else values
@@ -257,7 +257,7 @@ class Client:
 
         Args:
             epochs: passes over the windows; by default those of the configuration.
-            stream: name of the random stream that orders the windows.
+            stream: name of the random stream for the order of windows.
         """
         settings = self._changed_settings(None, {} if epochs is None else {"epochs": epochs})
         for steps in settings.passes(self.windows):

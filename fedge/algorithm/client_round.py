@@ -32,7 +32,7 @@ class ClientTurnResult:
         weight: weight in means; None for the number of windows.
         arrays: arrays to send beside the model, packed, float32 or float64.
         memory: new memory, packed; empty if the algorithm has none.
-        own: entries of the model that the client has trained but does not send.
+        own: entries of the model trained by the client and not sent.
     """
 
     sent: State
@@ -107,7 +107,7 @@ def run_algorithm(algorithm: Algorithm, client: Client, stored: Memory | None) -
 def further_models(
     algorithm: Algorithm, client: Client, stored: Memory | None, unseen: bool = False
 ) -> dict[str, State]:
-    """Models that a client evaluates beside the served one, by name, in order.
+    """Models evaluated by a client beside the served one, by name, in order.
 
     Args:
         algorithm: algorithm of the run.
@@ -159,7 +159,7 @@ def _as_number(loss: object) -> float:
 
 
 def _sent_entries(sent: Sent, received: State) -> State:
-    """Model entries that a client sends, in the model's order."""
+    """Model entries sent by a client, in the model's order."""
     state = arrays_by_name(sent.fit.state, "the model that train returns")
     differing = sorted(set(state) ^ set(received))
     if differing:

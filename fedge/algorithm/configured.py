@@ -28,7 +28,7 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
 
 @lru_cache(maxsize=4)
 def _build_algorithm(name: str, arguments: str, code: Any) -> Algorithm:
-    """The algorithm; `code` is part of the cache key, so that a notebook can redefine the class."""
+    """The algorithm; `code` is part of the cache key, for notebooks that redefine the class."""
     description = f"train.algorithm {name}"
     if not (inspect.isclass(code) and issubclass(code, Algorithm)):
         raise ConfigError(

@@ -1,6 +1,6 @@
 """Local training with a method's changes: loss, proximal pulls, trained parameters, callbacks.
 
-The step is that of `fedge.training.sgd`; after its correction, pulls are added: g ← g + Σ_j μ_j (w − w_j).
+The step of `fedge.training.sgd`, with pulls added after its correction: g ← g + Σ_j μ_j (w − w_j).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Changes:
 
     @property
     def needs_torch(self) -> bool:
-        """Whether the step differs from that of `fedge.training.local.train`."""
+        """Whether the step differs from the one of `fedge.training.local.train`."""
         return bool(
             self.pulls or self.only is not None or self.loss or self.penalty or self.after is not None
         )
@@ -83,7 +83,7 @@ class Trainer(Sgd):
     def __init__(
         self, network: nn.Module, settings: LocalTraining, changes: Changes, draws: OwnDraws | None = None
     ) -> None:
-        """Train the parameters of `network` that are not frozen, from their current weights."""
+        """Train the unfrozen parameters of `network` from their current weights."""
         super().__init__(network, settings, _trainable_part(network, changes.correction), draws)
         self._changes = changes
         self.pull_to(*changes.pulls)
@@ -194,7 +194,7 @@ def descend(
         settings: settings of local training.
         generator: random stream for one permutation per epoch.
         changes: the method's changes.
-        draws: random stream for a model that draws during training.
+        draws: random stream for a model with draws during training.
 
     Raises:
         ValueError: there is no window, or a name is unknown.

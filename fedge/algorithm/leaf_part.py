@@ -22,7 +22,7 @@ class ReplyToLeaf:
 
     Attributes:
         client: partition id of the client.
-        state: its model; entries that were not sent have the leaf's values.
+        state: its model; entries not sent have the leaf's values.
         weight: its weight in means.
         arrays: arrays sent beside the model, by name; states under "name/entry".
     """
@@ -93,7 +93,7 @@ class LeafContributions:
 class LeafPart:
     """Leaf side of a method; every method has a default, by which the leaf takes the weighted mean.
 
-    The constructor gets the arguments of `train.algorithm-args` that are in its signature.
+    The constructor gets those arguments of `train.algorithm-args` in its signature.
 
     Attributes:
         reads_replies: whether `combine` reads single replies or the means of their arrays. If False, it sees
@@ -122,7 +122,7 @@ class LeafPart:
 
     @classmethod
     def decides_by(cls) -> Quantity:
-        """The kind of client data that determines the leaf's model, for privacy checks."""
+        """Kind of client data on which the leaf's model depends, for privacy checks."""
         return SINGLE_MODELS if cls.combines() else MODELS
 
 

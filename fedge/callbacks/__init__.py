@@ -1,4 +1,4 @@
-"""Callbacks: a user's code that is called during a run, and may end it.
+"""Callbacks: a user's code called during a run, and able to end it.
 
 `callback` has the base class and its arguments, `stopping` the built-in ones, `calls` calls all callbacks of
 a run and keeps their state.

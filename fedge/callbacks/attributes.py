@@ -1,4 +1,4 @@
-"""State of a callback as JSON that is read back unchanged, including tuples and tables keyed by numbers.
+"""State of a callback as JSON, read back unchanged, including tuples and tables keyed by numbers.
 
 JSON has only tables keyed by text, and no tuples. Others are written as a table with one reserved name:
 
@@ -60,7 +60,7 @@ def decode_value(value: Any) -> Any:
 
 
 def kept_attributes(callback: Any) -> dict[str, Any]:
-    """Attributes of a callback that are restored after a stop, as JSON."""
+    """Attributes of a callback restored after a stop, as JSON."""
     return {
         name: content
         for name, value in _instance_attributes(callback)
@@ -69,9 +69,9 @@ def kept_attributes(callback: Any) -> dict[str, Any]:
 
 
 def unrestored_digests(callback: Any) -> dict[str, bytes]:
-    """Digests of the attributes that are not restored, to detect changes.
+    """Digests of the attributes not restored, to detect changes.
 
-    Attributes that cannot be pickled, or take 16 MiB and more, are left out.
+    Attributes of 16 MiB and more, or impossible to pickle, are left out.
     """
     kept = kept_attributes(callback)
     unsaved = [(name, value) for name, value in _instance_attributes(callback) if name not in kept]
@@ -79,7 +79,7 @@ def unrestored_digests(callback: Any) -> dict[str, bytes]:
 
 
 class _Hashed:
-    """File for pickle that keeps only a digest, and limits the amount written."""
+    """File for pickle with only a digest of its content, and a limit on the amount written."""
 
     def __init__(self) -> None:
         self.digest, self._remaining_bytes = hashlib.sha256(), _MOST_COMPARED

@@ -51,7 +51,7 @@ class Callbacks(Hooks):
     """The callbacks of one run.
 
     Attributes:
-        stop: reason to end the run, the first that was given; None to continue.
+        stop: first reason given to end the run; None to continue.
     """
 
     def __init__(self, config: Config) -> None:
@@ -180,7 +180,7 @@ class Callbacks(Hooks):
         return {"given": self._configured, "names": names, "states": states, "stop": stop}
 
     def _warn_of_lost_attributes(self) -> None:
-        """Warn once about each attribute that has changed and would not be restored."""
+        """Warn once about each changed attribute that would not be restored."""
         for (name, callback), previous in zip(self._callbacks, self._unsaved_attributes, strict=True):
             if hasattr(callback, "state_dict"):
                 continue
@@ -232,7 +232,7 @@ def _callback_of(name: str, config: Config) -> Any:
 
 
 def refuse_other_columns(callback: Any, config: Config) -> None:
-    """Raise ConfigError if a callback watches a column that global rounds do not have."""
+    """Raise ConfigError if a callback watches a column missing in global rounds."""
     if hasattr(callback, "refuse_other_columns"):
         columns = tables_of(task_of(config.train)).rounds.columns
         callback.refuse_other_columns([column.name for column in columns if column.kind != TEXT])

@@ -180,7 +180,7 @@ class TimeBudget(Budget):
 class Floor(Callback):
     """Ends a run if its best validation score so far is below the floor of a global round.
 
-    A search uses it to end trials that do worse than half of the earlier ones (median stopping).
+    A search uses it to end trials worse than half of the earlier ones (median stopping).
 
     Source: D. Golovin et al., "Google Vizier: a service for black-box optimization", 2017.
     """

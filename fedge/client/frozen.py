@@ -16,7 +16,7 @@ from fedge.training.networks.start import drawn_network
 
 
 def whole_model(state: State, network: nn.Module, config: TrainConfig, data: ClientData, seed: int) -> State:
-    """A whole model for training or evaluation at a client, from the entries that were sent.
+    """A whole model for training or evaluation at a client, from the entries sent.
 
     Args:
         state: state in the message.

@@ -1,10 +1,10 @@
-"""A Flower ClientApp that always replies to a message, or raises an exception that gives the reason.
+"""A Flower ClientApp that always replies to a message, or raises an exception with the reason.
 
-Flower 1.25 does not handle three things that a client may do. ``sys.exit()`` ends its worker process, with
-code 0, for good; returning ``None`` leaves the server waiting until its timeout; any other object that is not
-a reply ends the sending thread. Here these become exceptions. A client that never returns would hold its
-worker forever: here its worker process ends itself at the time limit, and Ray notices at once and starts
-another (`fedge.engine.ray_workers`).
+Flower 1.25 does not handle three possible acts of a client. ``sys.exit()`` ends its worker process, with code
+0, for good; returning ``None`` leaves the server waiting until its timeout; any other object than a reply
+ends the sending thread. Here these become exceptions. A client that never returns would hold its worker
+forever; here its worker process ends at the time limit, and Ray notices at once and starts another
+(`fedge.engine.ray_workers`).
 """
 
 import faulthandler

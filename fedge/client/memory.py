@@ -1,11 +1,10 @@
 """A client's memory, read before a message is handled and written after training.
 
-One file holds the memory of its algorithm, and the rest that its uplink could not send.
+One file holds the memory of its algorithm, and the rest its uplink could not send.
 
-In a simulation the file is in the run's folder; machines of a Ray cluster that do not see this folder get it
-with the message, and return it with the reply. Clients that own their data keep it on their own machine, in a
-folder that is set in their node's configuration, never by the cloud: only the run's name comes from a
-message.
+In a simulation the file is in the run's folder; machines of a Ray cluster without access to this folder get
+it with the message, and return it with the reply. Clients that own their data keep it on their own machine,
+in a folder set in their node's configuration, never by the cloud: only the run's name comes from a message.
 """
 
 import re
@@ -75,9 +74,9 @@ def keep_memory(
     Args:
         place: place named by the message.
         client: partition id.
-        leaf_round: leaf round that makes the version.
+        leaf_round: leaf round of the new version.
         memory: packed memory of its algorithm.
-        feedback: the rest that its uplink could not send, by entry of the model.
+        feedback: the rest its uplink could not send, by entry of the model.
         node: configuration of its node.
 
     Raises:

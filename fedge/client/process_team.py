@@ -15,7 +15,7 @@ from fedge.training.local import TrainResult
 from fedge.training.settings import LocalTraining
 
 _thread_state = threading.local()  # the team of this worker's thread, for all its clients
-_teams = count()  # threads of this process that have had a team
+_teams = count()  # threads of this process with a team so far
 
 
 def train_together(
@@ -72,7 +72,7 @@ def _first_gpu(processes: int) -> int:
 
 
 def first_gpu(team: int, processes: int, num_gpus: int) -> int:
-    """First GPU of a team, by number of the team, in a process that sees `num_gpus` GPUs.
+    """First GPU of a team, by number of the team, in a process with `num_gpus` visible GPUs.
 
     >>> [first_gpu(team, 2, 4) for team in range(3)]
     [0, 2, 0]

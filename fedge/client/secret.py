@@ -1,4 +1,4 @@
-"""Secret of a client: random bytes that are drawn once, kept in its Flower node's state, and never sent.
+"""Secret of a client: random bytes drawn once, kept in its Flower node's state, and never sent.
 
 All calls of the node see the same secret, in any worker or thread; a node in a new process has a new one.
 """

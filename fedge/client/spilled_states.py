@@ -32,7 +32,7 @@ _MODEL_COPIES = 3  # models in memory besides the message: the network, its grad
 def states_in_files(
     message: Message, transfer: TransferConfig, node: Mapping[str, Any]
 ) -> Iterator[Callable[[Message], object]]:
-    """Move a message's large states to files; yields a function that does the same for its reply.
+    """Move a message's large states to files; yields a function for the same with its reply.
 
     Has no effect in a thread of the server's process, or on Ray.
 

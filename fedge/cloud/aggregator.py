@@ -63,11 +63,11 @@ class CloudAggregator:
         return since_start >= 0 and since_start % self.config.every == 0
 
     def note_moves(self, any_moved: bool, any_empty: bool) -> None:
-        """Record that clients moved before a global round.
+        """Record moves of clients before a global round.
 
         Args:
-            any_moved: whether clients have moved, so that earlier measurements no longer apply.
-            any_empty: whether a leaf has no clients, so that groups cannot change in this round.
+            any_moved: whether clients have moved; earlier measurements then no longer apply.
+            any_empty: whether a leaf has no clients; groups then cannot change in this round.
         """
         self.memory.rests = any_empty
         if any_moved:
@@ -112,11 +112,11 @@ class CloudAggregator:
 
 
 def step_from_parent_models(regions: Sequence[Region], clouds: Mapping[Path, CloudAggregator]) -> None:
-    """Let the rules of regions step from the models that their parents sent since the last call.
+    """Let the rules of regions step from the models sent by their parents since the last call.
 
     Args:
         regions: all regions of the tree.
-        clouds: path → aggregator, for servers that group their children or combine them by a rule.
+        clouds: path → aggregator, for servers grouping their children or combining them by a rule.
     """
     for region in regions:
         model = region.models.take_received_model()

@@ -40,12 +40,12 @@ class GroupsByDeals:
 
     @property
     def alone(self) -> frozenset[int]:
-        """Children that are on their own now, or would be after a change on trial."""
+        """Children on their own, now or after a change on trial."""
         return self.dealt.alone
 
     @property
     def has_jumped(self) -> bool:
-        """Whether jumps in training losses show that a child's clients have new data."""
+        """Whether jumps in training losses reveal new data at a child's clients."""
         return self.dealt.has_jumped
 
     @property

@@ -132,7 +132,7 @@ class GroupsByMethod:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Arrays that the next step needs, by name."""
+        """Arrays for the next step, by name."""
         return {f"{_RECENT}{i}": vars(c) for i, c in enumerate(self.recent)}
 
     def facts(self) -> dict[str, Any]:

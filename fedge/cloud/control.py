@@ -3,18 +3,18 @@
 Here, a leaf is any child of the server, a leaf server or a region. The formulas are in
 `fedge.training.scaffold`. A leaf's *drift* is its movement between two cloud steps, over all leaf rounds in
 between. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where d is the mean over
-the leaves that are in its group both now and at the start of the drift:
+the leaves in its group both now and at the start of the drift:
 
 - Leaves are in one group if they continue with the same cluster's offer of the same cloud step (before the
   first step, all leaves do) and, with several λ (`fedge.cloud.offers`), with the same λ. With λ = 0 all such
   leaves are in one group, because their clusters make no difference.
-- With mixtures of K models, all leaves that continue with their mixture are in one group, and leaf j gets
-  u_j = Σ_k Π_jk d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e.
+- With mixtures of K models, all leaves continuing with their mixture are in one group, and leaf j gets u_j =
+  Σ_k Π_jk d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e.
 - In either case, a group's corrections sum to zero under the weights of its average, so its mean moves along
   its members' own gradients.
 - A leaf that changes its cluster, keeps its own model (gate), is alone in its cluster, or did not train
   starts from zero, because it has no d_j from a common start.
-- Leaves that enter a cluster together keep their mutual corrections.
+- Leaves entering a cluster together keep their mutual corrections.
 - Personal entries (`personal.layers`) are never corrected, because they are not averaged.
 
 Between cloud steps the corrections stay constant. In a deeper tree every server between cloud and leaves does
@@ -81,7 +81,7 @@ def start_drifts(
 
 
 def _common_groups(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
-    """The sets of two or more trained leaves that share a group both before and now."""
+    """The sets of two or more trained leaves with a common group both before and now."""
     sets: dict[Hashable, list[int]] = {}
     for index, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
         assert leaf.drift is not None

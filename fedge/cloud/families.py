@@ -84,7 +84,7 @@ def offers_of_family(
 ) -> tuple[list[State | None], dict[str, Any]]:
     """Offer to each leaf, and facts of the step.
 
-    A leaf that is the only member of its model is on its own and gets no offer.
+    The only member of a model is on its own and gets no offer.
 
     Args:
         memberships: Π (S, K).

@@ -36,7 +36,7 @@ class Forks:
 
     @property
     def separated_leaves(self) -> frozenset[int]:
-        """Leaves that would be on their own after a split on trial."""
+        """Leaves on their own after a split on trial."""
         splits = [change for change in self.ages if change.kind == "split"]
         return frozenset(part[0] for change in splits for part in change.after if len(part) == 1)
 

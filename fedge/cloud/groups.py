@@ -123,7 +123,7 @@ class Groups(Protocol):
 
     @property
     def has_jumped(self) -> bool:
-        """Whether clients have new data, so that all children are compared at once."""
+        """Whether clients have new data; all children are then compared at once."""
 
     @property
     def decides(self) -> bool:
@@ -136,7 +136,7 @@ class Groups(Protocol):
         """Forget losses of earlier steps: clients have moved to other children."""
 
     def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
-        """Record updates from one start; returns those that the server has to store."""
+        """Record updates from one start; returns those the server has to store."""
 
     def ask(self, step: GroupStep, tried: TrialModels) -> Questions:
         """Questions to clients: per child, role → model."""
@@ -151,7 +151,7 @@ class Groups(Protocol):
         """Child → starting models of its folds until the next step."""
 
     def states(self) -> dict[str, State]:
-        """Arrays that the next step needs, by name."""
+        """Arrays for the next step, by name."""
 
     def facts(self) -> dict[str, Any]:
         """Other state, as JSON."""

@@ -1,4 +1,4 @@
-"""State of the cloud between cloud steps, saved in checkpoints, and what the next step needs."""
+"""State of the cloud between cloud steps, saved in checkpoints, and the needs of the next step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -59,7 +59,7 @@ class CloudMemory(MethodMemory):
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """The arrays that the next cloud step needs, by name."""
+        """Arrays for the next cloud step, by name."""
         recent = self.groups.states()
         if self.likeness is not None:
             recent[_LIKENESS] = self.likeness.to_state()

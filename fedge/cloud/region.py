@@ -66,7 +66,7 @@ class RegionModels(LeafModels):
             server.models.continue_with(self._with_personal(server, model))
 
     def continue_with_own(self) -> None:
-        """Continue with its own model; children that stand apart have already continued with theirs."""
+        """Continue with its own model; separated children have already continued with theirs."""
         if self._is_apart:
             super().continue_with(self.model)
         else:
@@ -80,7 +80,7 @@ class RegionModels(LeafModels):
             server.models.take_tentatively(self._with_personal(server, offer))
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a separate model, or with None that of the known clients."""
+        """Serve unseen clients a separate model, or, with None, the known clients'."""
         super().serve_unseen(model)
         for server in self._below:
             is_own = model is not None and model is self.model
@@ -101,7 +101,7 @@ class RegionModels(LeafModels):
         super().trained(LEAF, model)
 
     def take_received_model(self) -> State | None:
-        """The model that the parent has sent since the last call; None without one."""
+        """The model sent by the parent since the last call; None without one."""
         model, self.given = self.given, None
         return model
 
@@ -180,7 +180,7 @@ class Region:
 
     @property
     def brings_leaves(self) -> bool:
-        """Whether it contributes the models of its leaves, so that their mean is rounded only once.
+        """Whether its contribution is the models of its leaves, whose mean is then rounded only once.
 
         True if it and all regions below have one round per round of their parent."""
         return all(region.rounds == 1 for region in all_regions([self]))
@@ -196,14 +196,14 @@ class Region:
     def contribution(self, version: int) -> Contribution:
         """Contribution to the parent, the mean of its last round; call once per round of the parent.
 
-        With one round per round of the parent, it includes its parts, so that the mean is rounded only once.
+        With one round per round of the parent, its parts are included, and the mean is rounded only once.
         """
         if self.sending is not None:
             return Contribution(self.number, self.sending.send(self.model), self.weight, version)
         return Contribution(self.number, self.model, self.weight, version, self._contributions)
 
     def evaluated_model(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
-        """The model that clients of a leaf evaluate, when the region is asked about `model`.
+        """The model evaluated by clients of a leaf when the region is asked about `model`.
 
         Args:
             leaf: a leaf below, at any depth.
@@ -260,7 +260,7 @@ class Region:
         return mean
 
     def take_combined(self, model: State, keep: Callable[[State], State]) -> None:
-        """Set the model of rounds that the region ran in another process; its children continue from it.
+        """Set the model of rounds run by the region in another process; its children continue from it.
 
         Args:
             model: model of its last round.

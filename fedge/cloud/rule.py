@@ -3,7 +3,7 @@
     x_g ← rule(x_g; models of the leaves of g, their weights)
 
 x_g is the group's last model from the rule, from which a server optimiser continues: momentum (Hsu et al.
-2019), Adagrad, Adam, Yogi (Reddi et al. 2021). At a region, it is the model that the parent sent since then,
+2019), Adagrad, Adam, Yogi (Reddi et al. 2021). At a region, x_g is the model sent by the parent since then,
 if any, because the region's children started from it. A group with other members starts without moments, from
 the mean of its leaves' last offers, because another group's moments do not apply to it. A group with fewer
 models than the rule needs gets no offer, and its leaves keep their own models.
@@ -182,7 +182,7 @@ class CloudRule:
         return weighted_mean(offered, [contribution.weight for contribution in contributions])
 
     def end_step(self, offers: Sequence[State | None], contributions: Sequence[Contribution]) -> None:
-        """End a cloud step, and drop the state of groups that no longer exist.
+        """End a cloud step, and drop the state of vanished groups.
 
         Args:
             offers: offer of each leaf, None without one.
@@ -208,7 +208,7 @@ class CloudRule:
     # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Arrays that the next cloud step needs, by name."""
+        """Arrays for the next cloud step, by name."""
         result = {f"{_MODEL}{i}": model for i, model in enumerate(self._models())}
         for i, group in enumerate(self._groups.values()):
             strategy_states = states_of(group.strategy)

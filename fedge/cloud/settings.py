@@ -1,4 +1,4 @@
-"""Settings of a server's steps that are constant over a run. Shape letter: S children of the server."""
+"""Settings of a server's steps, constant over a run. Shape letter: S children of the server."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

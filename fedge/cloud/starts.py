@@ -1,8 +1,8 @@
 """Leaves with a common starting model in a round, and starts withheld from a method.
 
-A method that compares updates declares which starts must be equal (`fedge.clustering.registry.NEEDS`). If
-they are not, the starts are withheld from it: the groups stay unchanged, and the step records why. Shape
-letter: S leaf servers.
+A method comparing updates declares which starts must be equal (`fedge.clustering.registry.NEEDS`). If they
+are not, the starts are withheld from it: the groups stay unchanged, and the step records why. Shape letter: S
+leaf servers.
 """
 
 from collections.abc import Collection, Sequence

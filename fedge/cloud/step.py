@@ -5,7 +5,7 @@
     OpenStep        the cloud has questions for their clients, and waits for the answers
     CloudStep       findings and offers
 
-Each stage returns the next one, so that none can be skipped or come too early. Shape letter: S leaf servers.
+Each stage returns the next one, so none can be skipped or come too early. Shape letter: S leaf servers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -156,7 +156,7 @@ class ReceivedModels(ChildModels):
         )  # fmt: skip
 
     def probe_start(self) -> State | None:
-        """Starting model of the probe that leaves should make before this step, or None for no probe."""
+        """Starting model of the leaves' probe before this step; None for no probe."""
         memory, cloud_round = self.cloud_round.memory, self.cloud_round
         first_due = cloud_round.setting.asks_all and memory.likeness is None and memory.needs("updates")
         if not memory.can_compare(len(self.models)):

@@ -4,10 +4,10 @@
                or of a probe, which trains the run's initial model again. Model and batches are always the
                same, so clients with unchanged data give bit-identical updates, and the test recomputes only
                the changed parts (`fedge.clustering.deal_test.deals`)
-    watch      a jump in a client's training loss between rounds means that its data has changed: the leaves
-               are compared at once, by a probe
-    proposals  changes towards the result, each decided by its own trial; also leaves that another cluster's
-               model serves better, and clusters whose models are equally good for each other's clients
+    watch      a jump in a client's training loss between rounds means changed data: the leaves are compared
+               at once, by a probe
+    proposals  changes towards the result, each decided by its own trial; also leaves better served by another
+               cluster's model, and clusters whose models are equally good for each other's clients
                (`fedge.clustering.memberships.proposals`, `strangers`, `trials`)
 
 Shape letters: S leaf servers, K clients.
@@ -85,7 +85,7 @@ class DealtGroups:
 
     @property
     def has_jumped(self) -> bool:
-        """Whether jumps in training losses show that a leaf's clients have new data."""
+        """Whether jumps in training losses reveal new data at a leaf's clients."""
         return bool(self._jumped_leaves)
 
     @property
@@ -95,7 +95,7 @@ class DealtGroups:
 
     @property
     def alone(self) -> frozenset[int]:
-        """Leaves that are on their own now, or would be after a change on trial; judged by folds."""
+        """Leaves on their own, now or after a change on trial; judged by folds."""
         labels = self.proposals.labels
         sizes = np.zeros(0) if labels is None else np.bincount(labels)[labels]
         single = {int(k) for k in np.flatnonzero(sizes == 1)}
@@ -106,7 +106,7 @@ class DealtGroups:
         """Record the training losses of a round, and find leaves where they jumped.
 
         Args:
-            losses: client → mean training loss of the round, for clients that trained.
+            losses: client → mean training loss of the round, for clients in training.
             leaf_of: client → its leaf.
         """
         rises: dict[int, list[float]] = {}
@@ -430,7 +430,7 @@ def _propose_by_losses(
 def _misplaced_leaves(
     change: ClusterChange, losses: StrangerLosses, finest: np.ndarray, config: ClusterConfig
 ) -> list[int]:
-    """Leaves of a split that the other side serves better, except on a side that will be cut again.
+    """Leaves of a split better served by the other side, except on a side still to be cut.
 
     Such a side still mixes several groups, so the other side's model may be better for a leaf only until its
     own group is separated.

@@ -1,8 +1,8 @@
 """Clustering of leaves: evidence → labels (docs/clustering.md).
 
 `registry` has the methods by name, `signals` the similarities, `cloud_part` the base class of a user's method
-at the cloud; `cadence` says when leaves are compared. Inner rooms: `likeness` is the evidence, `deal_test`
-tests what is due to chance, `methods` group, `memberships` are the groups from step to step.
+at the cloud; `cadence` decides when leaves are compared. Inner rooms: `likeness` is the evidence, `deal_test`
+tests whether leaves differ by chance alone, `methods` group, `memberships` are the groups from step to step.
 
 Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and rooms below them.
 """

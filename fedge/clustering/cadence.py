@@ -1,6 +1,6 @@
-"""Cloud steps that compare leaves: all until groups have settled, then every n-th.
+"""Cloud steps with a comparison of leaves: all until groups have settled, then every n-th.
 
-In a comparison all clients may have to evaluate the models of all leaves. That is worth its price while
+In a comparison all clients may have to evaluate the models of all leaves. This is worth its price while
 groups are being found; once they have settled, an occasional comparison shows whether they still hold.
 """
 

@@ -2,7 +2,7 @@
 
     offer of leaf e = Σ_k Π_ek w_k
 
-with memberships Π (S, K), rows that sum to 1, and models w_k, by default the mean of the leaves' models
+with memberships Π (S, K), whose rows sum to 1, and models w_k, by default the mean of the leaves' models
 under the weights Π_ek n_e, n_e a leaf's training windows. Labels are the largest membership. K = 1 is
 HierFAVG (Liu et al. 2020), Π of zeros and ones hard clusters. Shape letters: S leaf servers, K models.
 """

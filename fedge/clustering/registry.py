@@ -1,9 +1,8 @@
 """Methods of grouping leaves: each a function from evidence to labels.
 
 `cluster.method` names one of `fedge.config.registers.parts.GROUPINGS`, whose code is loaded at first use by
-the cloud. A method declares its needs, so that the cloud collects no other evidence, and withholds evidence
-that is not valid. `NEEDS` lists all needs, with the data that clients send for each. Shape letter: S leaf
-servers.
+the cloud. A method declares its needs, so the cloud collects no other evidence, and withholds invalid
+evidence. `NEEDS` lists all needs, with the data sent by clients for each. Shape letter: S leaf servers.
 """
 
 import inspect
@@ -41,7 +40,7 @@ class NeedDescription:
 
     Attributes:
         description: description of the need.
-        sent: quantities that clients send for it, besides their models: words → mark.
+        sent: quantities sent for it by clients, besides their models: words → mark.
     """
 
     description: str
@@ -118,7 +117,7 @@ class GroupingMethod:
         compares: basis of its comparison of leaves, if not `cluster.signal`; else empty.
         by_time: the method itself chooses its grouping rounds, so every cloud step calls it.
         ask: gives models for evaluation by clients before the grouping; None for those of its needs.
-        refuses: raises ValueError for `Evidence.kept` of a checkpoint that cannot be its own.
+        refuses: raises ValueError for `Evidence.kept` of a checkpoint if it cannot be its own.
     """
 
     group: Method
@@ -147,7 +146,7 @@ def sent_quantities(config: ClusterConfig) -> dict[str, Quantity]:
 
 
 def cloud_model_count(config: ClusterConfig) -> int:
-    """Number of models that the cloud keeps for the configured method."""
+    """Number of models kept by the cloud for the configured method."""
     if not config.enabled or "pool" not in method_named(config).needs(config):
         return 0
     return config.fixed_count or 0
@@ -369,7 +368,7 @@ OF_THE_STEP = frozenset(
 
 
 def _without_nan(value: Any) -> Any:
-    """Facts with null for numbers that are not finite, which JSON lacks."""
+    """Facts with null for infinite numbers and NaN, which JSON lacks."""
     if isinstance(value, Mapping):
         return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -147,7 +147,7 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
 def cross_loss_rows(evidence: Evidence) -> np.ndarray:
     """The correlation of two models' excess losses over all leaves: high if both are bad at the same ones.
 
-    A model that is equally good at all leaves has no profile: its correlation with every other is 0.
+    A model equally good at all leaves has no profile: its correlation with every other is 0.
     """
     excess = _excess_losses(evidence)
     return cosine_similarity([row - row.mean() for row in excess])

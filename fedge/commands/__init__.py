@@ -1,4 +1,4 @@
-"""Commands of `fedge` that belong to no other room: runs, lists, the demonstration.
+"""Commands of `fedge` without a room of their own: runs, lists, the demonstration.
 
 Imports only from below: `doctor`, `profile`, `sweep` and `use`, and rooms below them.
 """

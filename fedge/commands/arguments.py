@@ -10,7 +10,7 @@ from fedge.launch.projects.project import Project
 
 
 def add_run_arguments(parser: Parser) -> None:
-    """Add the arguments that describe a run."""
+    """Add the arguments describing a run."""
     parser.add_argument(
         "app",
         nargs="?",

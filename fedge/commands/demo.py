@@ -43,7 +43,7 @@ def add_demo(commands: Any) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    """Carry out ``fedge demo``; returns the exit code of the first run that was not completed, else 0."""
+    """Carry out ``fedge demo``; returns the exit code of the first uncompleted run, else 0."""
     config = read_config(CONFIG, "the demonstration") | {"runs-dir": options.runs_dir}
     if options.seed is not None:
         _refuse_other_seed(options.seed)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedge.leaf.trial import Tiers
 
 _CLIENTS, _CLOUD = "what clients do", "what the cloud does"
-_MODEL, _WINDOW, _CLASSES = "mlp-tiny", (3, 32), 4  # for the trial that determines a method's tiers
+_MODEL, _WINDOW, _CLASSES = "mlp-tiny", (3, 32), 4  # for the trial of a method's tiers
 
 
 def add_methods(commands: Any) -> None:
@@ -70,7 +70,7 @@ def _register_of(name: str) -> Register:
         if not register.is_own(name) or register.is_declared(name):
             return register
     if ":" not in name:
-        ALGORITHMS.entry(name)  # raises an error that lists the known names
+        ALGORITHMS.entry(name)  # raises an error with the known names
     from fedge.algorithm.algorithm import Algorithm
 
     code = ALGORITHMS.load(name)
@@ -140,7 +140,7 @@ def _memory_text(memory: Mapping[str, Any], tiers: "Tiers") -> str:
 
 
 def _required_options(name: str) -> dict[str, Any]:
-    """Options that a grouping requires, by its traits."""
+    """Options required by a grouping, by its traits."""
     required: dict[tuple[str, Any], tuple[str, ...]] = {
         ("cluster.count", "2"): (NUMBERED, NEVER_BY_THRESHOLD),
         ("scenario", "rotate"): (TRUTH,),
@@ -154,7 +154,7 @@ def _required_options(name: str) -> dict[str, Any]:
 
 
 def _cloud_lines(name: str) -> Iterator[str]:
-    """Lines about the cloud of a method, and about the messages that clients send for it."""
+    """Lines about the cloud of a method, and about its clients' messages."""
     from fedge.clustering.registry import method_named, sent_quantities
     from fedge.config.flat import from_run_config
 

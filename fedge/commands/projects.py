@@ -27,7 +27,7 @@ def add_new(commands: Any) -> None:
 
 
 def add_lists(commands: Any) -> None:
-    """Add the subcommands that print lists: configurations, options, methods, columns, completion."""
+    """Add the subcommands for lists: configurations, options, methods, columns, completion."""
     configs = commands.add_parser("configs", help="list the built-in configurations, for -c")
     configs.set_defaults(command=_print_configs)
     completion = commands.add_parser(

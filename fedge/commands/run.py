@@ -155,7 +155,7 @@ def _load_original_run(run: str) -> "tuple[dict[str, Scalar], str, Federation, i
 
 
 def _use_cluster(options: argparse.Namespace) -> None:
-    """Set RAY_ADDRESS to the cluster given on the command line, for the processes that start Ray."""
+    """Set RAY_ADDRESS to the cluster given on the command line, for the processes starting Ray."""
     address = getattr(options, "address", None)
     if address is None:
         return

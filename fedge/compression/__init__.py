@@ -1,7 +1,7 @@
 """Compression of uploads: codes of updates, error feedback, size in bytes (docs/hierarchy.md).
 
-A sender compresses its update, the difference from the model that it received, and the receiver adds the
-decoded update to that model. Clients, leaves and regions are senders.
+A sender compresses its update, the difference from the received model, and the receiver adds the decoded
+update to this model. Clients, leaves and regions are senders.
 
 Source of the frame: Seide et al. 2014, Karimireddy et al. 2019 (error feedback).
 

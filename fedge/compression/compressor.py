@@ -20,7 +20,7 @@ class Compressor:
     keeps_feedback: ClassVar[bool] = False
 
     def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Decoded update, (n,) float64, which the receiver adds to the model that it sent.
+        """Decoded update, (n,) float64, added by the receiver to the model it sent.
 
         Args:
             update: (n,) float64, finite, at least one entry; not to be changed.

@@ -1,4 +1,4 @@
-"""Codes that round entries: to half precision, or stochastically to few levels."""
+"""Codes with rounded entries: to half precision, or stochastically to few levels."""
 
 import math
 
@@ -23,7 +23,7 @@ class Float16(Compressor):
 
 
 class Int8(Compressor):
-    """Entries stochastically rounded to signed multiples of a step, so that their mean is the entry.
+    """Entries stochastically rounded to signed multiples of a step, without a change of their mean.
 
     With s the largest size in the array and L levels, an entry v is sent as s / L · ⌊v L / s + u⌋, u uniform
     in [0, 1): its mean is v, and its variance at most (s / 2L)².
@@ -57,6 +57,6 @@ class Int8(Compressor):
 
 
 def _float32_above(size: float) -> float:
-    """The smallest float32 not below, so that no entry is clipped."""
+    """The smallest float32 not below, so no entry is clipped."""
     nearest = np.float32(size)
     return float(nearest if float(nearest) >= size else np.nextafter(nearest, np.float32(np.inf)))

@@ -1,4 +1,4 @@
-"""A server's uplink: the model that it received, its memory, and its model as decoded above."""
+"""A server's uplink: its received model, its memory, and its model as decoded above."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A code that sends only the largest entries."""
+"""A code of the largest entries only."""
 
 import math
 
@@ -17,7 +17,7 @@ class TopK(Compressor):
     keeps_feedback = True
 
     def __init__(self, share: float = 0.01) -> None:
-        """Set the share of entries that are sent, at least one.
+        """Set the share of entries to send, at least one.
 
         Raises:
             ValueError: it is no share.
@@ -27,7 +27,7 @@ class TopK(Compressor):
         self._share = float(share)
 
     def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The largest entries as float32, others 0, (n,) float64; of equals the first ones go."""
+        """The largest entries as float32, others 0, (n,) float64; among equals, the first are sent."""
         sizes, count = np.abs(update), self._sent_count(len(update))
         threshold = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
         is_sent = sizes > threshold

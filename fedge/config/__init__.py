@@ -2,7 +2,7 @@
 
 `config` is the configuration of a whole run, `flat` reads it from a mapping, `contradictions` refuses
 inconsistent sections, `topology` assigns clients to leaves. Inner rooms: `sections` lists all options by
-concern; `registers` declares what an option is, and lists the built-in models, rules and methods, one
+concern; `registers` declares the form of an option, and lists the built-in models, rules and methods, one
 register per kind.
 
 Imports nothing else of Fedge.

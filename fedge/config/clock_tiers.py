@@ -1,6 +1,6 @@
 """Servers above the leaves on the virtual clock: the rules and links of each tier.
 
-Runs that only time their rounds (`devices.time-rounds`) have the links, but not the rules.
+Runs with timed rounds only (`devices.time-rounds`) have the links, but not the rules.
 """
 
 import json
@@ -15,7 +15,7 @@ from fedge.config.sections.hierarchy import HierarchyConfig
 
 _KEY = "asynchrony.tiers"
 _TIER_OPTIONS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
-_EDGE_OPTIONS = ("delay-s", "megabytes-s")  # those that timed rounds have, too
+_EDGE_OPTIONS = ("delay-s", "megabytes-s")  # those of timed rounds, too
 
 
 def has_servers_above_leaves(hierarchy: HierarchyConfig) -> bool:
@@ -27,7 +27,7 @@ def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
     """The asynchrony options of each tier above the leaves, from the root down.
 
     Raises:
-        ConfigError: `asynchrony.tiers` names an unknown tier, or an option that tiers do not have.
+        ConfigError: `asynchrony.tiers` names an unknown tier, or an option unknown to tiers.
     """
     asynchrony, hierarchy = config.asynchrony, config.hierarchy
     tier_options = [asynchrony] * (hierarchy.tiers - 1)

@@ -1,4 +1,4 @@
-"""Common test set: its name for the clients' own windows, and the settings that rule it out."""
+"""Common test set: its name for the clients' own windows, and the settings ruling it out."""
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.run_options import RunOptions

@@ -119,7 +119,7 @@ def _refuse_too_many_clusters(config: RunOptions) -> None:
 
 
 def _refuse_mixed_cloud_models(config: RunOptions) -> None:
-    """Raise ConfigError when a leaf might not start from the cloud model that its result is averaged into.
+    """Raise ConfigError when a leaf might not start from the cloud model into which its result is averaged.
 
     A method with several cloud models averages into each the results of the leaves that took it. With a gate,
     a leaf may start from its own model instead, with a blend from a mixture, so the average would be wrong.
@@ -147,7 +147,7 @@ def _refuse_mixed_cloud_models(config: RunOptions) -> None:
 
 
 def _refuse_ineffective_options(config: RunOptions) -> None:
-    """Raise ConfigError for options without effect that would make a run look like another one."""
+    """Raise ConfigError for options without effect, if they would make a run look like another one."""
     if config.scaffold.levels > 1 and not config.scaffold.enabled:
         raise ConfigError(
             f"scaffold.levels must be 1 without SCAFFOLD, but is {config.scaffold.levels} and "
@@ -370,7 +370,7 @@ def _refuse_oversized_buffers(config: RunOptions) -> None:
 
 
 def _refuse_options_without_processes(config: RunOptions) -> None:
-    """Raise ConfigError for options that several processes per client (`fedge.parallel`) cannot support."""
+    """Raise ConfigError for options not supported by several processes per client (`fedge.parallel`)."""
     train = config.train
     if train.processes == 1:
         return

@@ -22,8 +22,8 @@ _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 def option_table() -> str:
     """Markdown tables of all options, one per section: key, default and allowed values, meaning.
 
-    A table of keyword arguments shares the row of the option that chooses the part; each declared argument
-    gets a row below it.
+    A table of keyword arguments shares the row of the option choosing the part; each declared argument gets a
+    row below it.
     """
     lines: list[str] = []
     for section, keys in groupby(options(), lambda key: key.rpartition(".")[0]):
@@ -44,7 +44,7 @@ def option_table() -> str:
 
 
 def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Default and allowed values of an option; a default that is one of several choices is bold."""
+    """Default and allowed values of an option; a default among several choices is bold."""
     shown = f"`{json.dumps(default)}`"
     if rule["table"] or isinstance(default, bool):
         return shown
@@ -59,7 +59,7 @@ def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
 
 
 def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, Any]]]:
-    """Yield the declared arguments of a table: name, parts that take it, default, declaration.
+    """Yield the declared arguments of a table: name, parts with it, default, declaration.
 
     Args:
         key: of any option; nothing is yielded unless the option is a table of arguments.
@@ -98,7 +98,7 @@ def help_lines(width: int, most_used: bool) -> Iterator[str]:
 
     Args:
         width: characters per line.
-        most_used: only the options that most runs set.
+        most_used: only the options set by most runs.
     """
     section = ""
     for key, (default, rule) in options().items():
@@ -195,7 +195,7 @@ def json_schema(pyproject: bool = False) -> dict[str, Any]:
 
 
 def _table_schema(properties: Mapping[str, Any], description: str) -> dict[str, Any]:
-    """Schema of a table that allows no other keys."""
+    """Schema of a table, with no other keys allowed."""
     return {
         "type": "object",
         "description": description,

@@ -1,8 +1,8 @@
 """Conditions under which options have an effect, one entry per conditional option.
 
-A changed option without effect makes a run look like a result that it is not. A run therefore lists such
-options; where the run could be mistaken for another one, it is refused (`fedge.config.contradictions`).
-Options that are not listed here always have an effect.
+A changed option without effect makes a run look like another one. A run therefore lists such options; where
+the run could be mistaken for another one, it is refused (`fedge.config.contradictions`). Options not listed
+here always have an effect.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def options_without_effect(config: RunOptions) -> list[str]:
 
 
 def effects_twice(config: RunOptions) -> list[str]:
-    """A line for every changed option that adds to the same of a part."""
+    """A line for every changed option added to the same setting of a part."""
     train = config.train
     if not train.prox_mu or not parts.ALGORITHMS.has(train.algorithm, traits.PROXIMAL):
         return []

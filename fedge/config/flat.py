@@ -36,7 +36,7 @@ def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
 
 
 def check_keys(keys: list[str]) -> None:
-    """Raise ConfigError for the first key that is neither an option nor inside a table of arguments."""
+    """Raise ConfigError for the first key neither an option nor inside a table of arguments."""
     known = list(options())
     for key in keys:
         if key in _REMOVED:
@@ -49,9 +49,9 @@ def check_keys(keys: list[str]) -> None:
 
 
 def _suggest_longer_key(key: str, known: list[str]) -> str:
-    """Hint to the first key that continues this one, as cluster.regroup-every for cluster.regroup; else "".
+    """Hint to the first key continuing this one, as cluster.regroup-every for cluster.regroup; else "".
 
-    Only if this one ends with a whole word; `nearest` finds keys that are a letter short.
+    Only if this one ends with a whole word; `nearest` finds keys a letter short.
     """
     match = next((option for option in known if option.startswith((f"{key}-", f"{key}."))), None)
     return f"; did you mean {match}?" if match else ""
@@ -78,9 +78,9 @@ def _option_also_named(word: str) -> str | None:
 
 
 def option_meant(word: str) -> str | None:
-    """The option that a word means: its key, a part of it ("lr" for train.lr) or another name; None if none.
+    """The option meant by a word: its key, a part of it ("lr" for train.lr) or another name; None if none.
 
-    Among several matches, the most used options win, then those that end with the word or have no section.
+    Among several matches, the most used options win, then those ending with the word or without a section.
     """
     word = word.replace("_", "-").lower()
     if word in options():
@@ -114,7 +114,7 @@ _REMOVED = {"cluster.test": "the deal test alone tells groups from chance (docs/
 
 
 def _table_of(key: str) -> str | None:
-    """The table of arguments that contains a key: "train.model-args" for "train.model-args.x"."""
+    """The table of arguments containing a key: "train.model-args" for "train.model-args.x"."""
     return next((table for table in _TABLES if key.startswith(f"{table}.")), None)
 
 
@@ -130,7 +130,7 @@ def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
     only the keys in pyproject.toml. Flower accepts no lists, either, so a list of names becomes one string.
 
     Raises:
-        ConfigError: a table of arguments has a value that is not a table.
+        ConfigError: the value of a table of arguments is no table.
     """
     folded = {key: _join_names(key, value) for key, value in run_config.items() if _table_of(key) is None}
     for key, value in run_config.items():

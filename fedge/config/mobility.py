@@ -1,4 +1,4 @@
-"""Options that cannot be combined with mobility or association of clients."""
+"""Options incompatible with mobility or association of clients."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Participation: the number of clients of each leaf that train in a leaf round, by global round.
+"""Participation: the number of training clients of each leaf in a leaf round, by global round.
 
     "2"               two clients of every leaf
     "2, 0.5, all"     two of leaf 0, half of leaf 1, all of leaf 2
@@ -53,7 +53,7 @@ def parse_participation(
     Args:
         text: in the format of the module's docstring.
         leaves: number of leaves.
-        leaves_option: the option that sets their number, for errors.
+        leaves_option: the option for their number, for errors.
 
     Raises:
         ConfigError: the text is malformed.

@@ -31,7 +31,7 @@ def planted_numbers(text: str, key: str, example: str) -> list[int]:
 
 
 def moves(text: str) -> list[tuple[int, int]]:
-    """Parse moves, "10:2,20:1" → [(10, 2), (20, 1)]: (global round, number of leaves that change group).
+    """Parse moves, "10:2,20:1" → [(10, 2), (20, 1)]: (global round, number of leaves changing group).
 
     Raises:
         ConfigError: the text is malformed, or its rounds are not ascending.
@@ -57,7 +57,7 @@ def _is_number(word: str) -> bool:
 
 
 def files_of(path: str) -> list[str]:
-    """The window files that `data.path` names for the scenario datasets, in order."""
+    """The window files named by `data.path` for the scenario datasets, in order."""
     return [name for name in map(str.strip, path.split(",")) if name]
 
 

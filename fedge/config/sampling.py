@@ -1,4 +1,4 @@
-"""Options that cannot be combined with client sampling."""
+"""Options incompatible with client sampling."""
 
 from fedge.config.registers import parts, traits
 from fedge.config.registers.option import ConfigError, shown

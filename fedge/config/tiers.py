@@ -1,4 +1,4 @@
-"""Options that a deeper tree of servers does not support."""
+"""Options not supported in a deeper tree of servers."""
 
 from collections.abc import Callable
 
@@ -61,7 +61,7 @@ _DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
 
 
 def refuse_tier_options(config: RunOptions) -> None:
-    """Raise ConfigError for a tier that does not exist, or an option that regions do not support."""
+    """Raise ConfigError for an unknown tier, or an option not supported by regions."""
     hierarchy, levels = config.hierarchy, config.scaffold.levels
     for section, key in (("cluster", "tiers"), ("gate", "tiers"), ("cloud", "rule_tiers")):
         hierarchy.parse_tiers(getattr(getattr(config, section), key), f"{section}.{key.replace('_', '-')}")

@@ -103,7 +103,7 @@ def sizes_of_branches(config: HierarchyConfig, sizes: Sequence[int]) -> list[int
 
 
 def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
-    """The number of clients of each leaf that train, given `sizes` clients per leaf.
+    """Number of training clients of each leaf, given `sizes` clients per leaf.
 
     Raises:
         ConfigError: a leaf would have no training client.
@@ -129,7 +129,7 @@ def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def places_per_leaf(concurrency: int, leaves: int) -> list[int]:
-    """Number of devices of each leaf that train at a time; the first leaves get the remainder.
+    """Number of devices of each leaf training at a time; the first leaves get the remainder.
 
     >>> places_per_leaf(10, 4)
     [3, 3, 2, 2]
@@ -157,7 +157,7 @@ def refuse_more_places_than_devices(concurrency: int, known: Sequence[int]) -> N
 
 
 def _suggest_concurrency(concurrency: int, known: Sequence[int]) -> str:
-    """Next step for an error: a concurrency that fits leaves with these numbers of clients."""
+    """Next step for an error: a concurrency suited to leaves with these numbers of clients."""
     least, most = len(known), min(known) * len(known)
     while all(map(operator.le, places_per_leaf(most + 1, least), known)):
         most += 1  # the first leaves have the remainder, and may have more clients

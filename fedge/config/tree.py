@@ -119,7 +119,7 @@ def parse_tree(text: str) -> Tree:
 
 
 def _fault_of_even(compact: str) -> str:
-    """Fault of a malformed text that is not in brackets."""
+    """Fault of a malformed text not in brackets."""
     match = re.search(r"[^0-9x*(),]", compact)
     if match or len(compact) >= 10**6:
         return f"has {shown(match.group())}, which means nothing there" if match else "is too long"
@@ -184,7 +184,7 @@ def _parse_nested(compact: str, text: str) -> Tree:
 
 
 def _with_separators(compact: str, text: str) -> str:
-    """The text, after checking that its commas separate children and its brackets are in valid places."""
+    """The text, after checking its commas between children and the places of its brackets."""
     for pattern, fault in _FAULTS:
         if re.search(pattern, compact):
             raise _parse_error(text, fault)
@@ -227,7 +227,7 @@ def numbers_of_tiers(text: str, count: int, key: str) -> tuple[int, ...]:
 
 
 def parse_tiers(text: str, names: Sequence[str], key: str) -> frozenset[int]:
-    """Tiers above the leaves that an option names, by number (the root is 0) or by name.
+    """Tiers above the leaves named by an option, by number (the root is 0) or by name.
 
     Args:
         text: value of the option.
@@ -235,7 +235,7 @@ def parse_tiers(text: str, names: Sequence[str], key: str) -> frozenset[int]:
         key: key of the option.
 
     Raises:
-        ConfigError: a tier does not exist, or is that of the leaves.
+        ConfigError: a tier does not exist, or is the leaves'.
 
     >>> sorted(parse_tiers("cloud, 1", ["cloud", "region", "leaf"], "cluster.tiers"))
     [0, 1]

@@ -1,4 +1,4 @@
-"""Options that cannot be combined with compression."""
+"""Options incompatible with compression."""
 
 from collections.abc import Callable
 

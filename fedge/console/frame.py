@@ -60,7 +60,7 @@ ASCII = Marks("#", "#", "-", "#", "+", "-", "*", ".", "x", "", "->")
 
 
 def marks_for(encoding: str) -> Marks:
-    """Symbols that a terminal with this encoding can display."""
+    """Symbols for a terminal with this encoding."""
     try:
         "".join(vars(FANCY).values()).encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -180,7 +180,7 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
 
 
 def _fit_columns(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[str, int], int]:
-    """Columns of the richest table that fits, with their widths, and the remaining width."""
+    """Columns of the richest fitting table, with their widths, and the remaining width."""
     for layout in _LAYOUTS:
         widths = {
             name: max(cell_len(row[name].plain) for row in rows if name in row)

@@ -85,7 +85,7 @@ class Console:
         """End all but plain lines; `say` still works. If `failed`, the last state stays on the screen."""
 
     def last_words(self, lines: Sequence[str]) -> None:
-        """Write lines from a signal handler, bypassing buffers and locks that may be held."""
+        """Write lines from a signal handler, bypassing buffers and possibly held locks."""
         self._has_ended = True  # a round that ends meanwhile is recorded in the tables
         text = "".join(f"{escape_lines(line)}\n" for line in lines)
         with suppress(OSError, ValueError):  # the terminal is gone, or the stream has no descriptor
@@ -100,7 +100,7 @@ def round_line(
     Args:
         result: result of the round.
         num_rounds: planned global rounds.
-        seconds: seconds that it took.
+        seconds: its duration, in seconds.
         left_s: seconds until the last round is done; None to omit them.
         width: maximum characters; the least important parts are dropped. None for no limit.
     """

@@ -1,7 +1,7 @@
-"""Live view at a terminal: a run's plain lines, and below them a frame that is redrawn.
+"""Live view at a terminal: a run's plain lines, with a redrawn frame below them.
 
-The frame (`fedge.console.frame`) is redrawn by the thread that waits for clients, never by one that trains,
-at most four times per second and in at most a hundredth of the time. It neither hides the cursor nor uses the
+The frame (`fedge.console.frame`) is redrawn by the thread waiting for clients, never by a training thread, at
+most four times per second and in at most a hundredth of the time. It neither hides the cursor nor uses the
 alternate screen, so the terminal works however the process ends. If drawing fails, plain lines continue.
 """
 
@@ -83,7 +83,7 @@ class LiveConsole(Console):
         self._clock_text = words
 
     def round(self, result: RoundResult, seconds: float) -> None:
-        """Write the line of a round that took `seconds` seconds; the frame also shows the time left."""
+        """Write the line of a round of `seconds` seconds; the frame also shows the time left."""
         self._left_s(result.global_round, seconds)
         self._round_s = sum(self._seconds) / len(self._seconds)
         self._round_began = self._clock()
@@ -165,7 +165,7 @@ class LiveConsole(Console):
         return captured.get(), [line.cell_len for line in lines]
 
     def _erase_codes(self) -> str:
-        """Control codes that erase the frame, including lines wrapped by a narrowed terminal."""
+        """Control codes for erasing the frame, including lines wrapped by a narrowed terminal."""
         if not self._widths:
             return ""
         width = self._width()

@@ -29,7 +29,7 @@ def in_notebook(stream: TextIO) -> bool:
 
 
 class NotebookConsole(Console):
-    """Console that shows a run's rounds as a bar."""
+    """Console with a run's rounds as a bar."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class NotebookConsole(Console):
         Args:
             stream: output of the cell.
             num_rounds: planned global rounds.
-            show: function that displays HTML and returns a function that replaces it; None for IPython's.
-            clock: function that returns seconds.
+            show: displays HTML and returns a function to replace it; None for IPython's.
+            clock: returns seconds.
         """
         super().__init__(stream, num_rounds)
         self._show = show or _display
@@ -61,7 +61,7 @@ class NotebookConsole(Console):
         self._draw()
 
     def follow(self, standing: Callable[[], ExchangeProgress]) -> None:
-        """Show the number of clients that have replied."""
+        """Show the number of clients with a reply."""
         self._standing = standing
         self.tick()
 
@@ -100,7 +100,7 @@ class NotebookConsole(Console):
 
 
 def bar(done: int, rounds: int, words: str, standing: ExchangeProgress | None) -> str:
-    """The bar as HTML: rounds done, the newest round in words, and clients that have replied."""
+    """The bar as HTML: rounds done, the newest round in words, and the number of replies."""
     exchange_text = ""
     if standing is not None and done < rounds:
         exchange_text = (
@@ -113,7 +113,7 @@ def bar(done: int, rounds: int, words: str, standing: ExchangeProgress | None) -
 
 
 def _display(page: str) -> Callable[[str], None]:
-    """Display HTML below the running cell; returns a function that replaces it."""
+    """Display HTML below the running cell; returns a function to replace it."""
     from IPython.display import HTML, display
 
     shown: Any = display(HTML(page), display_id=True)

@@ -1,4 +1,4 @@
-"""Choice of a console by stream, and terminals that can show a live view."""
+"""Choice of a console by stream, and terminals fit for a live view."""
 
 import os
 from collections.abc import Mapping

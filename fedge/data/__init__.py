@@ -2,7 +2,7 @@
 
 `partition` deals windows to clients, by whole `owners` or by `shares`; `split` divides windows into training,
 validation and test, called by `window_split` for the windows of a file; `scenario` plants groups, `prepared`
-writes windows to files that clients map, `composition` describes each client's windows.
+writes windows to files mapped by clients, `composition` describes each client's windows.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """

@@ -130,8 +130,7 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 
 def delays_of(path: str, clients: DealtClients, leaves: int) -> np.ndarray:
-    """(n, S) float64: seconds between client and leaf of a file; infinite for missing pairs, 0 without a
-    file.
+    """(n, S) float64: seconds between client and leaf in a file; infinite for missing pairs; 0 if no file.
 
     Args:
         path: CSV or Parquet with columns client (number of the deal), leaf, delay; empty for no file.
@@ -217,7 +216,7 @@ def _reduce_by_swaps(
 
 
 def _initial_leaves(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """(n,) leaves at the start of the search: as dealt, or the cheapest assignment if that is impossible.
+    """(n,) leaves at the start of the search: as dealt, or the cheapest assignment if this is impossible.
 
     Raises:
         ConfigError: the possible pairs allow no assignment of all clients.

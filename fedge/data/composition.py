@@ -1,7 +1,8 @@
 """Holdings: windows per client, split, user, device and class, for partition.csv.
 
-So a report needs neither the windows nor the code that dealt them. A class is the client's class in training
-and test, even if a scenario renames classes; the group is that of the client's leaf in the scenario.
+So a report needs neither the windows nor the code by which they were dealt. A class is the client's class in
+training and test, even if a scenario renames classes; the group is the one of the client's leaf in the
+scenario.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

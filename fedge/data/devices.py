@@ -1,8 +1,7 @@
 """Users divided into devices: each device has a few stretches of one user's time (`devices.pieces`).
 
-This allows more devices than there are people with recordings. A user's validation and test windows
-stay together at the first of its devices, so that an evaluation asks one client per user. Shape letter: N
-windows.
+This allows more devices than there are people with recordings. A user's validation and test windows stay
+together at the first of its devices, so an evaluation asks one client per user. Shape letter: N windows.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Check that a window file is in time order, which a split by blocks of time requires (contract C8).
+"""Check of the time order of a window file, required for a split by blocks of time (contract C8).
 
 Neighbouring windows of one recording are of one class, and similar within it. If neither holds more than in
 random order, the order of recording is lost, as in files shuffled for another use. Shape letters: N
@@ -98,7 +98,7 @@ def _is_significant(in_order: float, at_random: np.ndarray) -> bool:
 
 
 def _count_alike_neighbours(y: np.ndarray, stream: np.ndarray) -> float:
-    """Number of neighbours of a stream that are of one class."""
+    """Number of neighbours of a stream within one class."""
     return float(np.sum((y[1:] == y[:-1]) & (stream[1:] == stream[:-1])))
 
 

@@ -1,8 +1,8 @@
 """Owners whose channels are out of all proportion to the others': left out of pooled statistics.
 
-The server cannot check what an owner reports about its windows, and a mean of 1e17 would scale all others'
-windows to nothing. Per channel each client has one number, the root mean square of its values about the
-median of all clients' means; the rule compares this number with the other clients'.
+The server cannot check an owner's report on its windows, and a mean of 1e17 would scale all others' windows
+to nothing. Per channel each client has one number, the root mean square of its values about the median of all
+clients' means; the rule compares this number with the other clients'.
 
     d_k   √(s_k² + (m_k − median m)²), of client k's mean m_k and standard deviation s_k
     D     the (f+1)-th largest d of the clients in which the channel varies, f a third of them, rounded down
@@ -20,15 +20,15 @@ pooled deviation tiny and everybody's scaled windows huge. While D about the poo
 the pooled deviation, the client with most values is left out.
 
 Fewer than three clients in which a channel varies cannot be compared: nobody is left out then. But clients
-that report a mean or deviation that is not finite, or beyond 1e18, are always left out, because scaled
-windows would become infinite or NaN.
+whose reported mean or deviation is not finite, or beyond 1e18, are always left out, because scaled windows
+would become infinite or NaN.
 
 Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
 curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
 deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md lists values for
 real data and skewed labels.
 
-A run that may begin without some of its clients (`guard.start-clients`) also begins without owners whose
+If a run may begin without some of its clients (`guard.start-clients`), it also begins without owners whose
 windows cannot be used together with the others' (`incompatible_owners`).
 """
 
@@ -146,8 +146,7 @@ def _typical_sizes(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trimmed_maximum(sizes: np.ndarray) -> float:
-    """D of one channel from clients' sizes (K,): a third of the non-zero ones may exceed the limit, or be
-    false."""
+    """D of one channel from clients' sizes (K,): a third of the non-zero ones may be too large, or false."""
     moving = np.sort(sizes[sizes > 0])[::-1]
     return float(moving[min(len(moving) - 1, max(1, (len(moving) - 1) // 3))]) if len(moving) else 0.0
 
@@ -178,7 +177,7 @@ def incompatible_owners(
 ) -> dict[int, str]:
     """Clients whose windows cannot be used with the others': partition id → reason, in ascending order.
 
-    The usual kind is that of more than half of the clients; without one, none is unlike the others.
+    The usual kind is the one of more than half of the clients; without one, none is unlike the others.
 
     Args:
         reports: partition id → the client's description; None if it has no windows of its own.
@@ -221,5 +220,5 @@ def _reason(
 
 
 def _kind(report: WindowsReport | None) -> tuple[Any, ...]:
-    """The properties that must be the same for all clients' windows; empty for a client without windows."""
+    """Properties required to be the same for all clients' windows; empty for a client without windows."""
     return () if report is None else tuple(getattr(report, name) for name in KIND)

@@ -4,7 +4,7 @@ A node's configuration names the windows in one of three ways:
 
     data-folder   a folder written by `fedge deal`: this client's share of a data set, dealt in advance
     own-data      a window file or data set of this client alone; it is split here
-    data          a data set that every node has; the client takes the share that the run deals to it
+    data          a data set on every node; the client takes the share dealt to it by the run
 
 The server learns only a description of the windows (`WindowsReport`): counts, names of classes and channels,
 sums of channels.
@@ -172,7 +172,7 @@ class OwnData:
     Attributes:
         laid: the windows, not scaled.
         report: their description.
-        search_folders: folders that may contain a user's code.
+        search_folders: folders to search for a user's code.
     """
 
     laid: LaidOut

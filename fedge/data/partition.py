@@ -1,7 +1,7 @@
 """Windows → clients, each with its own training, validation and test windows.
 
 `user` and `device` deal whole owners (`owners`) and then split; the others split first and then deal windows
-(`shares`), so that no client trains on another's test recording. Unseen clients always hold whole users,
+(`shares`), so no client trains on another's test recording. Unseen clients always hold whole users,
 exclusively. Shape letters: N windows, K clients, S leaf servers.
 """
 
@@ -131,7 +131,7 @@ def own_partition(
 def _draw_scenario(
     windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> Scenario | None:
-    """The run's scenario; ConfigError where windows lack the time, classes or channels that it changes."""
+    """The run's scenario; ConfigError where windows lack the time, classes or channels it changes."""
     scenario = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
     x, y = windows.x, windows.y
     for change in scenario.changes if scenario else ():
@@ -149,7 +149,7 @@ def _draw_scenario(
 
 
 def _is_held(client: np.ndarray, y: np.ndarray, scenario: Scenario | None) -> np.ndarray:
-    """Tell of each window (N,) whether the group of its client holds its class; True for NOBODY's."""
+    """(N,) bool: whether the group of each window's client holds its class; True for NOBODY's windows."""
     used = np.ones(len(y), dtype=bool)
     if scenario is None:
         return used
@@ -261,7 +261,7 @@ def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind:
 
 
 def _small_class_note(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
-    """Words on a client that has fewer windows of each class than blocks of time are cut from; else "".
+    """Words on a client with fewer windows of each class than blocks of time are cut from; else "".
 
     Args:
         windows: windows of all clients.
@@ -296,7 +296,7 @@ def _guard_note(windows: Windows, parts: Sequence[np.ndarray], config: Config, k
 
 
 def _largest_class_size(windows: Windows, rows: np.ndarray) -> int:
-    """The largest number of windows at `rows` (n,), at least one, that are of one stream and class."""
+    """The largest number of windows of one stream and class at `rows` (n,), at least one."""
     return int(
         np.unique(pair_codes(stream_codes(windows)[rows], windows.labels[rows]), return_counts=True)[1].max()
     )

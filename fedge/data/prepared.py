@@ -204,7 +204,7 @@ class ClientData:
         num_val: number of held-out windows for validation.
         classes: number of classes of the whole data set.
         search_folders: folders in which the server found a user's code.
-        frozen: model entries that are not sent in messages; empty if there are none, or not here.
+        frozen: model entries not sent in messages; empty if there are none, or not here.
     """
 
     train: tuple[np.ndarray, np.ndarray]
@@ -455,7 +455,7 @@ class AllWindows:
         x: (N, C, …) float32, scaled; or (N, …) int64.
         y: (N, …) int64 or float32.
         index: the folder's index: bounds, stretches of rounds, facts.
-        frozen: model entries that are not sent in messages.
+        frozen: model entries not sent in messages.
     """
 
     x: np.ndarray
@@ -465,7 +465,7 @@ class AllWindows:
 
 
 def write_frozen(folder: Path, frozen: State) -> State:
-    """Store model entries that are not sent beside the windows of a data folder; returns them mapped."""
+    """Store model entries not sent in messages beside the windows of a data folder; returns them mapped."""
     if not frozen:
         return frozen
     write_state(folder / _FROZEN, frozen)
@@ -475,7 +475,7 @@ def write_frozen(folder: Path, frozen: State) -> State:
 
 @lru_cache(maxsize=2)
 def _map_frozen(folder: str, identity: tuple[int, ...]) -> State:
-    """Map the frozen entries that `write_frozen` puts into a data folder; empty without any."""
+    """Map the frozen entries in a data folder, written by `write_frozen`; empty without any."""
     path = Path(folder) / _FROZEN
     return map_state(path) if path.is_file() else {}
 

@@ -61,8 +61,8 @@ def channel_sums(x: np.ndarray) -> ChannelSums:
 def scale_of(parts: Sequence[ChannelSums]) -> Scale:
     """Mean and standard deviation of each channel over all parts, added up in the order given.
 
-    A channel constant to float32 carries no information: its deviation is 1, so that the scaled channel is
-    zero instead of rounding noise.
+    A channel constant to float32 carries no information: its deviation is 1, so the scaled channel is zero
+    instead of rounding noise.
 
     >>> scale_of([ChannelSums(2, (1.0,), (2.0,)), ChannelSums(2, (5.0,), (2.0,))])  # of 0, 2, 4, 6
     Scale(mean=(3.0,), std=(2.2360680103302,))

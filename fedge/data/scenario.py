@@ -199,7 +199,7 @@ def _move_leaves(groups: Groups, count: int, leaves: int, rng: np.random.Generat
     Args:
         groups: (S,) before.
         count: of groups.
-        leaves: number of leaves that move, at most S - count.
+        leaves: number of moving leaves, at most S - count.
         rng: draws movers, and their destinations.
     """
     after, moved = list(groups), set[int]()
@@ -217,7 +217,7 @@ def _move_leaves(groups: Groups, count: int, leaves: int, rng: np.random.Generat
 def rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Turn the axes of every sensor of a group by one rotation, drawn uniformly from all distant enough ones.
 
-    No axis of a group is within 60° of the line of the same axis of another group, so that gravity leaves its
+    No axis of a group is within 60° of the line of the same axis of another group, so gravity leaves its
     axis, whichever it is. If 1000 draws find no such rotation, the most distant one is taken.
     """
     triples = triples_of(channels, "rotate")

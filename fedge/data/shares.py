@@ -79,7 +79,7 @@ def _deal_by_user_code(
 
 
 def read_only_windows(windows: Windows) -> Windows:
-    """The same windows in arrays that a user's code cannot change by mistake."""
+    """The same windows in arrays protected from accidental changes by a user's code."""
     views = {}
     for field in fields(windows):
         value = getattr(windows, field.name)

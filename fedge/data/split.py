@@ -136,7 +136,7 @@ def _block_sizes(n: int, config: DataConfig) -> tuple[int, int, int]:
 
 
 def fewest_windows_to_cut(config: DataConfig) -> int:
-    """The smallest number of windows of one class of one stream that is cut into all three blocks.
+    """Smallest number of windows of one class of one stream for a cut into all three blocks.
 
     >>> fewest_windows_to_cut(DataConfig()), fewest_windows_to_cut(DataConfig(guard_windows=0))
     (5, 3)

@@ -49,7 +49,7 @@ def split_apart(
         kind: "given", "session" or "blocks".
         group: (N,) stratifies the sessions.
         unseen: (N,) whether the window is an unseen client's.
-        used: (N,) False for windows that are UNUSED and ignored; None uses all.
+        used: (N,) False for UNUSED windows, to be ignored; None uses all.
         seed: root of the streams for shuffling sessions.
     """
     split = np.full(len(group), UNUSED)

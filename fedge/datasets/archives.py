@@ -32,7 +32,7 @@ ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name is that of a supported archive."""
+    """Whether a file has the name of a supported archive."""
     return path.name.lower().endswith(ENDINGS)
 
 

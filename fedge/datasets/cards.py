@@ -15,8 +15,8 @@ class RemoteFile:
         url: https address.
         name: for storage.
         megabytes: approximate size (10^6 bytes).
-        sha256: hex; empty if no checksum is known: then that of the first download is recorded beside the
-            file, and later downloads must match it.
+        sha256: hex; empty if no checksum is known: the first download's is then recorded beside the file, and
+            later downloads must match it.
     """
 
     url: str
@@ -27,7 +27,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class DataCard:
-    """Facts about a data set that are known before its download.
+    """Facts about a data set, known before its download.
 
     Attributes:
         name: as in commands and `fedge.datasets.prepare`.

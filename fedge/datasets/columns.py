@@ -90,7 +90,7 @@ def refuse_missing(frame: Any, name: str) -> None:
 
 
 def _conversion_code(frame: Any, name: str, value: Any) -> str:
-    """Code that converts a column with first value `value` to numbers, in the frame's library."""
+    """Code converting a column with first value `value` to numbers, in the frame's library."""
     is_polars = not hasattr(frame[name], "isna")
     if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
         return "read_csv(…, decimal_comma=True)" if is_polars else "read_csv(…, decimal=',')"
@@ -103,7 +103,7 @@ def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str, str]:
     """A column as float32 (rows), its original type, and words of `too_coarse`.
 
     Raises:
-        HharError: other types, missing values, or values that are not finite.
+        HharError: other types, missing values, NaN or infinity.
     """
     refuse_missing(frame, name)
     column = frame[name]
@@ -237,7 +237,7 @@ def _values(column: Any, name: str) -> NDArray[Any]:
 
 
 def _way_to_times(frame: Any, name: str, values: NDArray[Any]) -> str:
-    """Code that converts a column with these values (rows,) to dates or numbers, in the frame's library."""
+    """Code converting a column with these values (rows,) to dates or numbers, in the frame's library."""
     first = values.flat[0]
     if isinstance(first, datetime.time):
         return "join each with its date: dates or numbers rise over midnight, too"

@@ -153,7 +153,7 @@ def _read_columns(
 
 
 def _cut_windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str, str]:
-    """The windows, a message on rows that give none, and the names of users without any."""
+    """The windows, a message on rows without any, and the names of users without any."""
     classes = sorted(rows.label.known, key=_label_key)
     if len(classes) < 2:
         raise HharError(

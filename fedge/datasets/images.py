@@ -115,12 +115,12 @@ def _columns(part: Any, number: int, image: str, label: str) -> tuple[str, str, 
 
 
 def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], NDArray[Any]]:
-    """Pictures and labels of a partition; HharError for columns that are unreadable, unequal or empty."""
+    """Pictures and labels of a partition; HharError for unreadable, unequal or empty columns."""
     try:
         pictures, labels = list(part[image]), _as_array(part[label], "labels")
     except HharError:
         raise
-    except Exception as error:  # a library's own, from a file that cannot be decoded, for example
+    except Exception as error:  # a library's own, from an undecodable file, for example
         raise HharError(
             f"partitions: number {number} must be readable, but {type(error).__name__}: "
             f"{shown(str(error))}; load it again"
@@ -139,7 +139,7 @@ def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], ND
 
 
 def _choose_column(present: Sequence[str], requested: str, defaults: Sequence[str], argument: str) -> str:
-    """The column that is given, or the first usual one."""
+    """The given column, or the first usual one."""
     if not isinstance(requested, str):
         raise HharError(f"{argument}: must be the name of a column, is {shown(requested)}; give a text")
     for name in (requested,) if requested else defaults:
@@ -153,7 +153,7 @@ def _choose_column(present: Sequence[str], requested: str, defaults: Sequence[st
 
 
 def _as_array(value: Any, name: str) -> NDArray[Any]:
-    """A value as a plain array; HharError for a masked one, and for what NumPy makes no array of."""
+    """A value as a plain array; HharError for a masked one, and if NumPy makes no array of it."""
     items = value if isinstance(value, (list, tuple)) else (value,)
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise HharError(f"{name}: must not be masked, but are; leave out what is masked, or fill it")
@@ -179,7 +179,7 @@ def _as_array(value: Any, name: str) -> NDArray[Any]:
 
 
 def _way_to_array(value: Any) -> str:
-    """Next step for a value that NumPy makes no array of."""
+    """Next step for a value of which NumPy makes no array."""
     if hasattr(value, "cpu"):  # a tensor elsewhere, or of a type of PyTorch's own
         return "convert it: tensor.float().cpu()"
     is_data_set = hasattr(value, "__getitem__") and not isinstance(value, (list, tuple))

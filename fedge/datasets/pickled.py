@@ -1,13 +1,13 @@
 """Arrays of bytes from an untrusted pickle, read without running its code (contract C11).
 
 A pickle is a program that may call any function of any package. CIFAR-10's pickles name three functions of
-NumPy, and `_codecs.encode` if Python 3 has rewritten them. Stand-ins are called instead, which only keep
-their arguments; NumPy itself is not called, and any other name is refused.
+NumPy, and `_codecs.encode` if Python 3 has rewritten them. Stand-ins that only keep their arguments are
+called instead; NumPy itself is not called, and any other name is refused.
 
-Opcodes without names can do harm, too: a memo of 2^31 places takes 16 GB; a tuple nested 60 deep that is a
-key of a dictionary takes years to hash; a text encoded a million times fills the memory. So only opcodes for
-arrays, numbers, text, lists and dictionaries are allowed, keys are text or numbers, and encoded bytes have a
-bound. The reader is Python's own pure-Python unpickler, whose memo is a dictionary.
+Opcodes without names can do harm, too: a memo of 2^31 places takes 16 GB; a dictionary's key of tuples nested
+60 deep takes years to hash; a text encoded a million times fills the memory. So only opcodes for arrays,
+numbers, text, lists and dictionaries are allowed, keys are text or numbers, and encoded bytes have a bound.
+The reader is Python's own pure-Python unpickler, whose memo is a dictionary.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Reader(pickle._Unpickler):
         super().load_build()  # type: ignore[misc]
 
     def _refuse_keys(self, pairs: Sequence[Any]) -> None:
-        """Raise for keys of a dictionary that are no text or numbers: others may take years to hash."""
+        """Raise for keys of a dictionary other than text or numbers; these may take years to hash."""
         if not all(isinstance(key, str | bytes | int | float) for key in pairs[::2]):
             raise pickle.UnpicklingError("it has a key that is not text")
 

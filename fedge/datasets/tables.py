@@ -47,7 +47,7 @@ def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def refuse_broken_rows(table: NDArray[np.float64], path: Path, first_line: int) -> None:
-    """Raise for the first row of (rows, columns) that is cut short, or holds no or far too large numbers."""
+    """Raise for the first row of (rows, columns) cut short, without numbers, or with far too large ones."""
     if not len(table):
         raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again")
     broken = np.flatnonzero(~(np.abs(table) <= LARGEST).all(axis=1))

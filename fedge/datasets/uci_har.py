@@ -1,8 +1,8 @@
 """UCI HAR (Anguita et al. 2013): 30 people, six activities, a Galaxy S II at the waist, 50 Hz.
 
 Two forms exist. *Windows* ("UCI HAR Dataset"): 10,299 half-overlapping windows of 128 samples, in `train/`
-and `test/`, filtered. Neighbours that share a half are joined into recordings again, so any window length can
-be cut, and 2.56 s with a stride of 1.28 s gives the published windows; a session is a run of rows of one
+and `test/`, filtered. Neighbours with a common half are joined into recordings again, so any window length
+can be cut, and 2.56 s with a stride of 1.28 s gives the published windows; a session is a run of rows of one
 person and one activity. *Recordings* ("HAPT Data Set", Reyes-Ortiz et al. 2015): the same people, raw, with
 the bounds of every activity in `labels.txt`; its postural transitions are left out, and both forms have six
 classes.

@@ -5,7 +5,7 @@ and `transit` time the jobs, `periods` evaluate, `run_limits` are limits of a ru
 content of a checkpoint. `predictions`, `timing`, `pace` and `limits` predict and explain how long a run takes
 (docs/devices.md). Inner rooms: `timeline` is the clock, with queues and links; `population` the devices;
 `work` their jobs; `servers` a server's model and rule, `fedrevive` one such rule, `tiers` the servers above
-the leaves; `clients` the real clients that train, with their memories.
+the leaves; `clients` the real clients in training, with their memories.
 
 Imports only from below: `rounds` and rooms below it.
 """

@@ -15,7 +15,7 @@ class Limits:
 
     Attributes:
         spent: part of the loop → seconds; "wait" is waiting for clients, all others are the server's work.
-        workers: clients that can train at a time.
+        workers: largest number of clients training at a time.
         concurrency: devices working at a time on the virtual clock.
 
     >>> Limits({"wait": 8.0, "aggregate": 1.5, "record": 0.5}, 2, 60).line()

@@ -10,7 +10,7 @@ from fedge.devices.population.fleet import Durations, Fleet, fleet_of, watts_of
 
 
 class DevicePace:
-    """Durations of a fleet's jobs and transfers in the form that `virtual_time` needs."""
+    """Durations of a fleet's jobs and transfers in the form needed by `virtual_time`."""
 
     def __init__(self, config: Config, seed: int, windows: np.ndarray, fleet: Fleet) -> None:
         """Store the speeds.

@@ -20,7 +20,7 @@ from fedge.tasks.configured import task_of
 
 
 def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
-    """Evaluate the current models, and begin the next period; returns the rows of the one that ends."""
+    """Evaluate the current models, and begin the next period; returns the rows of the ended one."""
     world, ledger = state.world, state.ledger
     started = world.clock.began
     world.clock.lap("configure")
@@ -151,8 +151,8 @@ def moment(state: ClockState) -> VersionRow:
 def releases(state: ClockState) -> int:
     """Largest number of releases by one device, for privacy accounting; 0 without privacy.
 
-    If the leaf adds the noise, releases are those of its buffers. If devices add it, every update counts that
-    a device began to send, whether used or lost.
+    If the leaf adds the noise, releases are those of its buffers. If devices add it, every update counts once
+    a device has begun to send it, whether used or lost.
     """
     if state.world.config.privacy.kind == "local":
         uploads = state.ledger.counts["uploads"].copy()

@@ -53,7 +53,7 @@ def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
 
 
 def cut_short(download_us: int, trained_us: int, full_us: int, limit_us: int, steps: int) -> tuple[int, int]:
-    """Steps that a shortened job completes, and when its training ends; the usual upload follows.
+    """Steps completed by a shortened job, and when its training ends; the usual upload follows.
 
     All steps take equally long. (0, 0) if there is no time for one.
 
@@ -121,8 +121,8 @@ class Planning:
             seed: root of the random streams of jobs.
             fleet: a row per client.
             windows: (N,) int64, training windows of all clients.
-            model_bytes: bytes that a device receives, and sends back.
-            duration: the user's function for training times; None to take those of the fleet.
+            model_bytes: bytes received by a device, and sent back.
+            duration: the user's function for training times; None for those of the fleet.
             history: facts about all devices.
             up_bytes: bytes sent back, if not `model_bytes`.
         """
@@ -197,7 +197,7 @@ class Planning:
         return self._build_job(start, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
 
     def links(self, device: int) -> tuple[float, float]:
-        """Bytes per second that a device receives and sends if alone on the link."""
+        """Bytes per second received and sent by a device alone on the link."""
         return self._durations.links(device)
 
     def _draw_times(self, start: JobStart) -> tuple[Draw, Times]:
@@ -214,7 +214,7 @@ class Planning:
         return draw, times._replace(train_s=checked_seconds(self._duration, work))
 
     def _outcome(self, full_us: int, presence_us: int, draw: Draw) -> tuple[int, Fate]:
-        """Time for which a job occupies its device, and its outcome; `full_us` is that of the full job."""
+        """Time of a job on its device, and its outcome; `full_us` is the full job's."""
         busy_us, fate = full_us, "trains"
         if draw.dropout < self._dropout:
             busy_us, fate = max(1, round(busy_us * draw.dropout_point)), "dropped"

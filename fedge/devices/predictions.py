@@ -27,7 +27,7 @@ _NO_MODEL = (
 
 
 def always_present(device: int, now_us: int) -> tuple[bool, int]:
-    """A device that is always present."""
+    """A device always present."""
     return True, FOREVER_US
 
 
@@ -78,7 +78,7 @@ def jobs_expected(
 
 
 def _sample_devices(devices: Sequence[int]) -> tuple[list[int], float]:
-    """At most `_SAMPLE` devices of a leaf, evenly spaced, and the number that each stands for."""
+    """At most `_SAMPLE` devices of a leaf, evenly spaced, and the number of devices each stands for."""
     count = min(len(devices), _SAMPLE)
     return [devices[number * len(devices) // count] for number in range(count)], len(devices) / max(1, count)
 
@@ -93,7 +93,7 @@ def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
 
 
 def _jobs_per_second(job_s: np.ndarray, places: float) -> float:
-    """Jobs that end per second with `places` places, for devices whose jobs take `job_s` (N,) float64 s."""
+    """Jobs ended per second with `places` places, for devices whose jobs take `job_s` (N,) float64 s."""
     if len(job_s) <= places:
         return float((1 / job_s).sum())
     low, high = 0.0, float(job_s.sum()) / places  # with g = Σ t_i / places, at most `places` work
@@ -104,7 +104,7 @@ def _jobs_per_second(job_s: np.ndarray, places: float) -> float:
 
 
 def refuse_impossible_times(fleet: Fleet, population: Population, config: Config, model_bytes: int) -> None:
-    """Raise ConfigError for jobs that take no time, or a time limit that even the quickest jobs miss.
+    """Raise ConfigError for instantaneous jobs, or a time limit missed even by the quickest jobs.
 
     The quickest are one job in a thousand. The limit is `asynchrony.deadline-s` in rounds, and otherwise
     `asynchrony.timeout-s`. A model has `model_bytes` bytes.

@@ -37,7 +37,7 @@ from fedge.exchange.train import TrainReply
 
 
 class Procedure(ClockState):
-    """A run on the virtual clock that processes one event after another."""
+    """A run on the virtual clock, one event after another."""
 
     @cached_property
     def _ends(self) -> RunLimits:
@@ -80,7 +80,7 @@ class Procedure(ClockState):
     def run_until(self, evaluations: int, events: int | None = None) -> None:
         """Run until a number of evaluations or events is reached, or an evaluation ends the run.
 
-        Jobs that end by then are passed to workers, including those in flight at a checkpoint, trained again.
+        Jobs ending by then are passed to workers, including those in flight at a checkpoint, trained again.
         """
         self.last_us = evaluations * self._period_us
         for job in sorted(self.pending_jobs, key=lambda job: job.end_us):
@@ -156,7 +156,7 @@ class Procedure(ClockState):
         return job
 
     def _begin_job(self, job: Job) -> None:
-        """Start a device's job, from the version of its memory that is valid now."""
+        """Start a device's job, from the valid version of its memory."""
         if self.algorithms is not None:
             job = replace(job, kept=self.algorithms.valid(job.device))
         self.jobs[job.number] = job
@@ -297,7 +297,7 @@ class Procedure(ClockState):
     # --- how good it is -----------------------------------------------------------------------------
 
     def _evaluate(self, event: Event) -> None:
-        """Let clients evaluate, and report the period that ends."""
+        """Let clients evaluate, and report the ended period."""
         self.evaluated = event.number
         self.clock.schedule(self.clock.now_us + self._period_us, Kind.EVALUATE, 0, event.number + 1)
         result, row = end_period(self)

@@ -185,7 +185,7 @@ def _server_memories(procedure: Procedure) -> dict[str, State]:
 def restore(
     procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
 ) -> None:
-    """Restore a snapshot into a new procedure of the same world, so that it continues from there.
+    """Restore a snapshot into a new procedure of the same world, to continue from there.
 
     Raises:
         ConfigError: the checkpoint is of a version of Fedge with another form.
@@ -291,7 +291,7 @@ def _servers(procedure: Procedure) -> list[DeviceServer]:
 
 
 def _parents(procedure: Procedure) -> list[Parent]:
-    """Servers that have servers below them."""
+    """Servers with servers below them."""
     return [] if procedure.above is None else procedure.above.parents
 
 

@@ -31,21 +31,21 @@ class ClockState:
         groups: groups of the cloud's children, each with its own model; None if all share one.
         algorithms: leaf parts of the clients' algorithm; None if options say everything.
         jobs: number → job under way.
-        lines: queue of each leaf, of ended jobs whose results wait.
-        choosing: selection of devices, with those that are idle.
+        lines: queue of each leaf, of ended jobs with waiting results.
+        choosing: selection of devices, with the idle ones.
         planning: planned outcomes of jobs.
         ledger: totals of all events.
         network: shared links.
         routes: number → route of a job under way over its leaf's shared link; empty without such links.
         rounds: open round of each leaf with shared links, or None.
         evaluated: number of evaluations so far.
-        ending: limit that the run has reached, as a sentence; the next evaluation is the last. Empty before.
+        ending: limit reached by the run, as a sentence; the next evaluation is the last. Empty before.
         has_ended: whether the latest evaluation is the last.
         moved_before: bytes moved by the time of the last evaluation.
         between_before: the same per server, as in `Ledger.between`.
         last_us: virtual time after which no result is needed yet.
         down_bytes: bytes sent to a device with a job.
-        places: per leaf, the number of devices that should work at a time.
+        places: per leaf, the number of devices to work at a time.
         at_work: per leaf, the number of devices working now.
         wakes: per leaf, when it looks for devices next, virtual microseconds; in the past if it need not.
     """

@@ -1,7 +1,7 @@
 """A run on the virtual clock without training: only jobs, arrivals and staleness.
 
-Rules get constant models of one number, so that neither training nor averaging costs time; bytes are those
-of the real model. Whatever depends on models (losses in Oort's selection, groups) sees equal clients.
+Rules get constant models of one number, so neither training nor averaging costs time; bytes are those of the
+real model. Parts that depend on models (losses in Oort's selection, groups) see equal clients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,13 +59,13 @@ class TimedFleet:
 
 @dataclass(frozen=True, eq=False)
 class _PlaceholderVersion(Version):
-    """A model of one number that counts as many bytes."""
+    """A model of one number, counted as many bytes."""
 
     claimed: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the model that this one stands for."""
+        """Bytes of the model for which this one stands."""
         return self.claimed
 
 
@@ -91,7 +91,7 @@ class _IdentityTrainer:
 
 
 class _NoEvaluation:
-    """Evaluation that asks no client."""
+    """Evaluation asking no client."""
 
     def evaluate(self, *_: object) -> tuple[Mapping[int, Any], Mapping[int, Any]]:
         """No evaluations, and no failures."""
@@ -155,7 +155,7 @@ def build_timed_run(
 
 
 def _refuse_rules_that_need_models(config: Config) -> None:
-    """Raise ConfigError for a server's rule, on any tier, that needs trained models."""
+    """Raise ConfigError for a server's rule, on any tier, needing trained models."""
     above_rules = [(CLOUD_RULES, options.cloud_rule) for options in clock_of_tiers(config)]
     for register, name in ((SERVER_RULES, config.asynchrony.rule), *above_rules):
         if register.has(name, TELLS_CLASSES):
@@ -185,13 +185,13 @@ def _population(sizes: Sequence[int], windows: int) -> Population:
 
 
 def _server_at(place: ServerPlace, start: Version) -> DeviceServer:
-    """A server that has servers below it."""
+    """A server with servers below it."""
     rule = CLOUD_RULES.load(place.options.cloud_rule)
     arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
     return DeviceServer(start, rule, arguments, len(place.leaves))
 
 
 def _start_version(model_bytes: int) -> Version:
-    """A model of one number that counts as `model_bytes` bytes."""
+    """A model of one number, counted as `model_bytes` bytes."""
     base = version_of({"w": np.zeros(1, np.float32)})
     return _PlaceholderVersion(base.layout, base.vector, base.counters, model_bytes)

@@ -1,4 +1,4 @@
-"""Jobs whose transfers share their leaf's link, so that their ends are not known in advance.
+"""Jobs whose transfers share their leaf's link: their ends are not known in advance.
 
 A job's model is sent over the leaf's link, trained, and sent back over the same link:
 
@@ -41,7 +41,7 @@ def begin_transfer(state: ClockState, event: Event) -> None:
 
 
 def end_transfers(state: ClockState, event: Event) -> None:
-    """End the transfers due on a link; devices train models that they received."""
+    """End the transfers due on a link; devices train the received models."""
     for key in state.network.ended(event.subject, event.number, state.clock):
         parent = state.network.parent_of(event.subject)
         if parent is not None:
@@ -69,7 +69,7 @@ def _continue_job(state: ClockState, number: int) -> bool:
 
 
 def remove_job(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | None:
-    """Remove a job that was returned, or lost as planned or as given; None if removed before."""
+    """Remove a job returned, or lost as planned or as given; None if removed before."""
     job = state.jobs.pop(number, None)
     if job is None:
         return None
@@ -86,14 +86,14 @@ def remove_job(state: ClockState, number: int, lost_as: Fate | None = None) -> J
 
 
 def begin_round(state: ClockState, leaf: int, jobs: Sequence[Job], goal: int, deadline_us: int) -> None:
-    """Open a round that waits for `goal` results until `deadline_us` in virtual time; 0: no deadline."""
+    """Open a round, waiting for `goal` results until `deadline_us` in virtual time; 0: no deadline."""
     state.rounds[leaf] = OpenRound(jobs[-1].number, goal, len(jobs))
     if deadline_us:
         state.clock.schedule(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
 
 
 def count_ended_job(state: ClockState, job: Job) -> Job:
-    """Count a job that ended in a round; the job, late if the round was complete."""
+    """Count an ended job of a round; returns it, as late if the round was complete."""
     open_round, has_deadline = state.rounds[job.server], state.world.config.asynchrony.deadline_s > 0
     assert open_round is not None, "a job belongs to a round"
     open_round.at_work -= 1

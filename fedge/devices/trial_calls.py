@@ -1,4 +1,4 @@
-"""Trial calls of parts of the virtual clock before a run, so that their errors are reported at once."""
+"""Trial calls of parts of the virtual clock before a run, to report their errors at once."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,7 +38,7 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
 def _first_model(
     name: str, arguments: Mapping[str, Any], register: Register
 ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-    """The first model that a rule makes from arrivals, None without one, and the arrays that it keeps."""
+    """First model of a rule from arrivals, None without one, and the arrays it keeps."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
     model.flags.writeable = False  # as in a run, where devices train from it
     updated = None
@@ -93,7 +93,7 @@ def try_preset(name: str, arguments: Mapping[str, Any]) -> Fleet:
 
 
 def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an availability that gives invalid results."""
+    """Raise ConfigError for an availability with invalid results."""
 
     def presence() -> Any:
         return _call_part(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments))

@@ -62,10 +62,10 @@ class World:
         traced: devices whose jobs are listed.
         clock: laps of real time.
         hooks: callbacks.
-        selection: function that picks devices for jobs.
+        selection: function to pick devices for jobs.
         selection_arguments: its keyword arguments.
-        duration: the user's function for training times; None to take those of the fleet.
-        give_back: tells the system that models in files are unused for now.
+        duration: the user's function for training times; None for those of the fleet.
+        give_back: lets the system drop the pages of models in files for now.
         probe: compares devices' updates of the run's first model; None without training.
     """
 

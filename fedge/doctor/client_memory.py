@@ -30,7 +30,7 @@ class ClientMemory:
     """Memory of one client.
 
     Attributes:
-        process_mib: peak resident MiB of a worker process that trains it.
+        process_mib: peak resident MiB of a worker process training it.
         client_mib: MiB of this added by training.
         gpu_mib: peak MiB on its GPU, including CUDA's own; 0 for training on the CPU.
         windows: training windows of the largest client.

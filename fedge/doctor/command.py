@@ -128,7 +128,7 @@ def _run_gpu_checks(options: argparse.Namespace) -> int:
 
 
 def _project_network(options: argparse.Namespace) -> "ProjectNetwork | None":
-    """Function that gives the network of the project and its windows; None where there is no project."""
+    """Function giving the network of the project and its windows; None where there is no project."""
     from fedge.doctor.project_network import project_network
 
     if not (Path(options.app) / "pyproject.toml").is_file():

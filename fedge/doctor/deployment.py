@@ -128,7 +128,7 @@ def _validity(certificate: x509.Certificate) -> tuple[str, str]:
 
 
 def server_findings(options: argparse.Namespace) -> Iterator[Finding]:
-    """Servers that this machine should reach, with the names their certificates must have."""
+    """Servers to be reached from this machine, with the names their certificates must have."""
     authority = options.certs / f"{AUTHORITY}.crt"
     for name, address, known_as in (
         ("--superlink", options.superlink, ""),
@@ -155,7 +155,7 @@ def _check_server(name: str, address: str, authority: Path, known_as: str) -> Fi
 
 
 def own_folder_findings(name: str, find: Callable[[], Path]) -> Iterator[Finding]:
-    """A folder of this account, which may have none; `name` says what for."""
+    """A folder of this account, which may have none; `name` tells its purpose."""
     try:
         yield from folder_findings((find(),))
     except (ConfigError, OSError) as error:

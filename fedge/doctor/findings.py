@@ -138,7 +138,7 @@ def _ray_finding(on_ray: bool) -> Finding:
 def environment_findings(
     configured_seed: int, on_flwr_run: bool = True, environment: Mapping[str, str] | None = None
 ) -> Iterator[Finding]:
-    """Parts of the environment that affect a run: seed, ports, a background SuperLink."""
+    """Parts of the environment with effects on a run: seed, ports, a background SuperLink."""
     variables = os.environ if environment is None else environment
     try:
         seed, source = resolve_seed(configured_seed, variables)

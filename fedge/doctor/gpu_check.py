@@ -80,7 +80,7 @@ def all_checks(device: str = "cuda", project: ProjectNetwork | None = None) -> I
 
     Args:
         device: device to check.
-        project: function that gives the project's network; None without a project.
+        project: function giving the project's network; None without a project.
     """
     settle_gpus(FLOAT32)
     yield from (_run_check(f"{name}: bits, speeds", _check_bits_and_speeds, name, device) for name in _MODELS)
@@ -178,7 +178,7 @@ def _check_precision(device: str) -> GpuCheck:
 
 
 def _check_concurrent_clients(device: str) -> GpuCheck:
-    """Bits of clients that share a GPU as threads, without graphs, against a client alone."""
+    """Bits of clients sharing a GPU as threads, without graphs, against a client alone."""
     alone, _ = _train_epoch("cnn-pool", device, cuda_graph=False)
     with ThreadPoolExecutor(_THREADS) as pool:
         futures = [

@@ -33,7 +33,7 @@ class Subject:
     """Network and windows to measure.
 
     Attributes:
-        make: function that gives a new network on the CPU, always with the same weights.
+        make: function giving a new network on the CPU, always with the same weights.
         x: (N, C, T) float32, or tokens (N, T) int64; at least one batch.
         y: labels, (N, …).
         settings: settings of training.
@@ -81,7 +81,7 @@ def device_speed(subject: Subject, device: str, is_recorded: bool) -> float:
 
 
 def _train(subject: Subject, model: nn.Module, steps: int) -> None:
-    """Train a model for some steps; copies its weights to the host, so that all work is done."""
+    """Train a model for some steps; copies its weights to the host, so all work is done."""
     x, y = subject.epoch_of(steps)
     settings = replace(subject.settings, epochs=1, steps=0)
     train(model, x, y, settings, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""GPUs of this machine usable by a run, and names of those that are not."""
+"""GPUs of this machine usable by a run, and names of the others."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ class Gpu:
 
 
 def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
-    """GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES selects, in its order."""
+    """GPUs listed by NVIDIA's driver and selected by CUDA_VISIBLE_DEVICES, in its order."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -51,7 +51,7 @@ def _command_output(command: Sequence[str]) -> str:
 
 
 def visible_gpus(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
-    """GPUs of a listing (index, uuid, name, MiB, MiB free) that `visible` selects.
+    """GPUs of a listing (index, uuid, name, MiB, MiB free) selected by `visible`.
 
     A GPU in MIG mode is represented by its slices: CUDA shows one of them at a time, and none beside whole
     GPUs unless named. UUIDs may be abbreviated while unambiguous.
@@ -128,7 +128,7 @@ def _is_number(text: str) -> bool:
 
 
 def unused_gpus(kfd: Path = Path("/dev/kfd")) -> list[str]:
-    """GPUs that Fedge does not use, each with the reason."""
+    """GPUs not used by Fedge, each with the reason."""
     unused = []
     if kfd.exists():
         unused.append(

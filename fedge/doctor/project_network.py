@@ -21,7 +21,7 @@ from fedge.training.schedule import local_training
 def project_network(
     run_config: Mapping[str, Any], federation: Federation
 ) -> tuple[Subject, Mapping[str, Any]]:
-    """The largest client's network and training windows, and what a measurement of them depends on.
+    """The largest client's network and training windows, and the settings behind their measurement.
 
     Args:
         run_config: all options.

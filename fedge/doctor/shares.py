@@ -73,5 +73,5 @@ def shares_of(
 
 
 def _rounded_down(value: float) -> float:
-    """A share rounded down to four digits, so that shares never add up to more than the whole."""
+    """A share rounded down to four digits, so shares never add up to more than the whole."""
     return math.floor(value * _PARTS + 1e-9) / _PARTS

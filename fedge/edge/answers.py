@@ -2,7 +2,7 @@
 
 Like replies of clients (`fedge.exchange.schema`), an answer is checked completely before use. It has exactly
 the requested facts, one row for each of the leaf's own clients, finite numbers in range, short printable
-texts, and models and control variates with the leaf's entries, shapes and dtypes. Facts that the cloud knows
+texts, and models and control variates with the leaf's entries, shapes and dtypes. Facts known to the cloud
 are checked, too: how far counters and the drift of two-level SCAFFOLD can grow in one leaf round, how many
 windows a client has, and how many replies a leaf needs to change its model.
 """
@@ -107,7 +107,7 @@ class Schema:
         return task_of(self.run.config.train)
 
     def trained(self, answer: Packet, request: Trained, global_round: int) -> Packet:
-        """Check an answer to an order to train, and return it; AnswerRejected unless it fits the order."""
+        """A checked answer to an order to train; AnswerRejected unless it fits the order."""
         with refusing(AnswerRejected):
             leaf, facts = request.leaf, answer.facts
             names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
@@ -243,7 +243,7 @@ class Schema:
             raise FactError("folds", "not the names of this leaf round")
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
-        """Check an answer to an order to probe, and return it; AnswerRejected unless it fits the order."""
+        """A checked answer to an order to probe; AnswerRejected unless it fits the order."""
         with refusing(AnswerRejected):
             only(answer.facts, {"moved", "book", NUMBER})
             _refuse_training(self._check_book(answer.facts["book"], leaf.clients))
@@ -346,7 +346,7 @@ def failure_reason(answer: Packet) -> str:
 def check_note(
     packet: Packet, clients: Collection[int], rounds: tuple[int, int] | None = None
 ) -> tuple[str, frozenset[int], frozenset[int], int]:
-    """Progress in a note: kind of work, clients that have replied, or failed, a region's leaf round.
+    """Progress in a note: kind of work, clients with a reply, failed clients, a region's leaf round.
 
     Args:
         packet: the note.

@@ -44,7 +44,7 @@ _Read = TypeVar("_Read")
 
 
 class LeafFailed(LeafGone):
-    """Failed order, as a leaf server reports it. One line."""
+    """Failed order, as reported by a leaf server. One line."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Order:
 
     Attributes:
         packet: the order.
-        clients: clients that the order sets to work.
+        clients: clients set to work by the order.
         span: leaf rounds of a region; None for a leaf server.
     """
 
@@ -80,7 +80,7 @@ class Dispatch:
         self._patience_s, self._limit_s = guard.start_timeout, _STALL_SHARE * stall_limit_s(guard)
         # leaf servers that have executed an order of this process, or without which the run went on
         self._started: set[int] = set()
-        self._informed: set[int] = set()  # leaf servers that this process has told of the run
+        self._informed: set[int] = set()  # leaf servers told of the run by this process
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     def order(self, kind: str, facts: Mapping[str, Any], states: Mapping[str, Any]) -> Packet:
@@ -219,7 +219,7 @@ class Dispatch:
             return max(0.0, last_progress + self._limit_s - time.monotonic())
 
         for _ in range(_MOST_BEGINNINGS):
-            if link not in self._informed:  # what it may know is of a cloud that ended, which knew less
+            if link not in self._informed:  # its facts may be an ended cloud's, which had fewer
                 begin = Packet(orders.BEGIN, self._begin_facts(link))
                 self._raise_for_failure(
                     link, self._gate.ask(link, begin, self._patience_s, None, remaining_s(), _SHORT_ANSWER)
@@ -273,5 +273,5 @@ class Dispatch:
 
 
 def _ordered_leaves(leaf: int, span: RegionSpan | None) -> set[int]:
-    """Leaves that an order to a leaf server, or to a region over its link, sets to work."""
+    """Leaves set to work by an order to a leaf server, or to a region over its link."""
     return {leaf} if span is None else {member.index for member in span.leaves}

@@ -41,7 +41,7 @@ _DISMISS_S = 5.0
 _LAST_ANSWER_BYTES = (0, 2**16)  # bytes of the arrays, and of the head, of the last answer
 _MOST_DESCRIPTION = 2**20  # bytes of one client's description of its windows
 _ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # part of the wait for clients reserved for a leaf server's answer
-_LEAST_WAIT_S = 0.5  # shortest wait for the clients of a leaf server that connects late
+_LEAST_WAIT_S = 0.5  # shortest wait for the clients of a leaf server connecting late
 _RAISED = 2  # Flower's error code for an exception in a client
 
 
@@ -62,11 +62,11 @@ class EdgeEngine:
         """Store the arguments.
 
         Args:
-            gate: gate to which leaf servers connect.
+            gate: gate for leaf servers' connections.
             clients_per_leaf: number of clients of each leaf, in order.
             owners: facts with which leaf servers ask clients about their own windows (config, seed, clients);
                 None if leaf servers have the windows.
-            resume_words: further arguments of the command that resumes the run.
+            resume_words: further arguments of the command to resume the run.
         """
         identify_task()
         self.resume_words = resume_words
@@ -81,7 +81,7 @@ class EdgeEngine:
         self._waiting_hellos: dict[str, Message] = {}  # hello messages waiting for these
         self._wait_began: float | None = None  # start of the wait for clients, in monotonic seconds
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
-        self._kernel = ""  # of the run's steps, where leaf servers' hellos say what their clients can use
+        self._kernel = ""  # of the run's steps, where leaf servers' hellos report their clients' kernels
         self._reported: set[tuple[int, str]] = set()  # leaf, and its difference from the cloud
 
     def make_port(self, facts: RunFacts, context: PortContext) -> EdgeLeaves:
@@ -97,7 +97,7 @@ class EdgeEngine:
     def new_remarks(self) -> list[str]:
         """A line for each new reason why the last bits of a leaf server may differ from the cloud's.
 
-        A leaf server that comes back may be another installation, on another machine.
+        A returning leaf server may be another installation, on another machine.
         """
         leaves_by_reason: dict[str, list[int]] = {}
         for leaf, hello in self._gate.hellos().items():
@@ -254,7 +254,7 @@ class EdgeEngine:
         return exception_failure(reason_of(reply))
 
     def refuse_stopped(self) -> None:
-        """Do nothing: an absent leaf server is noticed when it gets an order."""
+        """Do nothing: an absent leaf server is noticed at an order to it."""
 
     def remote_processes(self) -> RemoteProcesses:
         """Empty: leaf servers do not report on their processes."""

@@ -64,7 +64,7 @@ class LeafHost:
         return f"no round of the run could be finished: {self.refused}" if self.refused else "the run is over"
 
     def hello(self) -> Packet:
-        """Hello of this leaf server: versions, and kernels of the native step that its process supports."""
+        """Hello of this leaf server: versions, and kernels of the native step supported by its process."""
         facts = {VERSIONS: versions(), orders.KERNELS: " ".join(usable_kernels())}
         return Packet(HELLO, facts if self._group is None else {**facts, orders.SUBTREE: self._group.name})
 
@@ -105,7 +105,7 @@ class LeafHost:
         return self._run[1].carry_out(packet, note)
 
     def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
-        """The leaf server for a run, started if necessary, and again if the cloud describes it otherwise."""
+        """The leaf server for a run, started if necessary, and again after a new description by the cloud."""
         if self._run is None or _without_number(self._run[0]) != _without_number(facts):
             return self._begin(facts)
         return self._run[1]
@@ -148,5 +148,5 @@ class LeafHost:
 
 
 def _without_number(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a run without the number of the message that brought them."""
+    """Facts of a run without the number of their message."""
     return {name: fact for name, fact in facts.items() if name != NUMBER}

@@ -31,7 +31,7 @@ class Host(Protocol):
         """Lock: one order is executed at a time."""
 
     def in_run(self, facts: Mapping[str, Any]) -> LeafExecutor:
-        """The leaf server for a run, started if necessary, and again if the cloud describes it otherwise."""
+        """The leaf server for a run, started if necessary, and again after a new description by the cloud."""
 
 
 class LeafServerGroup:
@@ -60,7 +60,7 @@ class LeafServerGroup:
         Args:
             packet: the order.
             note: reports the clients' progress.
-            facts: facts of the run that the cloud sent to the leaf server whose link it uses.
+            facts: facts of the run, sent by the cloud to the leaf server whose link it uses.
 
         Raises:
             OrderRefused: the bundle is invalid.

@@ -61,7 +61,7 @@ class OrderRefused(ValueError):
 
 
 def failed_order(kind: str, error: BaseException) -> Packet:
-    """The answer to an order that failed; the error is logged."""
+    """Answer to a failed order; the error is logged."""
     if isinstance(error, OrderRefused):
         logger.warning("an order is refused: %s", error)
         return Packet(orders.FAILED, {"words": f"invalid order: {error}"})
@@ -118,7 +118,7 @@ def _check_options(config: Mapping[str, Any]) -> None:
 
 
 def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
-    """Leaves of this process that a region's order names, in ascending order; OrderRefused for others."""
+    """Leaves of this process named in a region's order, ascending; OrderRefused for others."""
     with refusing(OrderRefused):
         numbers = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
         if not numbers or any(type(leaf) is not int or leaf not in leaves for leaf in numbers):
@@ -232,7 +232,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
 
 
 def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
-    """Name of the state that holds a leaf part's memory, if the leaf needs one; its form is checked."""
+    """Name of the state with a leaf part's memory, if the leaf needs one; its form is checked."""
     expected = {} if leaf.algorithm is None else leaf.algorithm.states()
     for name, like in expected.items():
         check_like(states[name], like)

@@ -112,7 +112,7 @@ class LeafExecutor:
         return answer | {"folds": self._store_folds(leaf_round)}, states
 
     def _restore_leaf(self, packet: Packet) -> Leaf:
-        """The leaf, or its fork, in the state that an order gives."""
+        """The leaf, or its fork, in the state given by an order."""
         facts, states = packet.facts, packet.states
         version = int(facts["version"])
         if self._controls[0] != version:
@@ -185,7 +185,7 @@ class LeafExecutor:
 
 
 def _progress_observer(note: Note) -> Callable[[Callable[[], ExchangeProgress]], None]:
-    """Observer of exchanges that sends progress notes to the cloud from time to time."""
+    """Observer of exchanges, sending progress notes to the cloud from time to time."""
     last_sent = time.monotonic()
 
     def observe(get_progress: Callable[[], ExchangeProgress]) -> None:

@@ -95,7 +95,7 @@ class EdgeLeaves:
         return counted
 
     def has_combined(self, region: Region) -> bool:
-        """Whether a region ran the round that ends now in its own process."""
+        """Whether a region ran the round now ending in its own process."""
         return self._regions.has_combined(region)
 
     def _training_request(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:

@@ -36,7 +36,7 @@ class Progress:
         self._failed: dict[int, frozenset[int]] = {}
 
     def receiver(self, leaf: int) -> OnNote:
-        """Receiver of the notes of one leaf server; progress means that further clients have finished.
+        """Receiver of the notes of one leaf server; progress means further finished clients.
 
         A restarted leaf server may start over, a few times for each server asked over the link; a region
         moves on to its next leaf round.

@@ -4,8 +4,8 @@ The region acts as the cloud for its leaf servers: it orders a leaf round from a
 their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does in the
 cloud's process. So models have the same bits. With one round of several leaf rounds, the leaves' models are
 returned instead of their mean (`fedge.edge.remote_regions`). Leaf servers keep versions of their state on
-disk by leaf round; the version at an order's start is kept until the next order, so that a repeated order
-starts from the same state.
+disk by leaf round; the version at an order's start is kept until the next order, so a repeated order starts
+from the same state.
 """
 
 import time
@@ -34,8 +34,7 @@ class RegionExecutor:
         self._config, self._leaf_servers = config, leaves
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
-        """Execute all leaf rounds of an order; the answer has the region's model or its leaves' models,
-        and the leaf servers' reports.
+        """Execute all leaf rounds of an order; answers with the region's or its leaves' models.
 
         Raises:
             OrderRefused: the order is invalid.
@@ -78,7 +77,7 @@ class RegionExecutor:
     def _restore_leaf(
         self, row: Sequence[Any], states: Mapping[str, State], position: tuple[Any, Any, Any]
     ) -> tuple[Leaf, tuple[int, list[int]]]:
-        """A leaf in the state that an order gives, its starting version, and the versions to keep.
+        """A leaf in the state given by an order, its starting version, and the versions to keep.
 
         Args:
             row: row of the order: the leaf's number, its facts, both.

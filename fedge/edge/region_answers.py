@@ -1,8 +1,9 @@
-"""Validation of answers from regions that run their rounds in their own process.
+"""Validation of answers from regions running their rounds in their own process.
 
 Every leaf round of every leaf passes the checks of a leaf server's answer. Then the final state is checked:
-the leaves' versions must agree with the leaf rounds that changed their models, states must have the leaves'
-form, and the models (the region's, or those of changed leaves) must be possible after this number of steps.
+the leaves' versions must agree with the leaf rounds in which their models changed, states must have the
+leaves' form, and the models (the region's, or those of changed leaves) must be possible after this number of
+steps.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,12 +24,12 @@ _ROUND_WIDTH, _STATE_WIDTH = 4, 3  # values per row: of a leaf round, and of kep
 def check_region_answer(
     schema: Schema, answer: Packet, span: RegionSpan, versions: Mapping[int, int], global_round: int
 ) -> Packet:
-    """Check an answer to a region's order, and return it; AnswerRejected unless it fits the order.
+    """A checked answer to a region's order; AnswerRejected unless it fits the order.
 
     Args:
         schema: schema of leaf servers' answers in the run.
         answer: answer of the region's process.
-        span: leaf rounds that the order asked for.
+        span: leaf rounds requested by the order.
         versions: leaf → version of its clients' control variates before the order.
         global_round: 1, 2, …
     """

@@ -1,11 +1,11 @@
-"""Regions in separate processes, at the cloud: leaf rounds that a region runs on its own.
+"""Regions in separate processes, at the cloud: leaf rounds run by a region on its own.
 
-A process that runs all leaf servers below a region can run the region, too (`fedge.edge.region`). It then
-gets one order for all leaf rounds in a round of its parent. A plain region with several rounds takes the
-means itself, and returns one model for all its leaves. A region with one round of several leaf rounds returns
-its leaves' models, because the parent's mean is taken over them and rounded only once. Their float64 sum
-would not do: another order of summation changes the last bit, which decides the rounding if a mean lies
-halfway between two float32 numbers. That is not rare, because weights are whole numbers of windows.
+A process running all leaf servers below a region can run the region, too (`fedge.edge.region`). It then gets
+one order for all leaf rounds in a round of its parent. A plain region with several rounds takes the means
+itself, and returns one model for all its leaves. A region with one round of several leaf rounds returns its
+leaves' models, because the parent's mean is taken over them and rounded only once. Their float64 sum would
+not do: another order of summation changes the last bit, which decides the rounding if a mean lies halfway
+between two float32 numbers. This is not rare, because weights are whole numbers of windows.
 
 In all other cases the cloud's process orders each leaf round from the leaf servers and takes the mean: if the
 region has one round of one leaf round; if servers of its tier or below group, have a rule or offer a choice;
@@ -36,7 +36,7 @@ from fedge.states.averaging import State
 
 @dataclass
 class RegionSpan:
-    """Leaf rounds that a region runs on its own.
+    """Leaf rounds run by a region on its own.
 
     Attributes:
         region: the region.
@@ -109,7 +109,7 @@ class RegionSpan:
         """Update the region and its leaves from the answer of its process; returns versions by leaf.
 
         Args:
-            keep: function that stores large states in files or in memory.
+            keep: stores large states in files or in memory.
         """
         assert self.answer is not None
         states, versions = self.answer.states, {}
@@ -142,7 +142,7 @@ class RegionsAway:
             config: configuration of the run.
             regions: regions, lowest tier first.
             own_layers: leaves' personal entries.
-            is_one_process: whether the leaves of these numbers are in one process that can run a region.
+            is_one_process: whether the leaves of these numbers are in one process able to run a region.
         """
         self._hierarchy = config.hierarchy
         suitable = [] if own_layers else [region for region in regions if _is_plain(region, config)]
@@ -151,7 +151,7 @@ class RegionsAway:
         self._spans: list[RegionSpan] = []
 
     def begin(self, leaf_round: int, requests: Requests) -> list[RegionSpan]:
-        """Spans that start with a leaf round; finished spans are dropped.
+        """Spans starting with a leaf round; finished spans are dropped.
 
         Args:
             leaf_round: number of the leaf round, counted over the run.

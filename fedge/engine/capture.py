@@ -24,7 +24,7 @@ _PATIENCE_S = 30.0
 
 
 def end_captures(grid: Grid) -> None:
-    """End the captures of all workers, then that of this process; does nothing without captures.
+    """End the captures of all workers, then of this process; does nothing without captures.
 
     Ray chooses the worker for each message, so all clients are asked repeatedly until every worker has
     answered.
@@ -52,7 +52,7 @@ def _ended_process(reply: Message) -> int:
 def end_capture_here() -> int:
     """End the capture of this worker; returns its process id.
 
-    It always takes a moment, so that the next message goes to another worker.
+    It always takes a moment, so the next message goes to another worker.
     """
     capture.end()
     time.sleep(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Checks of a Ray cluster that a run attaches to: does it answer, and does a client fit on its machines?"""
+"""Checks of a run's Ray cluster: does it answer, and does a client fit on its machines?"""
 
 import json
 import os
@@ -27,7 +27,7 @@ def address_of(init_args: Mapping[str, Any]) -> str:
 
 
 def words_of_cluster(init_args: Mapping[str, Any]) -> str:
-    """Command-line argument that names a run's cluster; empty if the run starts its own Ray.
+    """Command-line argument naming a run's cluster; empty if the run starts its own Ray.
 
     >>> words_of_cluster({"address": "10.0.0.1:6379"})
     ' --address 10.0.0.1:6379'

@@ -1,7 +1,7 @@
 """Wake-up of Flower's simulation engine at each push, instead of polling every 0.1 s.
 
 Flower's ServerApp and the thread that passes messages to workers are in one process, but do not communicate.
-That thread sleeps on the event that ends it; Fedge passes an event whose sleep also ends at a push. The
+The thread sleeps on the event that ends it; Fedge passes an event whose sleep also ends at a push. The
 function is private to Flower; if a version lacks it, an exchange takes 0.05 s longer on average.
 """
 
@@ -33,7 +33,7 @@ class _WakeableEvent:
 
 
 def wake_on_push() -> bool:
-    """Wake Flower's engine at each push; returns whether this version permits it.
+    """Wake Flower's engine at each push; returns whether this version can.
 
     Called when the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
     """

@@ -29,7 +29,7 @@ class Federation:
         num_gpus: GPU share per client.
         engine_cpus: number of CPUs configured for Ray; 0 for Ray's own count.
         init_args: all start arguments of Ray, keys with dashes.
-        is_default: whether it was not chosen, so that the number of clients may differ (`Config.clients`).
+        is_default: whether it was not chosen; the number of clients may then differ (`Config.clients`).
         is_auto: whether clients' resources are still to be determined (``client-resources = "auto"``).
     """
 
@@ -143,7 +143,7 @@ def refuse_missing_gpu(federation: Federation) -> None:
 
 
 def refuse_hidden_gpu(device: str, federation: Federation) -> None:
-    """Raise ConfigError if clients are to use a GPU (`train.device`) that Ray hides from them."""
+    """Raise ConfigError if clients are to use a GPU (`train.device`) hidden from them by Ray."""
     if device == "cuda" and federation.num_gpus == 0:
         raise ConfigError(
             'train.device is "cuda", but the federation gives clients no GPU; use one with options.backend.'
@@ -167,7 +167,7 @@ def refuse_missing_cpus(federation: Federation, on_ray: bool) -> None:
 
 
 def cpus_of_ray(cgroups: Path = CGROUPS) -> int:
-    """Number of CPUs that Ray counts on this machine on its own.
+    """Number of CPUs counted by Ray itself on this machine.
 
     Only whole CPUs of a container's quota count, so half a CPU is none; affinity is ignored.
     """

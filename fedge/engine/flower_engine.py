@@ -86,8 +86,8 @@ class FlowerEngine:
 
         Args:
             grid: connection to the nodes.
-            stopped: event that Flower's engine sets when it stops; None if unknown.
-            nodes_come_back: whether the nodes are those of a deployment.
+            stopped: event set by Flower's engine when stopping; None if unknown.
+            nodes_come_back: whether the nodes are a deployment's.
         """
         self.nodes_come_back = nodes_come_back
         self.startup_hint = _START_NODES if nodes_come_back else _START_RAY
@@ -127,7 +127,7 @@ class FlowerEngine:
         return self._urgency.push_due(message, due)
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """Reply to one message; None if it does not arrive within `timeout_s` seconds."""
+        """Reply to one message; None without one within `timeout_s` seconds."""
         return self._urgency.wait_for(message_id, timeout_s)
 
     def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
@@ -143,7 +143,7 @@ class FlowerEngine:
         return self._bound_nodes(node_id) if self.nodes_come_back else None
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages; returns their ids, including those that Flower refuses because the node is gone."""
+        """Send messages; returns their ids, including messages refused by Flower because the node is gone."""
         messages = list(messages)
         ids: list[str] = []
         for message, sent_id in zip(messages, self._push(messages), strict=True):
@@ -162,10 +162,10 @@ class FlowerEngine:
         return ids
 
     def _push(self, messages: Sequence[Message]) -> list[str]:
-        """Push messages; returns their ids, empty for those that were not accepted.
+        """Push messages; returns their ids, empty for refused ones.
 
-        Large messages are sent one by one: Flower holds all bytes that it sends at once in memory twice, and
-        one copy for as long as the arrays live.
+        Large messages are sent one by one: Flower holds all bytes sent at once in memory twice, and one copy
+        for as long as the arrays live.
         """
         if not self.nodes_come_back or total_payload_bytes(messages) <= _LARGE_BYTES:
             return list(self._call_flower(self._grid.push_messages, messages))
@@ -180,7 +180,7 @@ class FlowerEngine:
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Replies that have arrived."""
+        """Replies received so far."""
         pending = set(message_ids)
         unsent = [self._unsent_errors.pop(key) for key in pending & self._unsent_errors.keys()]
         pending -= {reply.metadata.reply_to_message_id for reply in unsent}
@@ -195,7 +195,7 @@ class FlowerEngine:
         return replies
 
     def _pull_one(self, message_id: str) -> list[Message]:
-        """Reply to one message if it has arrived, pulled alone so that its content cannot affect others.
+        """Reply to one message if it has arrived, pulled alone so its content cannot affect others.
 
         If they were pulled together, all replies would be lost if Flower failed to decode one of them.
         """

@@ -21,7 +21,7 @@ from fedge.process.logs import keep_early_engine_errors
 
 
 def stop_event() -> threading.Event | None:
-    """Event that Flower sets when its engine has stopped, found on its ServerApp's stack; None if absent."""
+    """Event set by Flower when its engine has stopped, found on its ServerApp's stack; None if absent."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         event = frame.f_locals.get("stop_event")
@@ -52,7 +52,7 @@ def catch_interrupts() -> None:
 
 
 def end_descendants_at_exit() -> None:
-    """Ensure that Flower's simulation process and all its descendants end with `flwr run`.
+    """Let Flower's simulation process and all its descendants end with `flwr run`.
 
     No effect in other processes or when repeated. Called when ServerApp and ClientApp are loaded, whichever
     comes first: Ray starts after both, so its processes can be identified.
@@ -64,6 +64,6 @@ def end_descendants_at_exit() -> None:
 
 
 def _end_as_orphan() -> None:
-    """Record that the run has lost its starter, as after a hang-up, and end this process."""
+    """Record the loss of the run's starter, as after a hang-up, and end this process."""
     end_on_signal(signal.SIGHUP)
     leave_now(128 + signal.SIGHUP)

@@ -32,7 +32,7 @@ _LEAVE_S = 10.0  # wait for working clients when the grid is closed
 
 
 class InProcessGrid(Grid):
-    """Grid that delivers messages to one ClientApp, once per node, on `workers` threads.
+    """Grid delivering messages to one ClientApp, once per node, on `workers` threads.
 
     As a context manager, it waits a few seconds on exit for working clients.
     """
@@ -67,7 +67,7 @@ class InProcessGrid(Grid):
         self._replies: dict[str, Message] = {}
         self._num_pending = 0  # number of messages without a reply
         self._failed = False  # whether a message has failed since the last wait
-        self._awaited_id = ""  # id of the message that `wait_for` waits for
+        self._awaited_id = ""  # id of the message awaited by `wait_for`
         self._awaits_any = False  # whether `wait_for_any` waits
         self._put_aside: Callable[[Message], Message] = lambda reply: reply
         self._arrived = threading.Condition()
@@ -136,7 +136,7 @@ class InProcessGrid(Grid):
             return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:
-        """Give up clients that work for more than `limit_s` seconds; they get error replies."""
+        """Give up clients working for more than `limit_s` seconds; they get error replies."""
         for message in self._workers.give_up_late(limit_s):
             self._keep_reply(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 
@@ -165,7 +165,7 @@ class InProcessGrid(Grid):
         return ""
 
     def _keep_reply(self, message: Message, reply: Message) -> None:
-        """Keep a reply until it is pulled."""
+        """Keep a reply until pulled."""
         with self._arrived:
             self._replies[message.metadata.message_id] = reply
             self._num_pending -= 1
@@ -177,14 +177,14 @@ class InProcessGrid(Grid):
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Replies that have arrived; each is returned once."""
+        """Replies received so far; each is returned once."""
         requested = message_ids if isinstance(message_ids, set) else set(message_ids)
         with self._arrived:  # usually few have arrived and many are wanted
             arrived = [message_id for message_id in self._replies if message_id in requested]
             return [self._replies.pop(message_id) for message_id in arrived]
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """Reply to one message; None if it does not arrive within `timeout_s` seconds.
+        """Reply to one message; None without one within `timeout_s` seconds.
 
         Other replies do not wake the waiting thread: if the server works ahead, most are needed only later.
         """
@@ -214,7 +214,7 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Push messages and return the replies that arrive within `timeout` seconds."""
+        """Push messages and return the replies within `timeout` seconds."""
         pending = set(self.push_messages(messages))
         deadline = time.monotonic() + (3600.0 if timeout is None else timeout)
         replies: list[Message] = []

@@ -1,8 +1,8 @@
-"""Ray restricted to this machine: every Ray that a run starts listens on loopback only, without dashboard.
+"""Ray restricted to this machine: every Ray started by a run listens on loopback only, without dashboard.
 
 By default, Ray 2 listens on all interfaces without a password, and runs any code sent to it. To use other
 machines, a run attaches explicitly to a cluster (``address`` in a federation's ``init-args``, or
-RAY_ADDRESS); that cluster's addresses are left as they are.
+RAY_ADDRESS); the cluster's addresses are left as they are.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ from fedge.process.endings.reaper import has_reaper, remove_at_end
 LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # if set, Ray's session folder is kept
 START_S = 900.0  # longer than Ray waits for its own processes, or for a cluster
-_OWN_ADDRESSES = ("", "local")  # addresses for a Ray that the run starts
+_OWN_ADDRESSES = ("", "local")  # addresses for a Ray started by the run
 _TABLE = "options.backend.init-args"
 _SIMULATION = "flwr-simulation"  # program whose process starts Ray in newer Flower versions
 _ENGINE = "flwr.server.superlink.fleet.vce.backend.raybackend"
@@ -99,9 +99,9 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
 def session_folder() -> dict[str, str]:
     """Start arguments for a private folder of a Ray's logs and sockets, removed with the run.
 
-    Ray's own folder is open to all accounts; the parent of this one is not. Folders of runs that were killed
-    with their reapers are removed first. Empty, for Ray's default, if there is no reaper to remove the folder
-    or the user wants to keep it (`KEEP`).
+    Ray's own folder is open to all accounts; the parent of this one is not. Folders of runs killed with their
+    reapers are removed first. Empty, for Ray's default, if there is no reaper to remove the folder or the
+    user wants to keep it (`KEEP`).
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
@@ -114,7 +114,7 @@ def session_folder() -> dict[str, str]:
 
 
 def ray_folder(environment: Mapping[str, str] | None = None) -> tuple[str, Path]:
-    """The variable that determines Ray's folder for temporary files, as for Ray itself, and the folder.
+    """The variable for Ray's folder of temporary files, as for Ray itself, and the folder.
 
     Args:
         environment: as for `attaches`.
@@ -159,10 +159,11 @@ def load_ray_engine() -> None:
 
 
 def keep_ray_on_loopback() -> bool:
-    """Make every later start of Ray in this process use `own_arguments`; returns whether that holds.
+    """Make every later start of Ray in this process use `own_arguments`; returns whether this was possible.
 
     Flower starts Ray only with a federation's arguments, so this one place covers every federation, however
-    it is started. False if Ray is not loaded, or already running and thus started by others.
+    it is started. False if Ray is not loaded, in a thread other than the main one, or if Ray is already
+    running, started by others.
     """
     load_ray_engine()
     ray = sys.modules.get("ray")

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def query_remote_workers() -> RemoteProcesses:
-    """Query all idle workers; workers that do not answer within two seconds are left out."""
+    """Query all idle workers; workers without an answer within two seconds are left out."""
     workers = free_workers()
     answers = _query(workers, _measure)
     kernels = Counter(answer[2] for answer in answers if answer)

@@ -1,8 +1,8 @@
 """Fedge's changes to Flower's Ray workers: dead ones are restarted, and no call history is kept.
 
 Flower 1.25 returns a dead worker to the idle ones, where it fails every message. Ray can restart it, but
-Flower does not request that, and the only way to request it is a private attribute of Ray. If another
-version lacks the attribute, that is reported.
+Flower does not request that, and the only way to request it is a private attribute of Ray. If another version
+lacks the attribute, this is reported.
 """
 
 import logging
@@ -24,7 +24,7 @@ _STARTS = {  # Ray's defaults: half a minute and one
 
 
 def keep_no_task_history() -> None:
-    """Disable the record of every call that a later Ray would keep for its dashboard, which is off.
+    """Disable the record of every call kept by a later Ray for its dashboard, which is off.
 
     Ray keeps 100,000 records of some kilobytes each, so its memory would grow throughout a long run. Users
     who want the record can set the variable.
@@ -33,7 +33,7 @@ def keep_no_task_history() -> None:
 
 
 def notice_lost_connections() -> None:
-    """Make a later Ray check connections to workers that have been silent for 30 s.
+    """Make a later Ray check connections to workers silent for 30 s.
 
     A reply lost while a machine is disconnected is noticed only by this check, and Ray's default is five
     minutes (ray-project/ray, pull request 44612). Set the variables for other times.
@@ -53,7 +53,7 @@ def allow_slow_starts() -> None:
 
 
 def restart_dead_workers() -> bool:
-    """Make Ray restart workers that die; returns whether this version permits it.
+    """Make Ray restart dead workers; returns whether this version can.
 
     False without a warning if Flower's Ray engine is not loaded, because there are no such workers then.
     """

@@ -2,7 +2,7 @@
 
 Flower 1.25 pulls a reply object by object and retries each missing one for up to two hours, serving no other
 node meanwhile. Here a reply is given up after a limited time in which no part of it arrives; other replies
-are delayed by no more than that.
+are delayed by no more.
 """
 
 import time
@@ -26,7 +26,7 @@ class _StalledError(Exception):
 
 
 def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
-    """Make Flower's grid in this process give up stalled replies; returns whether this version permits it.
+    """Make Flower's grid in this process give up stalled replies; returns whether this version can.
 
     Args:
         limit_s: seconds without any part of a reply.

@@ -22,7 +22,7 @@ class PolledEngine(Protocol):
         """Send messages; returns their ids."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Replies that have arrived; each is returned once."""
+        """Replies received so far; each is returned once."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait for one polling interval, at most `timeout_s` seconds."""
@@ -32,14 +32,14 @@ class PolledEngine(Protocol):
 
 
 class Urgency:
-    """Queue that sends messages by urgency, and keeps replies until they are requested."""
+    """Queue of messages by urgency, with replies kept until they are requested."""
 
     def __init__(self, engine: PolledEngine, workers: Callable[[], int]) -> None:
         """Empty queue.
 
         Args:
             engine: engine to send messages to.
-            workers: function that returns the number of clients in training at a time, as currently known.
+            workers: returns the number of clients in training at a time, as currently known.
         """
         self._engine = engine
         self._workers = workers
@@ -56,7 +56,7 @@ class Urgency:
         return str(number)
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """Reply to one message; None if it does not arrive within `timeout_s` seconds."""
+        """Reply to one message; None without one within `timeout_s` seconds."""
         self.wait_for_any((message_id,), timeout_s)
         return self._replies.pop(message_id, None)
 
@@ -83,6 +83,6 @@ class Urgency:
             self._sent.update(zip(ids, (str(number) for _, number, _ in selected), strict=True))
 
     def _collect(self) -> None:
-        """Pull the replies that have arrived."""
+        """Pull the replies received so far."""
         for reply in self._engine.pull_messages(set(self._sent)) if self._sent else ():
             self._replies[self._sent.pop(reply.metadata.reply_to_message_id)] = reply

@@ -1,12 +1,12 @@
 """Flower's pool of Ray workers, changed to set dead workers aside until they answer again.
 
 Flower (1.25 to 1.42) returns a dead worker to the front of the pool, where it fails every message until Ray
-has restarted it; on a cluster that has lost a machine, there may never be room for a restart. Here, after a
-worker's death, it and every idle worker must answer before getting work; Ray restarts it where and when there
-is room (`fedge.engine.ray_workers`).
+has restarted it; on a cluster after the loss of a machine, there may never be room for a restart. Here, after
+a worker's death, it and every idle worker must answer before getting work; Ray restarts it where and when
+there is room (`fedge.engine.ray_workers`).
 
-Flower counts workers only once, when a run begins. Here a growing cluster adds workers: a machine that joins
-a running job gets work as soon as its workers answer, each through its own thread.
+Flower counts workers only once, when a run begins. Here a growing cluster adds workers: a machine joining a
+running job gets work as soon as its workers answer, each through its own thread.
 
 A client over its time limit ends its worker (`fedge.client.guarded_app`). The reason stays on the worker's
 machine; here it is inferred from the elapsed time.
@@ -193,7 +193,7 @@ class _EngineThreads:
         self._work: Callable[[], None] | None = None
 
     def seen(self, work: Callable[[], None]) -> None:
-        """Record the function that the engine's threads run."""
+        """Record the function run by the engine's threads."""
         self._work = work
 
     def add(self, count: int) -> None:
@@ -265,7 +265,7 @@ def spare_dead_workers() -> bool:
 
 
 def limit_s(argument: Any) -> float:
-    """Seconds that a client may take for a message; infinite for any other argument."""
+    """Seconds allowed to a client for a message; infinite for any other argument."""
     if isinstance(argument, Message) and argument.metadata.message_type in (TRAIN, EVALUATE):
         return RoundContext.from_message(argument).timeout_s
     return math.inf

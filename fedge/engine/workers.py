@@ -1,4 +1,4 @@
-"""Daemon threads that carry out jobs, the most urgent first; threads that hang are replaced.
+"""Daemon threads to carry out jobs, the most urgent first; hanging threads are replaced.
 
 Python cannot end a thread. A thread whose job takes too long is abandoned and replaced; its later result is
 dropped. As daemons, such threads do not keep the process alive, unlike those of `concurrent.futures`.
@@ -20,7 +20,7 @@ _LAST = 2**63  # due time of a closed queue's jobs
 
 
 class Workers(Generic[_Job, _Result]):
-    """`count` threads that carry out jobs by due time, then in the order of `submit`."""
+    """`count` threads to carry out jobs by due time, then in the order of `submit`."""
 
     def __init__(
         self, count: int, work: Callable[[_Job], _Result], on_done: Callable[[_Job, _Result], None]
@@ -29,8 +29,8 @@ class Workers(Generic[_Job, _Result]):
 
         Args:
             count: number of jobs at a time.
-            work: function that carries out a job; must not raise.
-            on_done: called in the thread with each job and its result, once per job that was not given up.
+            work: carries out a job; must not raise.
+            on_done: called in the thread with each job and its result, once per job not given up.
         """
         self._work = work
         self._on_done = on_done
@@ -72,7 +72,7 @@ class Workers(Generic[_Job, _Result]):
             del job, result  # a waiting thread must not hold references
 
     def give_up_late(self, limit_s: float) -> list[_Job]:
-        """Abandon and return the jobs that have been running for more than `limit_s` seconds."""
+        """Abandon and return the jobs running for more than `limit_s` seconds."""
         late_since = awake() - limit_s
         with self._lock:
             late = {thread: job for thread, (job, started) in self._running.items() if started < late_since}

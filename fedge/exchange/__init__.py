@@ -3,8 +3,8 @@
 `hello`, `train` and `evaluate` are the three kinds of messages, and `joint` combines the last two; only they,
 `round_context` (facts of a round) and `content` (common parts) know the names of records. Only `clients` and
 `finding` know node ids. `delivery` matches replies to messages, `ordering` sends the largest clients first,
-`engine` is the interface to the clients' engine, `failure` lists reasons for failure, and `leaving` lists all
-quantities that leave a client.
+`engine` is the interface to the clients' engine, `failure` lists reasons for failure, and `leaving` all
+quantities leaving a client.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

@@ -33,20 +33,20 @@ Form = Mapping[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class ReplyForm:
-    """Form of the arrays that clients send by their algorithm, from the trial before the first round.
+    """Form of the arrays sent by clients by their algorithm, from the trial before the first round.
 
     Attributes:
         entries: model entries in messages.
         arrays: form of the arrays beside the model.
         keeps: whether clients keep a memory.
-        models: names of the models that a client evaluates beside the served one.
+        models: names of the models evaluated by a client beside the served one.
         unseen: whether unseen clients evaluate these, too.
         plain: whether clients follow the options alone, and keep only the unsent remainder of compression.
         within: name of an array → (least, greatest) allowed value.
         beside_models: names of arrays that are models.
         many_passes: whether a step may pass several batches through the network, as a user's algorithm may.
         leaf_sends: form of the arrays from the leaf part; None if unknown.
-        own: entries of the model that clients train but do not send, so that the leaf's are never trained.
+        own: entries of the model trained by clients and not sent; the leaf's are never trained.
     """
 
     entries: tuple[str, ...]
@@ -67,11 +67,11 @@ class ReplyForm:
 
     @property
     def sent(self) -> tuple[str, ...] | None:
-        """Entries of the model that clients send; None for all."""
+        """Entries of the model sent by clients; None for all."""
         return None if self.plain else self.entries
 
     def roles(self) -> list[str]:
-        """Roles of the models that a client evaluates."""
+        """Roles of the models evaluated by a client."""
         return [f"{OWN_MODELS}/{name}" for name in self.models]
 
 
@@ -193,7 +193,7 @@ def read_extra(reply: Message) -> State:
 
 
 def read_kept(reply: Message, leaf_round: int) -> KeptVersion | None:
-    """The version of its memory that a client stored in a leaf round, or None."""
+    """Version of a client's memory stored in a leaf round, or None."""
     record = entries(reply.content).get(KEPT)
     if record is None:
         return None

@@ -59,8 +59,8 @@ class ExchangeProgress:
     Attributes:
         kind: message type, `TRAIN` or `EVALUATE`, or `JOINT` if any client was asked for both.
         asked: clients that were sent a message.
-        back: clients that have replied.
-        failed: clients that failed, without a pending retry.
+        back: clients with a reply.
+        failed: failed clients without a pending retry.
     """
 
     kind: str
@@ -103,7 +103,7 @@ class Clients:
             sharing: nodes with access to state files.
             reports: partition id → the client's description of its own windows; None if the server has them.
             roll: handles returning nodes; by default nodes do not return.
-            devices: "cpu" or the name of a GPU → clients that compute on it, if known.
+            devices: "cpu" or the name of a GPU → clients computing on it, if known.
             kernels: kernels of the native step, best first → clients whose processes can use these, if known.
         """
         self.kernels = dict(kernels or {})
@@ -170,7 +170,7 @@ class Clients:
         return self._roll.node_of[partition_id]
 
     def partition(self, node_id: int) -> int:
-        """The partition of a node, or of one that has been replaced."""
+        """The partition of a node, or of a replaced one."""
         return self._roll.partition(node_id)
 
     def shares(self, node_id: int) -> bool:
@@ -275,7 +275,7 @@ class _Ongoing:
     def take(self, partition: int, answer: Answer) -> Message | None:
         """Record a reply; returns a message to send instead if the client failed and may try again."""
         question, reply = answer
-        # the reply counts for the client that was asked, not for one that it names
+        # the reply counts for the client asked, not for one named in it
         reply.metadata.__dict__["_src_node_id"] = question.metadata.dst_node_id
         if not reply.has_error():
             if is_of_version(reply, question):
@@ -293,7 +293,7 @@ class _Ongoing:
         return self._repeat(partition, question)
 
     def _repeat(self, partition: int, question: Message) -> Message:
-        """A message repeated, to the node that now holds the partition."""
+        """A message repeated, to the node now holding the partition."""
         return Message(question.content, self._node(partition), question.metadata.message_type)
 
     def once_more(self, partition: int) -> Message | None:
@@ -309,7 +309,7 @@ class _Ongoing:
         return [partition for partition, failure in self._failures.items() if failure.kind == NODE_GONE]
 
     def _judge(self, partition: int, failure: Failure) -> Failure | None:
-        """Reason why a client failed, by its last words; None for a worker that is still restarting.
+        """Reason why a client failed, by its last words; None for a worker still restarting.
 
         Until such a worker is back, it fails every message at once.
         """

@@ -1,4 +1,4 @@
-"""Interface to the engine that runs clients: Flower's Grid, and facts that Flower does not provide.
+"""Interface to the clients' engine: Flower's Grid, and facts not provided by Flower.
 
 There are two implementations: clients in this process (`fedge.engine.inprocess`), and clients run by Flower
 (`fedge.engine.flower_engine`).
@@ -18,7 +18,7 @@ from fedge.timing.clocks import MachineClock
 
 
 class RunError(RuntimeError):
-    """The run cannot continue; the message is one line for the user."""
+    """Error: the run cannot continue; the message is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class RemoteProcesses:
 
 @runtime_checkable
 class LookAheadEngine(Protocol):
-    """Further methods of an engine for a server that runs jobs ahead of the virtual clock."""
+    """Further methods of an engine for a server running jobs ahead of the virtual clock."""
 
     def store_replies_with(self, keep: Callable[[Message], Message]) -> None:
         """Store replies by `keep` until they are requested, if they are in this process."""
 
     def num_workers(self) -> int:
-        """Number of clients that work at a time, as far as known."""
+        """Number of clients at work at a time, as far as known."""
 
     def push_due(self, message: Message, due: int) -> str:
         """Send a message, to be processed before all those due later; returns its id."""
@@ -56,7 +56,7 @@ class LookAheadEngine(Protocol):
         """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
-        """End clients that have worked for more than `limit_s` seconds."""
+        """End clients working for more than `limit_s` seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason for which a client failed, from its error reply."""
@@ -89,25 +89,25 @@ class Engine(Protocol):
         """Ids of the connected nodes."""
 
     def partition_of_key(self, node_id: int) -> int | None:
-        """The only partition that a node may hold, by its key; None without a key."""
+        """The only partition allowed to a node, by its key; None without a key."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Replies that have arrived; each is returned once."""
+        """Replies received so far; each is returned once."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait for replies or other work, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
-        """End clients that have worked for more than `limit_s` seconds, if the engine can."""
+        """End clients working for more than `limit_s` seconds, if the engine can."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Reason for which a client failed, from its error reply."""
 
     def refuse_stopped(self) -> None:
-        """Raise RunError if the engine has stopped, so that no more replies will arrive."""
+        """Raise RunError if the engine has stopped, so no more replies will arrive."""
 
     def remote_processes(self) -> RemoteProcesses:
         """Memory of workers outside this process, and clocks of other machines."""

@@ -35,7 +35,7 @@ LEAVING: Leaving = {
 }  # fmt: skip
 _EVALUATED = "model/"  # prefix of the role of a model to evaluate
 
-# Roles of models that are evaluated: those of a leaf's leaf rounds, those that the cloud offers it (see
+# Roles of evaluated models: those of a leaf's leaf rounds, those offered to it by the cloud (see
 # `fedge.cloud.offers` for several offers) and its cluster's model; its own line beside a tentative offer and
 # the one fine-tuned for its clients are called as their lines (`fedge.exchange.round_context`).
 OWN: Final = "own"
@@ -108,7 +108,7 @@ class Pooled:
         score: the task's first score.
         loss: mean loss per window.
         further: the task's other scores, by name.
-        merit: the first score, oriented so that more is better.
+        merit: the first score, oriented to be better if larger.
     """
 
     score: float
@@ -141,7 +141,7 @@ def evaluate_messages(
     splits: Sequence[SplitName],
     round_context: RoundContext,
 ) -> list[Message]:
-    """Messages that ask clients to evaluate models; they share their content.
+    """Messages asking clients to evaluate models; they share their content.
 
     Args:
         node_ids: nodes of the clients.

@@ -114,7 +114,7 @@ def dead_worker_failure() -> Failure:
 
 
 def lost_node_failure() -> Failure:
-    """Failure by a SuperNode that has gone silent."""
+    """Failure by the silence of a SuperNode."""
     return Failure(NODE_GONE, "its SuperNode was ended, crashed, or cannot be reached")
 
 
@@ -124,7 +124,7 @@ def reported_node_failure(detail: str) -> Failure:
 
 
 def rejection_failure(kind: str, detail: str = "") -> Failure:
-    """Failure by a reply that was refused."""
+    """Failure by a refused reply."""
     return Failure(_REJECTED + kind, detail)
 
 

@@ -1,7 +1,7 @@
 """Finding the clients of a run: wait for all nodes, and ask each once for its partition (contract C4).
 
-In a deployment, a run may start without some nodes (`guard.start-clients`): those that do not connect in
-time, and those whose first reply is refused or inconsistent with that of most clients.
+In a deployment, a run may start without some nodes (`guard.start-clients`): those not connected in time, and
+those whose first reply is refused or inconsistent with most clients'.
 """
 
 import logging
@@ -40,7 +40,7 @@ def find_clients(
         question: first question to each node.
         tick: called repeatedly while waiting.
         among: the clients to find; by default all.
-        expected: their number; by default that reported by most nodes.
+        expected: their number; by default the one reported by most nodes.
         quorum: the clients needed once the time is over; by default all.
 
     Raises:
@@ -84,8 +84,8 @@ def find_again(
 ) -> Clients:
     """Find the clients of a resumed run, whose windows are known.
 
-    A node that is absent after `timeout_s` seconds counts as gone, and may return. A node with unknown
-    windows is refused, because the run started without them.
+    A node absent after `timeout_s` seconds counts as gone, and may return. A node with unknown windows is
+    refused, because the run started without them.
 
     Args:
         engine: engine that runs the clients.

@@ -38,7 +38,7 @@ class Hello:
             empty without access.
         report: description of its windows, if it owns them; None if the server has them.
         device: device on which it computes, "cpu" or the name of a GPU; empty if unknown.
-        kernels: kernels of the native step that its process can use, best first; None if not asked.
+        kernels: kernels of the native step usable in its process, best first; None if not asked.
     """
 
     partition_id: int
@@ -149,7 +149,7 @@ def refuse_other_windows(message: Message, client: int, fingerprint: str) -> Non
 
 
 def end_capture_message(node_id: int) -> Message:
-    """The message that asks a worker to end its memory capture (`fedge.profile`)."""
+    """Message asking a worker to end its memory capture (`fedge.profile`)."""
     return Message(RecordDict(), node_id, END_CAPTURE)
 
 
@@ -159,5 +159,5 @@ def end_capture_reply(pid: int, message: Message) -> Message:
 
 
 def read_end_capture(reply: Message) -> int:
-    """The process id of a worker that has ended its capture."""
+    """Process id of a worker whose capture has ended."""
     return int(config_of(reply)["pid"])  # type: ignore[arg-type]

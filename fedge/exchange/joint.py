@@ -1,7 +1,7 @@
 """Joint messages: evaluate a round's models, then train from them for the next round, in one exchange.
 
 A joint message is a train message with the records of an evaluate message; its reply is a train reply with
-the metrics of an evaluation. Both sides split it, so that code for either part need not know the other. If
+the metrics of an evaluation. Both sides split it, so code for either part need not know the other. If
 training fails after the evaluation, the client replies with the evaluation alone, and the missing part is
 requested separately.
 """
@@ -26,7 +26,7 @@ def joint_question(train: Message, evaluate: Message, trained_role: str | None =
     Args:
         train: a train message of the next round.
         evaluate: an evaluate message of the current round to the same client.
-        trained_role: role of the evaluated model that is also trained, if any.
+        trained_role: role of the evaluated model to be trained as well, if any.
     """
     records = dict(evaluate.content.items())
     splits = dict(_splits_of(evaluate).items())
@@ -43,7 +43,7 @@ def is_joint(question: Message) -> bool:
 
 
 def _splits_of(message: Message) -> ConfigRecord:
-    """The record of an evaluate message that names its splits."""
+    """The record of an evaluate message with the names of its splits."""
     record = message.content[SPLITS]
     assert isinstance(record, ConfigRecord)
     return record

@@ -1,4 +1,4 @@
-"""Table of everything that leaves a client, from the records declared in this room's modules."""
+"""Table of everything leaving a client, from the records declared in this room's modules."""
 
 from fedge.exchange import content, evaluate, failure, hello, train
 from fedge.privacy.marks import Leaving, Quantity
@@ -9,5 +9,5 @@ LEAVING: Leaving = {
 
 
 def quantities(leaving: Leaving = LEAVING) -> list[Quantity]:
-    """Quantities that leave clients, each once, in the order of the list."""
+    """Quantities leaving clients, each once, in the order of the list."""
     return list(dict.fromkeys(leaving.values()))

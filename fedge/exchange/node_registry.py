@@ -1,11 +1,11 @@
 """Roll of clients: which node holds which partition, also after nodes return under other ids.
 
 Nodes of a deployment come and go. A SuperNode restarted without a key of its own has a new node id, and gets
-its partition back once the previous id is gone. A partition cannot be taken from the node that holds it.
-Windows that differ from those at the start, and unknown partitions, are refused.
+its partition back once the previous id is gone. A partition cannot be taken from the node holding it. Windows
+different from those at the start, and unknown partitions, are refused.
 
 A node with the key of a partition can hold only this partition. A node without a key keeps its first claim,
-and a partition belongs to the first node that claims it; later claimants are refused, and the run continues.
+and a partition belongs to the first node to claim it; later claimants are refused, and the run continues.
 
 The number of partitions comes from the run's options, if set. Otherwise it is the number reported by most
 nodes; while two numbers are reported equally often, the run does not start.
@@ -38,12 +38,12 @@ _AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 
 
 
 class _StartedWithout(RunError):
-    """A client connects to a run that started without its windows. One line."""
+    """Error: a client connects to a run that started without its windows. One line."""
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """Number of clients that a run needs to start, once the waiting time is over.
+    """Number of clients needed to start a run, once the waiting time is over.
 
     Attributes:
         least: minimum number of clients; 0 for all.
@@ -94,7 +94,7 @@ class _Count:
         self._reported: dict[int, int] = {}  # node → number
 
     def take(self, node: int, number: int) -> None:
-        """Count the number that a node reports."""
+        """Count the number reported by a node."""
         if number >= self._least:
             self._reported[node] = number
 
@@ -138,8 +138,8 @@ class NodeRegistry:
             engine: engine that runs the clients.
             question: first question to each node.
             among: the clients to find.
-            expected: their number; by default that reported by most nodes.
-            quorum: says whether clients with a refused first reply may be missing, and which windows are
+            expected: their number; by default the one reported by most nodes.
+            quorum: decides whether clients with a refused first reply may be missing, and which windows are
                 known.
         """
         self._known_reports, self._spares = quorum.reports, quorum.spares
@@ -181,7 +181,7 @@ class NodeRegistry:
         return self.is_agreed and len(self.node_of) >= len(self.wanted)
 
     def is_settled(self) -> bool:
-        """Whether every missing partition belongs to the key of a refused node, so that none can arrive.
+        """Whether every missing partition belongs to the key of a refused node, so none can arrive.
 
         The same key means the same node, and a node is asked only once.
         """
@@ -202,7 +202,7 @@ class NodeRegistry:
         return wanted if self._known_reports is None else [p for p in wanted if p in self._known_reports]
 
     def ask(self, nodes: Iterable[int]) -> None:
-        """Send a hello to nodes that were not asked yet."""
+        """Send a hello to nodes not asked yet."""
         new = [node for node in nodes if node not in self._asked]
         if new:
             self._asked.update(new)
@@ -308,7 +308,7 @@ class NodeRegistry:
         self._partition_of[node] = partition
 
     def leave_out(self, reasons: Mapping[int, str]) -> None:
-        """Refuse nodes that had been admitted: partition id → reason."""
+        """Refuse nodes admitted before: partition id → reason."""
         for partition, reason in reasons.items():
             node = self.node_of.pop(partition)
             del self.hellos[partition]
@@ -351,7 +351,7 @@ class NodeRegistry:
         return [partition for partition, node in self.node_of.items() if node == _AWAY + partition]
 
     def readmit(self, node: int, reply: Message) -> None:
-        """Process the first reply of a node that connects during the run, or report its refusal."""
+        """Process the first reply of a node connecting during the run, or report its refusal."""
         if reply.has_error():
             failure = self._engine.failure_of(reply)
             if failure.kind == NODE_GONE:
@@ -425,7 +425,7 @@ def _foreign_claim(roll: NodeRegistry, node: int, partition: int) -> str:
 
 
 def _reported_number(roll: NodeRegistry, node: int, reply: Message) -> int:
-    """Number of partitions that a node reports; 0 if its reply is invalid, or claims another's partition."""
+    """Number of partitions reported by a node; 0 if its reply is invalid, or claims another's partition."""
     try:
         hello = read_hello(reply)
     except Exception:  # a client can send anything here

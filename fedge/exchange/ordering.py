@@ -1,4 +1,4 @@
-"""Order in which clients are started: largest first, so that the last one does not end late.
+"""Order in which clients are started: largest first, so the last one does not end late.
 
 Longest processing time first keeps the time of an exchange within 4/3 − 1/(3 m) of the best possible on m
 workers (Graham 1969, theorem 2).

@@ -1,9 +1,9 @@
-"""Nodes that leave, return, or lose their message during an exchange.
+"""Nodes leaving, returning, or losing their message during an exchange.
 
 Flower's SuperLink sends an error reply for a node whose heartbeat is overdue (a minute at most). It cannot
-detect that a node has lost a message, for example because its SuperNode could not send the reply. A node
-processes one message after another, so a reply to a second message without one to the first means that the
-first was lost.
+detect the loss of a message at a node, for example because its SuperNode could not send the reply. A node
+processes one message after another, so a reply to a second message without one to the first means the first
+was lost.
 """
 
 import logging
@@ -64,7 +64,7 @@ class NodeMonitor:
         retry: Callable[[int], Message | None],
         gone: Callable[[], Collection[int]],
     ) -> tuple[list[Answer], list[Message], bool]:
-        """Check from time to time for nodes that have returned.
+        """Check from time to time for returned nodes.
 
         Args:
             pending: messages without a reply, by message id.

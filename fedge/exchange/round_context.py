@@ -9,8 +9,8 @@ from fedge.exchange.content import METRICS, config_of
 from fedge.seeding import Purpose
 from fedge.states.records import entries
 
-# Lines: a leaf's model, its own line beside a tentative offer, the model of the cluster that is
-# proposed for it, the one fine-tuned for its clients, or the run's first model, for comparison only.
+# Lines: a leaf's model, its own line beside a tentative offer, the model of the cluster proposed for it, the
+# one fine-tuned for its clients, or the run's first model, for comparison only.
 Line = Literal["leaf", "own-line", "trial", "personal", "probe"]
 LEAF: Final = "leaf"
 OWN_LINE: Final = "own-line"
@@ -69,7 +69,7 @@ class RoundContext:
 
     @property
     def round_of_steps(self) -> int:
-        """The global round that determines the learning rate."""
+        """Global round for the learning rate."""
         return 1 if self.line == PROBE else self.global_round
 
     def to_record(self) -> ConfigRecord:

@@ -1,11 +1,11 @@
 """Validation of replies, in one place; an invalid reply loses only itself.
 
 A reply is read and checked completely before it becomes a Python object, so later code need not check again.
-Checked are types, sizes, finite numbers and ranges, and facts that the leaf knows: the number of steps for a
+Checked are types, sizes, finite numbers and ranges, and facts known to the leaf: the number of steps for a
 number of windows, non-negative variances, the range of counters, consistent counts of windows. Any error in
 reading a reply counts as the client's failure.
 
-The largest allowed entry of a model is √(max / 2²⁰) of its dtype (1.8e16 for float32), so that the sum of a
+The largest allowed entry of a model is √(max / 2²⁰) of its dtype (1.8e16 for float32), so the sum of a
 million squares is finite. A larger one, though finite, would overflow the leaf's arithmetic.
 """
 
@@ -49,11 +49,11 @@ class ReplyRejected(ValueError):
 
 @dataclass(frozen=True)
 class TrainTask:
-    """Training requested from a client, with all that the leaf knows about it.
+    """Training requested from a client, with all the leaf knows about it.
 
     Attributes:
         model: the model as sent, which determines entries, shapes and dtypes of the reply.
-        samples: number of training windows dealt to the client, the most that it can have used.
+        samples: number of training windows dealt to the client, the most it can have used.
         epochs: passes over the windows.
         local_steps: number of steps in place of epochs; 0 for epochs.
         batch_size: windows per step; the last batch of an epoch may be smaller.
@@ -94,7 +94,7 @@ def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -
 
     Args:
         message: the reply.
-        task: the training that was requested.
+        task: the requested training.
         folder: folder in which the client may have put its model; None if models are not sent as files.
 
     Raises:
@@ -265,9 +265,9 @@ def check_values(
     """Raise ReplyRejected unless all values of a state are possible after `steps` steps from a model.
 
     An integer entry beside a variance counts the calls of its layer: a step can raise it by one for each time
-    that the variance is named, and nothing can lower it. Any other integer belongs to a user's own layer,
-    which may count windows or point into a ring buffer: it lies between 0 (or the sent number, if less) and
-    the sent number plus the number of windows seen.
+    the variance is named, and nothing can lower it. Any other integer belongs to a user's own layer, which
+    may count windows or point into a ring buffer: it lies between 0 (or the sent number, if less) and the
+    sent number plus the number of windows seen.
 
     Args:
         state: a state with the entries, shapes and dtypes of `model`.
@@ -433,10 +433,10 @@ def _check_counts(
 
 
 def check_evaluated_loss(loss: float, place: str, least: float = 0.0) -> None:
-    """Raise ReplyRejected unless a mean loss is at least `least`, or that of a diverged model.
+    """Raise ReplyRejected unless a mean loss is at least `least`, or a diverged model's.
 
     Args:
-        loss: infinite or NaN if the model has diverged; that is recorded, and the evaluation counts.
+        loss: infinite or NaN if the model has diverged; this is recorded, and the evaluation counts.
         place: its place, for the message.
         least: smallest possible loss.
     """
@@ -445,7 +445,7 @@ def check_evaluated_loss(loss: float, place: str, least: float = 0.0) -> None:
 
 
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
-    """Descriptions of the losses in a reply that are not finite, from diverged models."""
+    """Descriptions of infinite or NaN losses in a reply, from diverged models."""
     return [
         f"{role} model, {split} windows" for (role, split), loss in losses.items() if not math.isfinite(loss)
     ]

@@ -108,7 +108,7 @@ class TrainReply:
 
 
 def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
-    """Messages that ask clients to train a model, without control variates; they share their content."""
+    """Messages asking clients to train a model, without control variates; they share their content."""
     content = RecordDict({ARRAYS: model, CONFIG: round_context.to_record()})
     return [Message(content, node_id, TRAIN) for node_id in node_ids]
 
@@ -132,7 +132,7 @@ def train_reply(
         message: the train message.
         result: result of the training.
         samples: number of training windows.
-        seconds: time that the client took.
+        seconds: time taken by the client.
         clipped: whether it clipped its update, if requested.
         work: returns the client's times; called last.
         weight: weight in means; None for `samples`.

@@ -117,7 +117,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class _CardError(ValueError):
-    """An entry of a card has a wrong value; names it."""
+    """Error: an entry of a card has a wrong value; the message names it."""
 
 
 def _parse_card(entries: Any) -> Card:
@@ -169,7 +169,7 @@ def _parse_card(entries: Any) -> Card:
 
 
 def _output_kind(entries: Mapping[str, Any]) -> str:
-    """Kind of the answers; classes in a card of before there were others."""
+    """Kind of the answers; "class" in older cards, which do not name it."""
     kind = entries.get("says", CLASS)
     if kind not in SAYS:
         raise _CardError(f"says is {shown(kind)}, not one of {', '.join(SAYS)}")

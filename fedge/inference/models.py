@@ -1,4 +1,4 @@
-"""A file of models: the clients that each serves, its network, and predictions."""
+"""A file of models: the clients served by each, its network, and predictions."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -149,7 +149,7 @@ class Models:
         )
 
     def _choose_by_windows(self) -> Choice:
-        """Model for people outside training that is based on the most training windows."""
+        """The model for people outside training based on the most training windows."""
         groups = self._unseen_groups()
 
         def weight(names: list[str]) -> int:

@@ -4,19 +4,19 @@ A network with BatchNorm contains the mean and variance of its training windows 
 give similar values. So
 
     misfit  the mean over all channels of all BatchNorm layers of the Kullback–Leibler divergence, in nats, of
-            the normal distribution with the windows' mean and variance from that which the network carries
+            the normal distribution with the windows' mean and variance from the one carried by the network
 
 is smallest for the model of similar people. Only the models are needed, and no data leave the person. A
 network without BatchNorm is judged by its uncertainty: the mean entropy of its predictions, in nats; with
 several classes per window, the sum over classes, each present or not. Predicted numbers have no entropy, so
-networks that predict them need BatchNorm.
+networks predicting numbers need BatchNorm.
 
 This detects people whose recordings differ (turned sensors, other devices), but not people who use a class
 for something else, because their windows are the same. Fenoglio et al. 2025, FLUX (arXiv 2511.22305), solve
 the same problem by comparing means and deviations of latent features between a newcomer and the centres of
-clusters, with the same limit; here the models' own statistics replace those that clients would send.
-Statistics of BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For
-Practical Domain Adaptation (arXiv 1603.04779). Shape letters: N windows, C channels, T samples.
+clusters, with the same limit; here the models' own statistics replace those sent by clients. Statistics of
+BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For Practical Domain
+Adaptation (arXiv 1603.04779). Shape letters: N windows, C channels, T samples.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def _entropy(predictions: np.ndarray, says: str) -> float:
 
 
 def best_fit(misfits: Sequence[float]) -> int:
-    """Index of the model that fits best: the first with the smallest misfit; NaN and ∞ never do.
+    """Index of the best-fitting model: the first with the smallest misfit; NaN and ∞ never do.
 
     >>> best_fit([0.5, float("nan"), 0.25, 0.25])
     2
@@ -88,7 +88,7 @@ def _has_statistics(layer: nn.Module) -> bool:
 
 
 def _sums(inputs: Tensor) -> Tensor:
-    """Per channel: number, sum and sum of squares of the values that enter a layer, (3, C)."""
+    """Per channel: number, sum and sum of squares of the values entering a layer, (3, C)."""
     flat = inputs.double().movedim(1, 0).flatten(1)
     count = torch.full((len(flat),), flat.shape[1], dtype=torch.float64)
     return torch.stack([count, flat.sum(dim=1), flat.square().sum(dim=1)])

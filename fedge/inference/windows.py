@@ -69,7 +69,7 @@ def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
     Other numbers are cast as in training; integers in place of bytes are refused, since their scale differs.
 
     Raises:
-        ConfigError: another shape, another kind of numbers, or one that is not finite.
+        ConfigError: another shape, another kind of numbers, NaN or infinity.
     """
     x = np.asarray(x)
     shape = ", ".join(map(str, card.input_shape))

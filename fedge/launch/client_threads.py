@@ -1,4 +1,4 @@
-"""Number of threads that train clients in this process: one per core, or one per GPU."""
+"""Number of threads training clients in this process: one per core, or one per GPU."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedge.rounds.measurements.moment import VersionRow
 
 _SWITCHED_OFF = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
-_IGNORED_PREFIXES = ("scaffold.", "gate.", "cluster.")  # options that a clock ignores
+_IGNORED_PREFIXES = ("scaffold.", "gate.", "cluster.")  # options ignored by a clock
 _MEBI = 2**20
 
 

@@ -1,4 +1,4 @@
-"""Parser of the command line; an unknown word is refused in one line that suggests the nearest one."""
+"""Parser of the command line; an unknown word is refused in one line, with the nearest one suggested."""
 
 import argparse
 import difflib
@@ -69,7 +69,7 @@ class Commands:
         parser.more = self._lines
 
     def group(self, title: str) -> "CommandGroup":
-        """New group for subcommands; its `add_parser` is that of ``add_subparsers``."""
+        """New group for subcommands; its `add_parser` is the one of ``add_subparsers``."""
         self._groups.append(CommandGroup(title, self._subparsers))
         return self._groups[-1]
 
@@ -116,7 +116,7 @@ class CommandGroup:
 
 
 class _HelpAll(argparse.Action):
-    """Action that prints the help of a run with all options of its configuration."""
+    """Action printing the help of a run with all options of its configuration."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print the help and exit."""
@@ -127,7 +127,7 @@ class _HelpAll(argparse.Action):
 
 
 def show_options(parser: Parser) -> None:
-    """Add the run's options to the help of a command that starts a run, and ``--help-all``."""
+    """Add the run's options to the help of a command starting a run, and ``--help-all``."""
     parser.more = lambda width: [*wrap(_MOST_USED_TITLE, width), *help_lines(width, most_used=True)]
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show this with all options of a run")
 
@@ -166,7 +166,7 @@ _FLWR_RUN_HINTS = {  # options of `flwr run`
 
 
 def _refuse_unknown(command: Parser, unknown: Sequence[str], arguments: Sequence[str]) -> NoReturn:
-    """Exit with a line on the first word that a command does not know."""
+    """Exit with a line on the first word unknown to a command."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     name, _, value = word.partition("=")
     key = name.lstrip("-")

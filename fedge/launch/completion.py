@@ -36,7 +36,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def shell_code(shell: str) -> str:
-    """Shell code that registers the completion."""
+    """Shell code to register the completion."""
     import argcomplete
 
     return str(argcomplete.shellcode(["fedge"], shell=shell))

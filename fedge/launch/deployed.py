@@ -1,7 +1,7 @@
 """A run on a SuperLink: submitted with `flwr run`, followed to its end, with a truthful exit code.
 
-The run's server and its run folder are on the SuperLink's machine. If that is this machine, the folder is in
-the usual place; otherwise it is in `runs-dir`, relative to the SuperLink's working directory.
+The run's server and its run folder are on the SuperLink's machine. On this machine, the folder is in the
+usual place; on another, in `runs-dir`, relative to the SuperLink's working directory.
 """
 
 import os
@@ -142,7 +142,7 @@ def _superlink_arguments(app: Sequence[str]) -> list[str]:
 
 
 def _certificate_arguments(project: Project, federation: str) -> list[str]:
-    """Words by which Flower finds the authority of a project that is submitted from elsewhere."""
+    """Words by which Flower finds the authority of a project submitted from elsewhere."""
     _, authority = project.authority(federation)
     if authority is None or moves_federations():
         return []
@@ -177,7 +177,7 @@ def _flower_environment(folder: Path, project: Project, federation: str, address
 def _no_end_message(
     output: _RunOutput, app: Sequence[str], address: str, settings: Mapping[str, Any], is_local: bool
 ) -> str:
-    """Message for a run whose server did not report its end, because it or its SuperLink was killed."""
+    """Message for a run whose server did not report its end: the server or its SuperLink was killed."""
     if not output.run_id:
         return "the SuperLink did not accept the run; see the lines above"
     fault = (
@@ -195,7 +195,7 @@ def _run_folder(settings: Mapping[str, Any]) -> Path:
 
 
 def _resume_command(app: Sequence[str], is_local: bool, settings: Mapping[str, Any]) -> str:
-    """Command that resumes the run."""
+    """Command to resume the run."""
     if is_local:
         return f"fedge resume {_run_folder(settings)} --app {app[0]} --federation {app[1]}"
     run = settings["resume"] or settings["run-name"]
@@ -218,7 +218,7 @@ def _follow(command: list[str], superlink_arguments: list[str], variables: Mappi
 
     Args:
         command: `flwr run` with its arguments.
-        superlink_arguments: arguments that name the SuperLink.
+        superlink_arguments: arguments naming the SuperLink.
         variables: environment variables added to this process's.
     """
     federation = Federation().to_json()  # `flwr run` would look here for a folder to resume

@@ -27,7 +27,7 @@ def exclusive_folder(folder: Path, server: str) -> Iterator[None]:
         server: kind of server, in words.
 
     Raises:
-        ConfigError: another process uses it, or it cannot be written.
+        ConfigError: the folder is in use by another process, or not writable.
     """
     try:
         lock = (folder / LOCK).open("a")

@@ -102,7 +102,7 @@ def _num_clients(config: Config, federation: Federation, resumed: Resumption | N
 
 
 def _load_resumption(config: Config, seed: int) -> Resumption | None:
-    """The run to resume; None for a new run. ConfigError if it cannot be resumed."""
+    """The run to resume; None for a new run. ConfigError if resuming is impossible."""
     if not config.resume:
         refuse_taken_name(config.runs_dir, config.run_name)
         return None
@@ -123,7 +123,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _refuse_mixed(overrides: Sequence[str]) -> None:
-    """Raise ConfigError for words that only `fedge run` understands; Flower would misread file names."""
+    """Raise ConfigError for words understood by `fedge run` only; Flower would misread file names."""
     if len(overrides) > 1 and any(text.strip().endswith(".toml") for text in overrides):
         raise ConfigError(
             f"-c of flwr run must be one .toml file or key=value pairs, not both, but is {list(overrides)}; "

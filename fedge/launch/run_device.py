@@ -70,7 +70,7 @@ def _choose_device(prepared: Prepared, federation: Federation, workers: int | No
     clients = prepared.num_clients or federation.num_supernodes
     concurrency = max(1, min(workers or available_cores(), available_cores(), clients))
     places = TrainingPlaces(concurrency, max(1, min(torch.cuda.device_count(), clients)))
-    is_alone = workers is None or workers <= places.gpus  # threads that share a GPU record no CUDA graphs
+    is_alone = workers is None or workers <= places.gpus  # threads sharing a GPU record no CUDA graphs
     return chosen_device(places, gflop, measured, is_alone and _would_record_steps(model, prepared))
 
 

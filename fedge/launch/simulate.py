@@ -74,11 +74,11 @@ def simulate(
     """Carry out one run on threads of this process, and return its results.
 
     Args:
-        config: options that differ from the defaults, flat (``{"train.lr": 0.1}``) or nested (``{"train":
+        config: options different from the defaults, flat (``{"train.lr": 0.1}``) or nested (``{"train":
             {"lr": 0.1}}``); see pyproject.toml for all of them.
         num_supernodes: number of clients; None for one per user, or nine (option `clients`).
         clients: the same; takes precedence.
-        model: class of a network, or function that returns one, in place of `train.model`; this and the
+        model: class of a network, or function returning one, in place of `train.model`; this and the
             following arguments may also be names (docs/extend.md).
         algorithm: subclass of `fedge.algorithm.Algorithm`, in place of `train.algorithm`.
         rule: subclass or object of Flower's Strategy, in place of `leaf.strategy`.
@@ -90,7 +90,7 @@ def simulate(
         scenario: function, in place of `scenario`.
         data: `hhar.Windows`, or a function returning them, in place of `data.path`.
         tracker: object with methods `log` and `finish` like `fedge.trackers.Tracker`, or a class or function
-            that takes a `fedge.trackers.TrackedRun` and returns one, in place of `tracker`.
+            taking a `fedge.trackers.TrackedRun` and returning one, in place of `tracker`.
         callbacks: objects, classes or names, in place of `callbacks`; see `fedge.callbacks.Callback`.
         workers: clients in training at a time; None for one per usable core, or per GPU.
         terminal: stream for progress lines; None for standard output.
@@ -197,7 +197,7 @@ def _callback_list(callbacks: Any) -> list[Any]:
 
 
 def _data_setting(data: Any) -> Any:
-    """A name or a function unchanged, a path as its text; windows as a function that returns them."""
+    """A name or a function unchanged, a path as its text; windows as a function returning them."""
     data = _plain_value(data)
     if isinstance(data, Windows):
         dataset = partial(return_windows, data)
@@ -242,7 +242,7 @@ def _refuse_network(model: Any) -> None:
 
 
 def _refuse_model_of_this_process(run_config: Mapping[str, Any], model: Any) -> None:
-    """Raise ConfigError if several processes are to train a model that they cannot import."""
+    """Raise ConfigError if several processes are to train a model they cannot import."""
     if model is None or run_config.get("train.processes", 1) == 1 or MODELS.is_importable(model):
         return
     raise ConfigError(
@@ -261,7 +261,7 @@ class _NamedPart:
 
 
 class _ObjectFactory(_NamedPart):
-    """Factory that returns the given object."""
+    """Factory returning the given object."""
 
     def __call__(self) -> Any:
         return self.part
@@ -273,7 +273,7 @@ def _callback_factory(callback: Any) -> Any:
 
 
 class _TrackerFactory(_NamedPart):
-    """Factory that returns the given tracker, after calling its method `begin`, if any, with the run."""
+    """Factory returning the given tracker, after calling its method `begin`, if any, with the run."""
 
     def __call__(self, run: TrackedRun) -> Any:
         if hasattr(self.part, "begin"):

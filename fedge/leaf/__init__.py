@@ -1,6 +1,6 @@
 """A leaf (edge) server: selects clients, checks their replies, and combines the models.
 
-`leaf` is the server, `models` its trained and served models, `selection` chooses the clients that train,
+`leaf` is the server, `models` its trained and served models, `selection` chooses the training clients,
 `counting` accepts or refuses their replies, `drift` is the leaf's movement since the last cloud step. Inner
 room: `strategies` has the checks of replies, the required number of replies, and Flower's strategies.
 

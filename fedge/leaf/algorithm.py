@@ -123,7 +123,7 @@ class LeafAlgorithm:
 
     @property
     def beside(self) -> State:
-        """Arrays that the leaf part sends beside the model, packed.
+        """Arrays sent by the leaf part beside the model, packed.
 
         Raises:
             ConfigError: a user's leaf part fails, or changes the form of the arrays.
@@ -173,7 +173,7 @@ class LeafAlgorithm:
         means = weighted_mean([message.arrays for message in messages], weights) if messages else {}
         memory = unpacked(self.memory)
         start, new_model = read_only(model), strategy_model
-        if isinstance(strategy_model, dict):  # an entry that no client trained may be the model's own array
+        if isinstance(strategy_model, dict):  # an untrained entry may be the model's own array
             new_model = {
                 name: start[name] if array is model[name] else array for name, array in strategy_model.items()
             }
@@ -218,15 +218,15 @@ class LeafAlgorithm:
         return {ALGORITHM: self.memory} if self.memory else {}
 
     def needed(self, clients: Iterable[int]) -> dict[str, list[int]]:
-        """Client → leaf rounds of the memory versions that checkpoints need, if stored elsewhere; as JSON."""
+        """Client → leaf rounds of the memory versions needed by checkpoints, if stored elsewhere; as JSON."""
         if self._elsewhere is None:
             return {}
         return {str(client): self._elsewhere.needed(client) for client in clients}
 
     def forget(self, clients: Iterable[int], needed: Mapping[str, Sequence[int]]) -> None:
-        """Remove memory versions in this leaf's folder that are neither valid nor needed.
+        """Remove memory versions in this leaf's folder, if neither valid nor needed.
 
-        Clients that keep memories on their own machines learn of it with the next messages.
+        Clients with memories on their own machines learn of it with the next messages.
         """
         if isinstance(self._elsewhere, LeafServerMemories):
             self._elsewhere.take(needed)

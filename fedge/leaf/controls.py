@@ -1,4 +1,4 @@
-"""SCAFFOLD's client control variates c_i, kept by the leaf so that clients are stateless.
+"""SCAFFOLD's client control variates c_i, kept by the leaf so clients are stateless.
 
 A client cannot know whether its reply counted: the reply may be refused, come too late, or never arrive. If
 the client moved on to c_i⁺ regardless, the leaf's c would no longer be the mean of the c_i (contract C6). The
@@ -57,7 +57,7 @@ def set_client_controls(
 
 
 def difference(control: State, client_control: State) -> ArrayRecord:
-    """c − c_i as a record computed when read, so that many pending messages need little memory."""
+    """c − c_i as a record computed when read, so many pending messages need little memory."""
     return record_of(
         ArrayRecord,
         {

@@ -21,7 +21,7 @@ from fedge.tasks.configured import task_of
 
 @dataclass(frozen=True)
 class Checked:
-    """A train reply that is valid on its own.
+    """A train reply, valid on its own.
 
     Attributes:
         reply: the reply.
@@ -80,7 +80,7 @@ def checked_reply(
         leaf: the sender's leaf.
         config: configuration, of which `train`, `guard` and `privacy` are read.
         folder: folder in which clients may put models as files; None for none.
-        model: the model that was sent; by default the leaf's.
+        model: the sent model; by default the leaf's.
         keeps: whether the client had to store its algorithm's memory.
         local_steps: number of steps it had to take in place of epochs; 0 for epochs.
         most_windows: largest number of windows it may train on; 0 for all.
@@ -105,7 +105,7 @@ def checked_reply(
     except ReplyRejected as rejected:
         return rejected
     uplink = uplink_of_clients(config.uplink, leaf.parameter_names)
-    if uplink is not None:  # decided by the reply's form, not by what the client claims
+    if uplink is not None:  # decided by the reply's form, not by the client's claim
         sent = uplink.sent_bytes(reply.state) + state_bytes(reply.extra)
         reply = replace(reply, uplink_bytes=sent)
     if len(reply.state) < len(model):  # missing entries are the leaf's

@@ -131,7 +131,7 @@ class Leaf:
         self._is_fork = False
 
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
-        """A copy of the leaf that trains `model` with the same clients, without effect on this leaf.
+        """A copy of the leaf for training `model` with the same clients, without effect on this leaf.
 
         The fork copies the strategy's state (moments of a server optimiser, a clipping norm). With
         `scaffold`, its clients get the same control variates as the leaf's (c_j + u_j on two levels).
@@ -139,7 +139,7 @@ class Leaf:
         Args:
             model: model to train.
             scaffold: whether clients get control variates, if those of the leaf do.
-            without: clients of the leaf that do not train the fork.
+            without: clients of the leaf excluded from training the fork.
         """
         samples = {c: n for c, n in self.train_samples.items() if c not in without}
         fork = Leaf(
@@ -409,7 +409,7 @@ class Leaf:
             )
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
-        """State that a leaf round starts from, other than the model: states, and facts as JSON."""
+        """State at the start of a leaf round, other than the model: states, and facts as JSON."""
         states = self._strategy_states()
         if self.control is not None:
             states["control"] = self.control
@@ -447,7 +447,7 @@ class Leaf:
     ) -> State:
         """c⁺, computed in parts, because all Δc_i of a large model at once would take too much memory.
 
-        A client is always weighted by its number of dealt windows, so that c stays the mean of the c_i.
+        A client is always weighted by its number of dealt windows, so c stays the mean of the c_i.
         """
         sent_control = self._sent_control
         assert sent_control is not None

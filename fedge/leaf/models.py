@@ -82,7 +82,7 @@ class LeafModels:
         return self._models.get("unseen")
 
     def training(self, line: Line) -> State | None:
-        """The model that a line trains; None if there is no such line now."""
+        """The model trained by a line; None if there is no such line now."""
         return self._models.get(_TRAINS[line])
 
     # --- transitions --------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class LeafModels:
         self._models = {"model": model, "served": model}
 
     def trained(self, line: Line, model: State) -> None:
-        """Set the model that a line trained in a leaf round; the served model changes only at gates.
+        """Set the model trained by a line in a leaf round; the served model changes only at gates.
 
         Args:
             line: the leaf itself, its own line, or its trial.
@@ -103,7 +103,7 @@ class LeafModels:
         self._models[_TRAINS[line]] = model
 
     def fold_trained(self, fold: int, model: State) -> None:
-        """Set the model that a fold trained in a leaf round."""
+        """Set the model trained by a fold in a leaf round."""
         assert _FOLDS[fold] in self._models
         self._models[_FOLDS[fold]] = model
 
@@ -136,7 +136,7 @@ class LeafModels:
         self._models |= {"model": offer, "own_line": self.served}
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a separate model, or with None that of the known clients."""
+        """Serve unseen clients a separate model, or, with None, the known clients'."""
         self._put("unseen", model)
 
     def serve_personal(self, model: State) -> None:

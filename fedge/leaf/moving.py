@@ -1,7 +1,7 @@
 """Moves of clients from leaf to leaf, between global rounds.
 
-A client takes along all that its leaf knows about it: its weight, the version of its memory, its training
-history, and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's leaf part stay.
+A client takes along all its leaf knows about it: its weight, the version of its memory, its training history,
+and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's leaf part stay.
 
 SCAFFOLD. At all times N c = Σ_i n_i c_i over the clients of a leaf, n_i their windows and N = Σ_i n_i: c and
 the c_i begin at zero, and a leaf round moves c by Σ n_i Δc_i / N over the participants (contract C6). c_i
@@ -37,7 +37,7 @@ def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
         moves: training client → index of its new leaf.
 
     Returns:
-        Client → index of its former leaf, for clients that moved.
+        Client → index of its former leaf, for moved clients.
     """
     place, came_from = leaf_of_each(leaves), {}
     for client, index in sorted(moves.items()):
@@ -55,7 +55,7 @@ def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
 
 
 def _hand_over(client: int, source: Leaf, target: Leaf) -> None:
-    """Transfer all that a leaf knows about a client to another leaf."""
+    """Transfer a leaf's knowledge of a client to another leaf."""
     target.train_samples[client] = source.train_samples.pop(client)
     if client in source.client_controls:
         target.client_controls[client] = source.client_controls.pop(client)

@@ -66,7 +66,7 @@ def round_robin(clients: Candidates, turn: Turn) -> Sequence[int]:
 
 
 def without_reuse(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """Uniform among the clients asked least often, so that none is asked again before all others."""
+    """Uniform among the clients asked least often, so none is asked again before all others."""
     drawn = turn.rng.permutation(len(clients.ids))
     return list(clients.ids[np.lexsort((drawn, clients.begun))][: turn.count])
 
@@ -117,7 +117,7 @@ def selected(
     leaf: int,
     global_round: int,
 ) -> list[int]:
-    """The clients that train at a leaf in a leaf round, ascending.
+    """The training clients of a leaf in a leaf round, ascending.
 
     Args:
         config: configuration, of which `selection` is read.

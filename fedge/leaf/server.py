@@ -16,7 +16,7 @@ class Server(Protocol):
     """A server with a parent.
 
     Attributes:
-        path: position in the tree: index of the root's child, then of that server's child, …
+        path: position in the tree: index of the root's child, then of this server's child, …
         is_apart: whether the servers below keep separate models between its rounds.
         drift: movement since the parent's last round, or None if SCAFFOLD does not reach this tier.
         sending: compression of its uplink; None for uncompressed models.
@@ -77,12 +77,12 @@ class Server(Protocol):
 
 
 def bytes_up(server: Server) -> int:
-    """Bytes that a server sends to its parent for its model."""
+    """Bytes sent by a server to its parent for its model."""
     return state_bytes(server.model) if server.sending is None else server.sending.sent_bytes
 
 
 def set_update_bases(servers: Sequence[Server]) -> None:
-    """After a round of the parent: let compressed updates refer to the models that the servers below got.
+    """After a round of the parent: let compressed updates refer to the models received by the servers below.
 
     A leaf whose clients have all moved away got none.
     """

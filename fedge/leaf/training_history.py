@@ -1,6 +1,6 @@
 """Training history of a leaf's clients: number of requests, round of the last one, and last loss.
 
-Recorded for selections that read it (`fedge.leaf.selection`), saved in checkpoints, and sent to separate leaf
+Recorded for selections reading it (`fedge.leaf.selection`), saved in checkpoints, and sent to separate leaf
 servers. A refused reply counts as a turn and leaves the client's earlier loss (contract C12).
 """
 
@@ -88,7 +88,7 @@ class Turns:
             )
 
     def hand_over(self, client: int, to: "Turns") -> None:
-        """Move a client's history to that of another leaf."""
+        """Move a client's history to another leaf's."""
         if client in self._history:
             to._history[client] = self._history.pop(client)
 

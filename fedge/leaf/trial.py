@@ -48,7 +48,7 @@ _BY_ANSWERS = "and call a trainer's network by its answers(x)"
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
-    """Form of the arrays that clients send for a run's algorithm.
+    """Form of the arrays sent by clients for a run's algorithm.
 
     Args:
         config: configuration of the run.
@@ -124,7 +124,7 @@ class Tiers:
         form: form of clients' messages.
         client_keeps: a client's memory, by name.
         leaf_keeps: memory of the leaf part, by name.
-        leaf_sends: arrays that the leaf sends beside the model, by name.
+        leaf_sends: arrays sent by the leaf beside the model, by name.
         model: entries of the model.
     """
 
@@ -242,13 +242,13 @@ class _Trial:
         )  # fmt: skip
 
     def _refuse_changed(self, client: int, participant: Client) -> None:
-        """Raise ValueError if windows were modified in ways that PyTorch's version counter misses."""
+        """Raise ValueError if windows were modified in ways missed by PyTorch's version counter."""
         for name, original in zip("xy", self._windows[client], strict=True):
             if getattr(participant, name).numpy().tobytes() != original.tobytes():
                 raise ValueError(f"client.{name} is read only, but was changed; change client.{name}.clone()")
 
     def _refuse_unanswerable(self, form: ReplyForm, client: int, part: ClientTurnResult) -> None:
-        """Raise ValueError for a message that a leaf would refuse."""
+        """Raise ValueError for a message a leaf would refuse."""
         count = len(self._windows[client][1])
         task = TrainTask(
             self.model, count, batch_size=self._settings.batch_size, variances=self._variances, form=form
@@ -297,7 +297,7 @@ class _Trial:
         return model
 
     def _with_models(self, form: ReplyForm, memories: list[Memory | None]) -> ReplyForm:
-        """The form, extended by the names of the further models that clients evaluate."""
+        """The form, extended by the names of the further models evaluated by clients."""
         models = self._evaluate_models(0, memories[0])
         other_models = self._evaluate_models(1, memories[1])
         if models.keys() != other_models.keys():

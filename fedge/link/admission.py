@@ -1,8 +1,7 @@
 """Admission to a gate: certificate names, streams without a hello, and replaced certificate files.
 
-A leaf server shows its own certificate. A server over leaves that runs them all in one process shows the
-certificate of its path, and names the leaf in each stream's hello; a hello without a leaf asks for the list
-of leaves.
+A leaf server shows its own certificate. A server over leaves, all in its own process, shows the certificate
+of its path, and names the leaf in each stream's hello; a hello without a leaf asks for the list of leaves.
 """
 
 import logging
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 HELLO = "hello"
 PROCESS = "process"  # fact of a hello: id of the leaf server's process
-LEAF = "leaf"  # fact of a hello: the leaf that a server over leaves represents
+LEAF = "leaf"  # fact of a hello: the leaf represented by a server over leaves
 MOST_SILENT = 2  # streams without a hello, per certificate or leaf below its path
 _HELLO_S = 10.0  # limit for the hello, which normally comes at once
 _MOST_HELLO_BYTES = 2**24
@@ -64,19 +63,19 @@ class Entrance:
         self._files = _Files(folder)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Server credentials that follow changes of the files."""
+        """Server credentials, following changes of the files."""
         return self._files.credentials()
 
     @property
     def most_streams(self) -> int:
-        """Number of streams that may be open without a hello."""
+        """Number of streams allowed to be open without a hello."""
         return sum(map(self._most_pending, (*self._leaf_of, *self._subtrees)))
 
     def _most_pending(self, name: str) -> int:
         return MOST_SILENT * max(1, len(self._subtrees.get(name, ())))
 
     def admitted(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> tuple[str, Packet]:
-        """Certificate name and hello of a new stream; streams that are not admitted are ended."""
+        """Certificate name and hello of a new stream; refused streams are ended."""
         name = self._peer_name(context)
         with self._pending.hold(name, context, self._most_pending(name)):
             hello = _read_hello(chunks)
@@ -188,7 +187,7 @@ class _Files:
         self._current = self._configuration()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Server credentials that follow changes of the files."""
+        """Server credentials, following changes of the files."""
         return grpc.dynamic_ssl_server_credentials(self._current, self._reload, True)
 
     def _stamps(self) -> list[tuple[int, ...] | None]:

@@ -107,7 +107,7 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
 
     Args:
         certificate, key, authority: the files.
-        name: name that the certificate must have, in case another role's is in its place; empty for any.
+        name: required name of the certificate, in case another role's is in its place; empty for any.
     """
     for path in (certificate, key, authority):
         _refuse_missing(path)
@@ -135,7 +135,7 @@ def refuse_unusable(certificate: Path, key: Path, authority: Path, name: str = "
 
 
 def refuse_unusable_authority(path: Path) -> None:
-    """Raise ConfigError unless a file holds an authority's certificate that is currently valid."""
+    """Raise ConfigError unless a file holds a currently valid certificate of an authority."""
     _refuse_missing(path)
     _usable_authority(path)
 
@@ -164,7 +164,7 @@ def _names_of(certificate: x509.Certificate) -> list[str]:
 
 
 def _usable_authority(path: Path) -> list[x509.Certificate]:
-    """Certificates of an authority that are currently valid."""
+    """Currently valid certificates of an authority."""
     certificates = read_certificates(path)
     now = datetime.now(timezone.utc)
     usable = [root for root in certificates if root.not_valid_before_utc <= now <= root.not_valid_after_utc]

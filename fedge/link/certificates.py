@@ -1,15 +1,15 @@
 """Certificates and node keys for trials: one authority, servers and clients, all in one folder.
 
-    ca.crt, ca.key              the authority that signs all others; ca.key stays where it was created
+    ca.crt, ca.key              the authority signing all others; ca.key stays where it was created
     superlink.crt, .key         of a SuperLink: a server, by its own hosts
     cloud.crt, .key             of the cloud: a server, by its own hosts and the name "cloud"
     leaf-0.crt, .key, …         of leaf servers as the cloud's clients, identified by the common name
-    server-1.crt, .key, …       of servers over leaves, by path: a client that runs all leaves below it
+    server-1.crt, .key, …       of servers over leaves, by path: a client running all leaves below it
     leaf-0-server.crt, .key, …  of leaf servers as servers of SuperNodes, by their own hosts
     node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them, for Flower to register
     revoked.pem                 the authority's list of revoked certificates, once there is one
 
-A certificate is for one role: it names only the hosts of that server, and is valid for a server or for a
+A certificate is for one role: it names only the hosts of its server, and is valid for a server or for a
 client, never for both (extended key usage). So one machine's key cannot be used on another.
 
 All keys are on NIST's curves (P-256 for TLS, P-384 for nodes, as Flower suggests), unencrypted, and readable
@@ -48,12 +48,12 @@ class CertificateRequest:
     """Wanted contents of a folder of certificates.
 
     Attributes:
-        hosts: role (superlink, cloud, leaf-0, …) → names and addresses of that server; `HERE` is added for
-            its own machine.
+        hosts: role (superlink, cloud, leaf-0, …) → names and addresses of the server; `HERE` is added for its
+            own machine.
         leaves: number of leaf servers.
         nodes: number of SuperNodes.
         days: days of validity.
-        paths: servers over leaves, e.g. "1.0", that run all leaves below in one process.
+        paths: servers over leaves, e.g. "1.0", with all leaves below in one process.
     """
 
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def server_name(leaf: int) -> str:
 
 
 def name_needed(file: str) -> str:
-    """Name that a file's certificate must have: the cloud's, and its clients'; empty for any.
+    """Required name of a file's certificate: the cloud's, and its clients'; empty for any.
 
     >>> name_needed("leaf-0"), name_needed("superlink")
     ('leaf-0', '')
@@ -142,7 +142,7 @@ def _roles(request: CertificateRequest) -> list[_Role]:
 
 
 def make_certificates(folder: Path, request: CertificateRequest) -> list[Path]:
-    """Write the wanted files that are missing or expiring; returns those written.
+    """Write the wanted files if missing or expiring; returns those written.
 
     Raises:
         ConfigError: the folder cannot be written, its authority cannot be read, or hosts have an unknown
@@ -302,7 +302,7 @@ def _pem_of(key: _Key) -> bytes:
 
 
 def _write_secret(path: Path, content: bytes, written: list[Path]) -> None:
-    """Write a file that no other account can read at any moment."""
+    """Write a file unreadable by other accounts at every moment."""
 
     def open_private(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_EXCL, 0o600)

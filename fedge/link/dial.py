@@ -3,7 +3,7 @@
 One channel lasts as long as the leaf server, and gRPC reconnects it. It is replaced in two cases only: if a
 stream is neither welcomed nor ended, as may happen to one opened while its connection was lost; and if a
 stream has ended and the certificate files have changed. The answer to the last question is kept until the
-next one, so a stream that breaks in between costs no work.
+next one, so a stream breaking in between costs no work.
 """
 
 import logging
@@ -134,7 +134,7 @@ class Link:
     def __init__(
         self, address: str, certificates: Path, leaf: int | None, path: str = "", say: Say = lambda _: None
     ) -> None:
-        """Link that is not yet connected.
+        """Link, not connected yet.
 
         Args:
             address: HOST:PORT of the cloud.
@@ -186,7 +186,7 @@ class Link:
             handler: handler of the questions.
             lost_s: seconds without contact to the cloud after which to give up.
             most: limits in bytes of the next question's arrays and of its head.
-            keep: function that decides where states of a question are stored.
+            keep: decides where states of a question are stored.
 
         Raises:
             Refused: the cloud refuses this leaf server, or was out of contact for `lost_s` seconds.
@@ -217,7 +217,7 @@ class Link:
                     return
 
     def _serve_stream(self, attach: Any, handler: QuestionHandler) -> bool:
-        """Serve one stream until it ends; returns whether the cloud welcomed it."""
+        """Serve one stream until its end; returns whether the cloud welcomed it."""
         outgoing = _Outgoing()
         self._call = attach(iter(outgoing))
         if self._stopped.is_set():  # stopped before the call could be cancelled
@@ -252,7 +252,7 @@ class Link:
     def _exchange(
         self, handler: QuestionHandler, put: Callable[[Packet], None], on_welcome: Callable[[], None]
     ) -> None:
-        """Say hello over a stream, and answer its questions until it ends or the run is over."""
+        """Say hello over a stream, and answer its questions until its end or the run's."""
         hello = handler.hello()
         put(replace(hello, facts={**hello.facts, **self._hello_facts, PROCESS: self._process}))
         incoming = self._received_chunks(self._call)
@@ -268,7 +268,7 @@ class Link:
                 self._is_over = packet.kind == OVER
 
     def _give_up(self, call: Any) -> None:
-        """End a stream that has not been welcomed."""
+        """End a stream not welcomed."""
         logger.warning(
             "the cloud at %s has not welcomed this leaf for %g s; reconnecting", self.address, _WELCOME_S
         )

@@ -30,7 +30,7 @@ _HOP_BY_HOP = {
 
 
 class FleetFilter:
-    """Filter that listens until closed; a context manager."""
+    """Filter, listening until closed; a context manager."""
 
     def __init__(
         self, name: str, address: str, certificate: tuple[Path, Path], target: tuple[int, Path]
@@ -38,7 +38,7 @@ class FleetFilter:
         """Start listening.
 
         Args:
-            name: name of the option that holds the address, for error messages.
+            name: name of the option for the address, for error messages.
             address: HOST:PORT on this machine.
             certificate: files of certificate and key to show to SuperNodes.
             target: port of the SuperLink on the loopback interface, and the authority of its certificate.

@@ -1,12 +1,12 @@
 """Checks of SuperNodes' replies before Flower's SuperLink stores them, and one fixed answer to SuperNodes.
 
 Flower 1.25 trusts a reply's own metadata: with one key, a node can answer in another's name if it knows the
-question's id. A second reply to a question, or a reply that names another run, makes the SuperLink fail at
-the run's next poll for replies, and all replies that had arrived are lost. So Fedge's SuperLink
+question's id. A second reply to a question, or a reply naming another run, makes the SuperLink fail at the
+run's next poll for replies, and all replies arrived so far are lost. So Fedge's SuperLink
 (`fedge.link.own_account`) records which question was sent to which node. A reply is accepted only if it is
-the node's first to a question that it was sent, and names the question's run.
+the node's first to a question sent to it, and names the question's run.
 
-A SuperNode may ask for part of a message that the ServerApp is still sending. Flower 1.25 tries to answer
+A SuperNode may ask for part of a message while the ServerApp is still sending it. Flower 1.25 tries to answer
 "not yet", but its traffic accounting refuses zero bytes; the SuperNode drops the message, and the run waits
 forever for its reply. The guard gives the intended answer, and the SuperNode asks again.
 """
@@ -106,7 +106,7 @@ class FleetGuard:
 
 
 def _guard_pull_object(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Answer "not yet" for an object that is announced but has no content."""
+    """Answer "not yet" for an object announced but without content."""
 
     def pull_object(request: Any, context: Any) -> Any:
         from flwr.proto.message_pb2 import PullObjectResponse

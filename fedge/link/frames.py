@@ -95,7 +95,7 @@ def packet_of(
         chunks: chunks of this packet and of later ones.
         most_bytes: limit in bytes of all its arrays.
         most_head_bytes: limit in bytes of its head.
-        keep: function that decides where each of its states is stored, as soon as it has arrived.
+        keep: decides where each of its states is stored, as soon as it has arrived.
 
     Raises:
         LinkError: the chunks are not a valid packet.
@@ -111,7 +111,7 @@ def packet_of(
 
 
 def _read_packet(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, keep: Keep) -> Packet:
-    """The next packet; StopIteration if it is cut off."""
+    """The next packet; StopIteration if cut off."""
     encoded = bytearray()
     while True:
         chunk = next(chunks)

@@ -2,11 +2,11 @@
 
 A leaf server needs no open port: it connects (`fedge.link.dial`) and keeps one stream. Both sides show
 certificates of one authority (mutual TLS), and the cloud identifies a leaf by the common name of its
-certificate, so no other server can take its place. A server of a deeper tree that runs all leaves below it in
-one process shows the certificate of its path, has a stream per leaf, and names the leaf in each hello; a
-hello without a leaf asks for the list of leaves. Certificates, the authority and its revocation list are read
-again when their files change, so they can be replaced during a run. Of a certificate's streams without a
-hello, only the newest few are kept, for a few seconds.
+certificate, so no other server can take its place. A server of a deeper tree, with all leaves below it in one
+process, shows the certificate of its path, has a stream per leaf, and names the leaf in each hello; a hello
+without a leaf asks for the list of leaves. Certificates, the authority and its revocation list are read again
+when their files change, so they can be replaced during a run. Of a certificate's streams without a hello,
+only the newest few are kept, for a few seconds.
 
 A question is answered by one packet, after any number of progress notes. If the stream breaks, the leaf
 reconnects and the question is repeated under its number: a leaf that has already answered it sends the same
@@ -49,7 +49,7 @@ OPTIONS = (
 )
 _POLL_S = 0.1  # seconds between a waiting thread's checks of its stream
 _CLOSE_S = 2.0
-_ABSENT_S = 1.0  # wait for a leaf server that is marked as absent
+_ABSENT_S = 1.0  # wait for a leaf server marked as absent
 _MOST_OUTDATED = 1000  # per leaf, as there is no limit to the times it may attach
 _MOST_LOGGED = 5  # logged breaks of the link per question
 
@@ -74,7 +74,7 @@ class _Question:
         packet: the question.
         on_note: handler of progress notes.
         most: limits in bytes of the answer's arrays, and of its head.
-        keep: function that decides where states of the answer are stored.
+        keep: decides where states of the answer are stored.
         answered: set once there is an answer, or a reason for its absence.
     """
 
@@ -162,7 +162,7 @@ class _Deadline:
         self._last_contact = time.monotonic()
 
     def note(self, packet: Packet) -> None:
-        """Pass on a note; without a handler it does not end a silence."""
+        """Pass on a note; without a handler, a note does not end a silence."""
         if self._on_note is not None:
             self.end_silence()
             if self._on_note(packet):
@@ -187,7 +187,7 @@ class LeafGate:
     """Listener for leaf servers, and sender of questions to them; a context manager.
 
     Attributes:
-        address: HOST:PORT on which it listens.
+        address: HOST:PORT to listen on.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class LeafGate:
             address: HOST:PORT; port 0 selects a free one.
             certificates: folder with ca.crt, cloud.crt and cloud.key, named as by `fedge certs`.
             leaves: number of leaves, numbered from 0.
-            welcome: packet sent to every leaf server when it attaches.
+            welcome: packet sent to every attaching leaf server.
             subtrees: path of a server over leaves, e.g. "1.0" → the leaves below, which it may represent.
             check: check of a hello's content.
 
@@ -265,7 +265,7 @@ class LeafGate:
 
         Args:
             leaves: numbers of the leaves.
-            fact: fact of a hello that has the process's id.
+            fact: fact of a hello with the process's id.
         """
         with self._changed:
             if not all(self._is_attached(leaf) for leaf in leaves):
@@ -278,7 +278,7 @@ class LeafGate:
 
         Args:
             leaves: numbers of the leaves.
-            fact: fact of a hello that has the process's id.
+            fact: fact of a hello with the process's id.
         """
         leaves_by_process: dict[tuple[object, ...], list[int]] = {}
         with self._changed:
@@ -310,12 +310,11 @@ class LeafGate:
         Args:
             leaf: number of the leaf.
             packet: the question.
-            timeout_s: seconds that the leaf may be disconnected, and that it may be silent; notes end a
-                silence.
+            timeout_s: seconds for which the leaf may be disconnected, or silent; notes end a silence.
             on_note: called with each progress note, from another thread; None: notes do not end a silence.
             limit_s: limit in seconds without progress, regardless of notes and reconnections.
             most: limits in bytes of the answer's arrays, and of its head.
-            keep: function that decides where states of the answer are stored.
+            keep: decides where states of the answer are stored.
 
         Raises:
             LeafGone: the leaf did not answer in time.
@@ -349,7 +348,7 @@ class LeafGate:
                 )
 
     def _wait_for_stream(self, leaf: int, timeout_s: float) -> _Stream:
-        """Stream of a leaf server; waits for it to attach, but only briefly if it is marked as absent."""
+        """Stream of a leaf server; waits for its attachment, only briefly if marked as absent."""
         with self._changed:
             wait_s = min(timeout_s, _ABSENT_S) if leaf in self._absent_since else timeout_s
             if not self._changed.wait_for(lambda: self._is_attached(leaf) or self._is_closing, wait_s):

@@ -16,7 +16,7 @@ _MOST_BYTES = (0, 2**20)  # arrays and head of the cloud's welcome
 
 
 class _WelcomeHandler:
-    """Link that answers no questions; the cloud's welcome names the leaves."""
+    """Link answering no questions; the cloud's welcome names the leaves."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -37,10 +37,10 @@ class _WelcomeHandler:
 
 
 class SubtreeQuery:
-    """Query for the leaves that a process is to run; `stop` ends it from another thread."""
+    """Query for the leaves to run in a process; `stop` ends it from another thread."""
 
     def __init__(self, address: str, certificates: Path, path: str, say: Say = lambda _: None) -> None:
-        """Query over a link that is not yet connected.
+        """Query over a link not connected yet.
 
         Args:
             address: HOST:PORT of the cloud.

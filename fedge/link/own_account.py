@@ -42,7 +42,7 @@ def can_see_accounts() -> bool:
 
 
 def accounts_of(address: str, port: int) -> set[int]:
-    """User ids that hold connections of this machine from an address and port; empty without a connection.
+    """User ids holding connections of this machine from an address and port; empty without a connection.
 
     A connection closed by its holder counts as −1, because the system then attributes it to root.
 
@@ -96,7 +96,7 @@ def keep_grpc_own(reports_accounts: bool = True) -> None:
     import grpc  # type: ignore[import-untyped]
 
     class OwnAccount(grpc.ServerInterceptor):
-        """Interceptor that checks the caller before anything else."""
+        """Interceptor to check the caller before anything else."""
 
         def __init__(self) -> None:
             self._fleet = FleetGuard()
@@ -180,7 +180,7 @@ def _guard_app(app: Any) -> Any:
 
 
 def guarded_command(program: str) -> list[str]:
-    """Command that starts a program of Flower with ports for its own account only."""
+    """Command starting a program of Flower with ports for its own account only."""
     return python_words("-m", __name__, program)
 
 

@@ -34,10 +34,10 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
     """Whether a TLS server answers at an address.
 
     Args:
-        name: name of the option or key that holds the address, for error messages.
+        name: name of the option or key for the address, for error messages.
         address: HOST:PORT.
         authority: file of trusted certificates; None for the system's.
-        known_as: name that the certificate must have; empty for the host.
+        known_as: required name of the certificate; empty for the host.
 
     Raises:
         ConfigError: the address or the authority file is invalid, or the server's certificate does not fit.
@@ -80,7 +80,7 @@ def host_and_port(name: str, address: str, least: int = 1) -> tuple[str, int]:
     Args:
         name: name of the option or key, for error messages.
         address: the address.
-        least: smallest port; 0 to listen on one that is free.
+        least: smallest port; 0 to listen on a free one.
 
     Raises:
         ConfigError: `address` has another form.

@@ -1,7 +1,7 @@
 """The authority's list of revoked certificates, made by ``fedge certs --revoke``.
 
 `revoked.pem` is in the folder of `ca.crt` and signed by the authority (RFC 5280), so it may be copied over
-any channel. Servers read it again whenever the file has changed.
+any channel. Servers read the file again after every change.
 """
 
 import logging
@@ -67,7 +67,7 @@ class Revoked:
             self._authority, self._stamp = authority, None
 
     def _reload(self) -> None:
-        """Read the file again if it has changed."""
+        """Read a changed file again."""
         try:
             stamp = stamp_of(self._file)
         except FileNotFoundError:  # no revocations yet, or the list was deleted and stays valid

@@ -1,9 +1,9 @@
 """Sending of replies of a ClientApp whose working time is unknown.
 
-A SuperNode of Flower 1.25 looks for replies every half second, and sends each with the time that its
-ClientApp took. Its server stores a reply first and notes that time afterwards, and notes none for a ClientApp
-that has died. A reply found without a time is dropped ("Failed to send message … Start time or end time … is
-missing"), and the run waits for it: on an overloaded machine, about one reply in a hundred.
+A SuperNode of Flower 1.25 looks for replies every half second, and sends each with the time taken by its
+ClientApp. Its server stores a reply first and notes this time afterwards, and notes none for a dead
+ClientApp. A reply found without a time is dropped ("Failed to send message … Start time or end time … is
+missing"), and the run waits in vain: on an overloaded machine, about one reply in a hundred.
 """
 
 from importlib import import_module

@@ -1,13 +1,13 @@
 """Groups into which leaves may be split: a closed test of partitions, each by deals within its groups.
 
 The true groups are a partition P* of the leaves; within each, clients might as well have been dealt to leaves
-at random. For every partition P, the hypothesis H_P says: within each group of P, leaves mean nothing. A
-split into the groups of Q is *allowed* if H_P is rejected for every P that Q refines, including the P with
-all leaves in one group. Each H_P has its own test at its own level, the same for any Q:
+at random. For every partition P, the hypothesis H_P states: within each group of P, leaves mean nothing. A
+split into the groups of Q is *allowed* if H_P is rejected for every P refined by Q, including the P with all
+leaves in one group. Each H_P has its own test at its own level, the same for any Q:
 
     p of a group     the deal test of its leaves, by deals of its clients
                      (`fedge.clustering.deal_test.deals`); of two leaves beside the other groups of P, whose
-                     clients say in what people differ anyway, and which similarity distinguishes groups
+                     clients show how people differ anyway, and which similarity distinguishes groups
     p of H_P         of groups with smallest possible p within the common level: the least p times
                      level over share; a group's share is its smallest possible p, and of the rest as
                      much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
@@ -26,8 +26,8 @@ means. It gives no guarantee against a leaf on the wrong side of a cut between d
 Partitions are tested along a chain: all leaves, their best cut, the best cut of one of the two parts, and so
 on down to single leaves, as long as the next step is allowed. A forbidden step ends its branch of the chain.
 Beyond `MOST_GROUPS` groups there are too many implied hypotheses; a part is then cut by its own test, at the
-share of the level that matches its share of clients (Meinshausen 2008), which is as strict for a hierarchy
-fixed beforehand.
+same share of the level as its share of clients (Meinshausen 2008), which is as strict for a hierarchy fixed
+beforehand.
 
 Sources: Marcus, Peritz and Gabriel 1976, On closed testing procedures with special reference to ordered
 analysis of variance, Biometrika 63; Einot and Gabriel 1975, A study of the powers of several methods of
@@ -102,7 +102,7 @@ class Weighted(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Share of the deals that explain at least as much as the actual one."""
+        """Share of the deals explaining at least as much as the actual one."""
         return float((self.of_deals >= self.actual - ROUNDING * max(1.0, abs(self.actual))).mean())
 
 
@@ -155,9 +155,9 @@ class DealTests:
 
         Two leaves have few deals, so other groups help: the two leaves' clients are compared less the
         directions in which clients of other groups differ from each other (`remove_directions`), and the
-        statistic is what the cut explains, summed over similarities by how clearly each distinguishes all
-        groups (`similarity_weight`). Neither changes while the two leaves' clients are dealt, so the test is
-        as exact as without.
+        statistic is the part explained by the cut, summed over similarities by how clearly each distinguishes
+        all groups (`similarity_weight`). Neither changes while the two leaves' clients are dealt, so the test
+        is as exact as without.
 
         Args:
             leaves: the leaves to test.
@@ -246,7 +246,7 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
 
 
 def joint_p(tests: Sequence[Weighted]) -> float:
-    """The chance that the cuts of random deals, one per group, explain as much as those of the actual deals.
+    """Chance for the cuts of random deals, one per group, to explain as much as those of the actual deals.
 
     Deals within different groups are independent, so all combinations of them are equally likely. Their
     sums are counted in steps, every deal rounded up and the actual ones down: p is no smaller than without.
@@ -328,7 +328,7 @@ class ClosedTest:
     def hardest(self, partition: Sequence[Leaves]) -> tuple[float, float]:
         """p and level of the hypothesis hardest to reject among those refined by a partition.
 
-        The first that is not rejected, if any; the others are then not tested.
+        The first one not rejected, if any; the others are then not tested.
         """
         hardest = (0.0, 1.0)
         for groups in partitions_of(partition):

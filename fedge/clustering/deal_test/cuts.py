@@ -74,13 +74,13 @@ def log_explained(
 def null_spread(pairs: np.ndarray) -> np.ndarray:
     """(M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
 
-    Which k clients are set apart is, over all deals, a matter of chance. With rows that sum to zero, pairs of
+    Which k clients are set apart is, over all deals, a matter of chance. With rows of zero sum, pairs of
     pairs with a common client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij²,
     and
 
         variance = T · 4 k (k − 1) (K − k) (K − k − 1) / (K (K − 1) (K − 2) (K − 3)).
 
-    Where it is 0 (a single client: its pairs sum to zero), the result is infinity: such a cut says nothing.
+    Where it is 0 (a single client: its pairs sum to zero), the result is infinity: such a cut is no evidence.
 
     Args:
         pairs: (M, K, K), symmetric, zero diagonal, rows with zero sums.
@@ -129,7 +129,7 @@ def refine_cut(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.nd
     """The cut (S,) bool reached by moving leaves across, each to a larger separation.
 
     If there are too many cuts to try them all, the proposed ones are only near the best. The test's finding
-    that there are groups holds, whichever leaves are then put into them.
+    of groups holds, whichever leaves are then put into them.
 
     Args:
         pairs: (M, K, K), of `without_client_effects`.

@@ -22,7 +22,7 @@ def deals_of(
         leaf_of: (K,) leaf of each client, 0..S-1.
         strata: (K,) stratum of each client, within which it is dealt; None for one stratum.
         rng: source of deals if there are too many to take all.
-        draws: number of deals drawn in that case.
+        draws: number of deals drawn in this case.
     """
     if strata is None or (strata == strata[0]).all():
         enumerated = all_deals(np.bincount(leaf_of))

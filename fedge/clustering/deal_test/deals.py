@@ -1,4 +1,4 @@
-"""A test of whether it matters which leaf a client belongs to, by dealing whole clients to leaves again.
+"""A test of whether a client's leaf matters, by dealing whole clients to leaves again.
 
 Every client trains an update from one common start, so the similarity of two clients' updates does not depend
 on their leaves. If leaves mean nothing, the actual assignment is one random deal, and every other deal of the
@@ -8,19 +8,19 @@ same clients to leaves of the same sizes was as likely. This null is exact, what
     similarity  (K, K) cosines of the clients' updates; the part common to all pairs of a client is taken out
     separation  of a cut of the leaves in two: excess similarity of client pairs within the parts over pairs
                 between them, in its standard deviations in the null
-    standing    the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
-                mean and over its standard deviation in the null; the largest of these. There are few ways to
-                part one leaf and many to part half of them, and the best half would hide a lone leaf
+    standing    the largest separation of cuts between one leaf and the rest, two leaves and the rest, …, each
+                less its mean and over its standard deviation in the null; the largest of these. There are few
+                ways to part one leaf and many to part half of them, and the best half would hide a lone leaf
     statistic   the number of deals with a standing at least as large, by similarity; the least over
-                similarities (Tippett 1931). Ties are broken by the cut that explains more of clients'
-                differences: −log of the share that is left within the parts
-    cut         by similarity, the cut with the largest standing; over similarities, the one that the fewest
-                deals reach among cuts that part as many leaves
+                similarities (Tippett 1931). Ties are broken by the cut explaining more of clients'
+                differences: −log of the share left within the parts
+    cut         by similarity, the cut with the largest standing; over similarities, the one reached by the
+                fewest deals among cuts parting as many leaves
     p           share of all deals, the observed one among them, whose statistic is at least the observed
 
-Pairs within one leaf count, so that a leaf different from all others is detected. If there are few deals, all
-are computed. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves, the cuts are those proposed by the leading
-eigenvectors of the leaves' similarity, separately for each deal, and every single leaf against the rest.
+Pairs within one leaf count, so a leaf different from all others is detected. If there are few deals, all are
+computed. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves, the cuts are those proposed by the leading eigenvectors of
+the leaves' similarity, separately for each deal, and every single leaf against the rest.
 
 Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
 leaves of four clients have 35: a similarity without information also has a best deal, and the share explained
@@ -28,8 +28,8 @@ distinguishes this from groups; so do other groups, if any (`DealTests.of`). The
 by several such tests (`fedge.clustering.deal_test.closed_test`).
 
 If clients differ in size, which is known and does not make a group, each is dealt among clients of about its
-size (strata, `fedge.clustering.likeness.updates.size_strata`): a leaf that has all large clients is then the
-same in every deal, and no evidence.
+size (strata, `fedge.clustering.likeness.updates.size_strata`): a leaf with all large clients is then the same
+in every deal, and no evidence.
 
 Its limit: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
 (`fedge.clustering.deal_test.reach`), however many rounds or windows there are.
@@ -153,13 +153,13 @@ def deal_test(
     strata: np.ndarray | None = None,
     cut: np.ndarray | None = None,
 ) -> DealComparison:
-    """The best cut of S leaves in two, and the p-value of the test that there is any.
+    """The best cut of S leaves in two, and the p-value of the test whether there is any.
 
     Args:
         similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
         leaf_of: (K,) leaf of each client, 0..S-1, each leaf with a client.
         rng: source of deals if there are too many to take all.
-        draws: number of deals drawn in that case; p is at least 1 / (draws + 1).
+        draws: number of deals drawn in this case; p is at least 1 / (draws + 1).
         strata: (K,) stratum of each client, within which it is dealt; None for one stratum.
         cut: (S,) bool, True for the leaves of one part: p of this cut, among all cuts of the deals; None for
             the best.
@@ -181,7 +181,7 @@ def deal_test(
     best_cuts, cuts = _best_cuts(pairs, mean_distances, deals, sizes)
     first = 1 if exact else 0  # of the null deals
     mean, spread = _mean_and_spread(best_cuts.separation[first:])
-    if cut is not None:  # the null is that of any cut
+    if cut is not None:  # the null of any cut
         best_cuts.separation[0], best_cuts.explained[0] = _evaluate_cut(pairs, mean_distances, leaf_of, cut)
     standing = (best_cuts.separation - mean) / spread
     kind, leaves = _least_likely_cut(best_cuts.separation, standing, first)
@@ -216,7 +216,7 @@ class _BestCuts:
 def _evaluate_cut(
     pairs: np.ndarray, mean_distances: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(M, S // 2) separations of one cut, -inf for another number of separated leaves; what it explains."""
+    """(M, S // 2) separations of one cut, -inf for other numbers of separated leaves; its explained share."""
     sizes = np.bincount(leaf_of)
     between = sums_between(between_leaves(pairs, leaf_of[None], len(sizes)), cut[None])
     separation = np.full((len(pairs), len(sizes) // 2), -np.inf)
@@ -237,10 +237,10 @@ def _mean_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _least_likely_cut(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
     """(similarity, m - 1) of the observed cut, used for the groups.
 
-    The test detects that there are groups, not which. For each similarity, the cut with the separation most
-    standard deviations above the mean of the deals; and of the similarities the one in which fewest deals
-    separate as much: where a few clients stand out in one, their leaf is parted by many deviations, and in
-    many other deals by as many.
+    The test detects whether there are groups, not which. For each similarity, the cut with the separation
+    most standard deviations above the mean of the deals; and of the similarities the one in which fewest
+    deals separate as much: where a few clients stand out in one, their leaf is parted by many deviations, and
+    in many other deals by as many.
 
     Args:
         separation: (D, M, S // 2) of all deals, the observed one first.
@@ -254,8 +254,7 @@ def _least_likely_cut(separation: np.ndarray, standing: np.ndarray, first: int) 
 
 
 def _statistic(highest: np.ndarray, share: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """(D,) the smallest number of deals reaching a deal's standing, over similarities; (D,) the share
-    explained there.
+    """(D,) the fewest deals reaching a deal's standing, over similarities; (D,) the share explained there.
 
     Args:
         highest: (D, M) largest standings of all deals, the observed one first.

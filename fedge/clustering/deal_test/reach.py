@@ -1,4 +1,4 @@
-"""Smallest p that the deal test can reach with the given clients, and a warning if it is too large.
+"""Smallest p within reach of the deal test with the given clients, and a warning if it is too large.
 
 See `fedge.clustering.deal_test.deals`: however many rounds or windows there are, the smallest p of one leaf
 against the rest is the chance to deal its clients to one leaf.
@@ -56,8 +56,9 @@ def _count_ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> i
 def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
     """The smallest possible p in a test of leaves, for any true cut.
 
-    A cut that sets k of K clients apart has its largest separation in every deal in which some cut sets these
-    k apart: as many of C(K, k) as there are cuts separating k clients from the rest; k and K - k are one cut.
+    A cut between k of K clients and the rest has its largest separation in every deal in which some cut sets
+    these k apart: as many of C(K, k) as there are cuts separating k clients from the rest; k and K - k are
+    one cut.
 
     Args:
         sizes: training clients of each leaf.
@@ -91,7 +92,7 @@ def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
 
 
 def draws_for(floor: float) -> int:
-    """Number of deals, so that an entirely different leaf is hardly ever missed by chance.
+    """Number of deals for which an entirely different leaf is hardly ever missed by chance.
 
     p of such a leaf is 1 + a binomial count, over the draws + 1. If its smallest p is close to the level,
     1,999 draws would often put it above (in 11 % of tests at six leaves of three clients).
@@ -127,7 +128,7 @@ def level_by_power(floor: float) -> float:
 
 
 def clients_per_leaf_needed(leaves: int) -> int:
-    """Number of clients that each of `leaves` leaves needs for the level of "auto" to be 0.01.
+    """Number of clients per leaf, of `leaves` leaves, for the level of "auto" to be 0.01.
 
     >>> clients_per_leaf_needed(3), clients_per_leaf_needed(6), clients_per_leaf_needed(2)
     (5, 4, 6)
@@ -156,7 +157,7 @@ def small_leaf_warning(
     Args:
         level: `cluster.level`.
         sizes: training clients of each leaf.
-        leaves_option: name of the setting that gives the number of leaves.
+        leaves_option: name of the setting for the number of leaves.
     """
     if len(sizes) < FEWEST_LEAVES:
         situation = "is one leaf"

@@ -1,4 +1,4 @@
-"""Likeness of leaves: evidence about them, the questions that clients must answer for it, similarities.
+"""Likeness of leaves: evidence about them, the questions clients must answer for it, similarities.
 
 A part of the room `fedge.clustering`, with the same imports allowed.
 """

@@ -1,4 +1,4 @@
-"""Evidence about the leaves for grouping, and the questions that clients must answer for it.
+"""Evidence about the leaves for grouping, and the questions clients must answer for it.
 
 In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
 of leaf i, under other roles any models a method tries. Made by `fedge.cloud.step` and
@@ -22,11 +22,11 @@ _NEEDED = 'the method must need "{0}": needs = {{"{0}"}} in a class, @method or 
 
 
 class NotComparable(Exception):
-    """This step's evidence does not allow a comparison; the message says why."""
+    """Error: this step's evidence does not allow a comparison; the message has the reason."""
 
 
 class IncomparableModels(Sequence[State]):
-    """Stands in for models that cannot be compared: any access raises the reason."""
+    """Placeholder for incomparable models: any access raises the reason."""
 
     def __init__(self, reason: str) -> None:
         """Keep the reason."""
@@ -55,7 +55,7 @@ class Answers:
         downlink_bytes: bytes of the sent models.
         clients: (K,) partition ids, ascending.
         moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
-        accuracies: role → (K,) the task's first score on the same windows, oriented so that more is better:
+        accuracies: role → (K,) the task's first score on the same windows, oriented to be better if larger:
             for classification the model's share of right windows; NaN as for losses.
         confusions: role → (K, C, C) int64, rows true classes, columns predicted, of the same windows; zero
             as for losses. Empty if the task has no classes.
@@ -111,8 +111,8 @@ class Evidence:
         parameter_names: the trainable entries of a model, in layer order.
         common_start: whether all leaves began the global round from one model.
         answers: to the questions of this step, or None before they are asked.
-        recent: cross-losses of earlier cloud steps, oldest first, that may be combined with this one's: the
-            latest few since the groups changed.
+        recent: cross-losses of earlier cloud steps, oldest first, to be combined with this one's: the latest
+            few since the groups changed.
         truth: (S,) the groups planted by a scenario, or None; only an oracle may look.
         global_round: 1, 2, …; 0 for a choice before the first.
         seed: root of the run's random streams.

@@ -1,4 +1,4 @@
-"""A short summary of a long vector that keeps inner products, so no server needs to hold all clients' models.
+"""A short summary of a long vector, with the same inner products, so no server must hold all clients' models.
 
     sketch[j] = Σ_r s(r, j) · x[r · size + j],   s(r, j) = ±1 drawn at random, the same for all vectors
 

@@ -2,8 +2,8 @@
 
 An update has two kinds of entries with different information: parameters, trained by SGD, reveal clients
 whose labels differ; BatchNorm's statistics, clients whose inputs differ. Each kind is compared separately.
-The start must not depend on the assignment of clients to leaves, or the test would find that assignment:
-it is the start of a run's first leaf round, or of a probe. Shape letters: K clients, M kinds.
+The start must not depend on the assignment of clients to leaves, or the test would find this assignment: it
+is the start of a run's first leaf round, or of a probe. Shape letters: K clients, M kinds.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """Correct predictions by class, and the gain of a change for people with the classes of all leaves.
 
 If class shares differ between leaves, a model of leaves with the same few classes does better there merely
-because it expects these classes, even at clients that it has never seen, since they are at the same leaves.
-A person with all classes loses by it. So a gain due to class shares alone must not count. By direct
+because it expects these classes, even at clients it has never seen, since they are at the same leaves. A
+person with all classes loses by it. So a gain due to class shares alone must not count. By direct
 standardisation the classes of a part of the leaves are judged one by one, and weighted by their shares π
-among all clients that answer:
+among all answering clients:
 
     error     e = Σ_c π_c (1 − right_c / windows_c)      of a model, validation windows of the part's clients
     worth     mean over the parts of log e(present) − log e(proposed)
@@ -21,8 +21,8 @@ Shape letters: K clients, C classes.
 Sources: Keiding 1987, The method of expected number of deaths, 1786–1886–1986, International Statistical
 Review 55 (standardisation); Saerens, Latinne and Decaestecker 2002, Adjusting the outputs of a classifier to
 new a priori probabilities, Neural Computation 14; Zhang, Schölkopf, Muandet and Wang 2013, Domain adaptation
-under target and conditional shift (classes' shares differ, and what a class looks like does not); Manski
-1990, Nonparametric bounds on treatment effects (of what no data can say, the worst case).
+under target and conditional shift (classes' shares differ, and the look of a class does not); Manski 1990,
+Nonparametric bounds on treatment effects (the worst case, where data tell nothing).
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ class ByClass:
         leaf_of: (K,) the leaf of each client.
         taught: (K, C) training windows of each class.
         windows: (K, C) validation windows of each class; 0 where a client has not evaluated both models.
-        present: (K, C) of these that the present model gets right.
-        proposed: (K, C) of these that the proposed model gets right.
+        present: (K, C) of these, the windows the present model gets right.
+        proposed: (K, C) of these, the windows the proposed model gets right.
     """
 
     leaf_of: np.ndarray

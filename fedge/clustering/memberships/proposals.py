@@ -195,14 +195,14 @@ class Proposals:
         return self.on_trial
 
     def needed(self, change: ClusterChange, patience: int) -> int:
-        """Number of successive steps that must find a change."""
+        """Number of successive steps needed to find a change."""
         failed = self.failed.get(change, 0)
         if 0 < failed < _PROMPT_TRIALS:
             return 1
         return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
 
     def gain_factor(self, change: ClusterChange) -> int:
-        """Factor on the least gain that a change must show in its next trial.
+        """Factor on the least gain required of a change in its next trial.
 
         Forks of truly different groups gain more with every round, while repeated trials find a small gain
         by chance; so each trial demands more than the one before.

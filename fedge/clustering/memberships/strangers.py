@@ -4,12 +4,12 @@ A decision for unseen clients needs a model's loss on people outside its trainin
 evaluate, on validation windows, in one exchange,
 
     present     the mean of the *other* leaves' models in their leaf's cluster
-    proposed    the mean of the *other* leaves' forks in the cluster that is proposed for it
+    proposed    the mean of the *other* leaves' forks in the cluster proposed for it
     neighbour   if a cluster may be split, the mean of the forks of the other part
-    cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, which are drawn)
-    without-u   for a leaf that is or would be alone: the common model trained by its clients other than u,
-                for lack of other leaves; for one round if the leaf is alone, for as many as forks train if it
-                would be
+    cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, drawn)
+    without-u   for a leaf alone now or by the proposal: the common model trained by its clients other than u,
+                for lack of other leaves; for one round if alone now, for as many as forks train if by the
+                proposal
 
 `fedge.clustering.memberships.trials` computes gains. Shape letters: S leaf servers, K clients, C classes.
 """
@@ -116,7 +116,7 @@ def _trial_models(
 
 
 class _Means:
-    """Means of leaves' models, each computed once, so that equal questions are one object."""
+    """Means of leaves' models, each computed once, so equal questions are one object."""
 
     def __init__(self, asking: StrangerQuestions) -> None:
         self._asking = asking
@@ -235,7 +235,7 @@ def _predictions_by_class(
 
 
 def _fold_roles(answers: Answers, folds: Mapping[int, Folds]) -> list[str]:
-    """Role per client (K,) of the model that the others of its leaf have made; "" where there is none."""
+    """Role per client (K,) of the model made by the others of its leaf; "" where there is none."""
     roles = [""] * len(answers.leaf_of)
     for leaf, of_client in folds.items():
         first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}

@@ -4,10 +4,10 @@ The gain of a change, in log loss, is the mean over its parts of the mean over t
 
     gain = log(loss, present) − log(loss, proposed)
 
-so that one departing leaf counts as much as the many remaining. A split or a move must gain more than
+so one departing leaf counts as much as the many remaining. A split or a move must gain more than
 `cluster.min-gain`; a merge may lose as much, because fewer clusters are simpler. If leaves differ much in
-their classes, a split or a move must gain as much for people with the classes of all leaves instead, and
-lose no more than that in log loss (`fedge.clustering.memberships.mixture`). Questions and answers:
+their classes, a split or a move must gain as much for people with the classes of all leaves instead, and lose
+no more in log loss (`fedge.clustering.memberships.mixture`). Questions and answers:
 `fedge.clustering.memberships.strangers`. Shape letters: S leaf servers, K clients.
 """
 
@@ -32,7 +32,7 @@ class TrialResult:
         gain: fall of log loss, with equal weight for each part; 0.1 is about 10 %.
         parts: the same for each part; None for a part without answers.
         better: share of the clients with a falling loss.
-        clients: number of clients that evaluated both models.
+        clients: number of clients with evaluations of both models.
         useful: whether the change should be made.
         home: the cluster whose model serves the others of a merge unchanged; empty where forks do better.
         standardised: by how much the log of the error falls for people with the classes of all leaves; None
@@ -109,9 +109,9 @@ def _mean_gain(
 
 
 def misplaced_leaves(change: ClusterChange, losses: StrangerLosses, min_gain: float) -> list[int]:
-    """Leaves of a split that the other part would serve better; a part is never emptied.
+    """Leaves of a split better served by the other part; a part is never emptied.
 
-    A cut that is right overall may have a leaf on the wrong side. All of its clients must lose less on the
+    A cut may be right overall, yet have a leaf on the wrong side. All of its clients must lose less on the
     other side, by `_CLEARLY` × `min_gain` on average: the cut follows from the updates of all clients, and a
     doubtful leaf can move later.
     """

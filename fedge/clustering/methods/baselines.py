@@ -63,7 +63,7 @@ def _true_groups(evidence: Evidence) -> np.ndarray:
 
 
 def _refuse_other_norms(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
-    """Raise ValueError for a state that `cfl` cannot have left."""
+    """Raise ValueError for a state `cfl` cannot have left."""
     largest = [
         checked_number(norm, "a norm", 0) for norm in checked_list(kept["largest"], "largest norms", leaves)
     ]
@@ -235,7 +235,7 @@ def _postpone(evidence: Evidence, before: np.ndarray | None, reason: NotComparab
 
 
 def _postponed_note(evidence: Evidence) -> dict[str, bool] | None:
-    """Note that a postponed grouping was made, for `Grouping.kept`; None if it was not postponed."""
+    """Note of a postponed grouping, once made, for `Grouping.kept`; None if it was not postponed."""
     return {_GROUPED: True} if _GROUPED in evidence.kept else None
 
 

@@ -48,7 +48,7 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, __: int) -> None:
-    """Raise ValueError for a state that `clove` cannot have left."""
+    """Raise ValueError for a state `clove` cannot have left."""
     refuse_unequal_facts(
         kept, {"rounds": checked_int(kept["rounds"], "cluster steps without a change")}, "kept"
     )
@@ -72,7 +72,7 @@ def clove(
         config: configuration of the run.
         before: (S,) labels in force, or None.
         losses_on: split of the windows with these losses, for which the cloud asks.
-        unknown: whether to estimate the number of clusters, at most `cluster.count`; else it is that number.
+        unknown: whether to estimate the number of clusters, at most `cluster.count`; else it is this number.
         first: assignment of leaves to models before round 1: "random", or by "losses" as later.
         stable: successive rounds without a change of models after which leaves keep theirs; 0: never.
     """

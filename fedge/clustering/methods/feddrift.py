@@ -7,23 +7,23 @@ Jothimurugesan, Hsieh, Wang, Joshi, Gibbons 2023, "Federated Learning under Dist
     2  every other leaf takes the best model in use, m* = argmax_m acc(θ_m), on its windows of now
     3  it has drifted if its acc of the step before exceeds acc(θ_m*) by more than δ: it gets a model of its
        own, a copy of θ_m*, and trains it in isolation for W time steps
-    4  models in use are compared: A_ij = accuracy of θ_i at the leaves of model j;
-       D_ij = max(A_ii − A_ij, A_jj − A_ji, 0); complete linkage, cut at δ'; those that merge become their
-       mean, weighted by leaves and time steps of each
+    4  models in use are compared: A_ij = accuracy of θ_i at the leaves of model j; D_ij = max(A_ii − A_ij,
+       A_jj − A_ji, 0); complete linkage, cut at δ'; merged models become their mean, weighted by leaves and
+       time steps of each
 
 and in all rounds between a model is the weighted mean of the models trained from it by its leaves. All begin
 with one model.
 
 Read in the authors' code (microsoft/FedDrift, `fedml_api/distributed/fedavg_ens/FedAvgEnsDataLoader.py`,
 class `SoftClusterState`, method `cluster_hierarchical` with distance "A" and clusters "C"): all of the above;
-where k models have been in use, the one that has not been for longest is taken, one of several at random, and
-none if all are in use now. Defaults there: δ' = δ, 0.04 to 0.20 by data set, W = 1, 200 rounds a time step.
-Not read: the paper's algorithms and tables, and where accuracies of the first time step come from; here they
-are those at the first cloud step, without drift in that step. Differences: leaves train on their present
-windows, not on all earlier ones; A is measured on present windows, and on validation windows; a cloud step
-follows a round of training, so models have seen a round of new data before the search for drift. A leaf of
-which no client answers keeps its model. Left out: one model for each leaf at the start ("F"), and
-FedDrift-Eager. Shape letters: S leaf servers, k models.
+where k models have been in use, the one unused for longest is taken, one of several at random, and none if
+all are in use now. Defaults there: δ' = δ, 0.04 to 0.20 by data set, W = 1, 200 rounds a time step. Not read:
+the paper's algorithms and tables, and where accuracies of the first time step come from; here they are those
+at the first cloud step, without drift in that step. Differences: leaves train on their present windows, not
+on all earlier ones; A is measured on present windows, and on validation windows; a cloud step follows a round
+of training, so models have seen a round of new data before the search for drift. A leaf without an answering
+client keeps its model. Left out: one model for each leaf at the start ("F"), and FedDrift-Eager. Shape
+letters: S leaf servers, k models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 
 
 def _refuse_other(kept: Mapping[str, Any], config: ClusterConfig, leaves: int) -> None:
-    """Raise ValueError for a state that `feddrift` cannot have left."""
+    """Raise ValueError for a state `feddrift` cannot have left."""
     models = config.fixed_count or 0
     checked: dict[str, Any] = {
         name: checked_int(kept[name], f"{name} of feddrift") for name in ("cloud_steps", "time")

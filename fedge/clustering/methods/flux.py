@@ -12,9 +12,9 @@ read: the paper's text, `flux_dynamic`, and how a new client is placed (a note s
 its means and deviations without labels; here `fedge predict --fit` does this). Differences: leaves are
 grouped in round `split_round` (there, when validation accuracy rises by less than 0.06 in a round, from the
 third on); every number of a description is scaled by its own deviation over leaves (there, by a scaler for
-each mean and deviation vector); the knee is the point farthest below the chord (there, that of the package
-kneed); clients describe validation windows, and a leaf's description is their mean, weighted by windows.
-Shape letters: S leaf servers, K clients.
+each mean and deviation vector); the knee is the point farthest below the chord (there, the package kneed's);
+clients describe validation windows, and a leaf's description is their mean, weighted by windows. Shape
+letters: S leaf servers, K clients.
 """
 
 import numpy as np

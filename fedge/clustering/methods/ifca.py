@@ -43,7 +43,7 @@ class Pool:
         self.models = averaged(self.models, self.taken, models, weights)
 
     def questions(self, leaves: int) -> Questions:
-        """Models that the clients of each of `leaves` leaves evaluate: all candidates."""
+        """Models for evaluation by the clients of each of `leaves` leaves: all candidates."""
         asked = {role(candidate): model for candidate, model in enumerate(self.models)}
         return [asked for _ in range(leaves)]
 
@@ -107,8 +107,8 @@ def role(candidate: int) -> str:
 def leaf_losses(answers: Answers, count: int, leaves: int) -> np.ndarray:
     """The (S, k) mean loss per validation window of a leaf's clients for each candidate.
 
-    Clients without an answer are left out; NaN in the row of a leaf of which no client did. A loss that is
-    not finite makes the leaf's loss infinite: the candidate has diverged.
+    Clients without an answer are left out; NaN in the row of a leaf without any answer. An infinite or NaN
+    loss makes the leaf's loss infinite: the candidate has diverged.
     """
     unknown = np.full(len(answers.windows), np.nan)
     losses = np.stack([answers.losses.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)

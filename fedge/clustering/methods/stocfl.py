@@ -28,7 +28,7 @@ from fedge.states.restore_checks import checked_list, checked_number, refuse_une
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
-    """Raise ValueError for a state that `stocfl` cannot have left."""
+    """Raise ValueError for a state `stocfl` cannot have left."""
     gram = [
         [checked_number(value, "an inner product") for value in row]
         for row in checked_list(kept["gram"], "gram", leaves, leaves)

@@ -1,4 +1,4 @@
-"""Allowed values of options that name no part; `fedge.config.registers.parts` has those that do."""
+"""Allowed values of options that name no part; the parts are in `fedge.config.registers.parts`."""
 
 BY_THRESHOLD, BY_TEST = "threshold", "auto"  # how clusters are counted where their number is not given
 PERSONAL_LAYERS = ("none", "head", "batch-norm", "both")

@@ -2,8 +2,8 @@
 
 A part with its own generator, or one that reads the clock or remembers earlier calls, gives a different
 result. Draws from a global stream of NumPy, Python or PyTorch may give the same result by chance, so these
-streams are compared, too: a part is refused if both calls moved one, and to different states. A part that
-seeds the stream itself ends in the same state.
+streams are compared, too: a part is refused if both calls moved one, and to different states. A part seeding
+the stream itself ends in the same state.
 """
 
 import random
@@ -39,8 +39,8 @@ def call_checked(
         name: of the part.
         ask: creates fresh arguments, including random streams, and calls the part.
         hint: next step for the error.
-        in_threads: several threads call the part at the same time, so one could continue a stream that
-            another has just seeded. Any use of a global stream is refused.
+        in_threads: several threads call the part at the same time, so one could continue a stream another has
+            just seeded. Any use of a global stream is refused.
 
     Raises:
         ConfigError: a user's part gave different results, or drew from a global stream.
@@ -81,7 +81,7 @@ def call_twice(
 
 
 def _call_twice(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, Answer, list[str]]:
-    """Two results, and the sorted names of the global streams that both calls moved."""
+    """Two results, and the sorted names of the global streams moved by both calls."""
     with GLOBAL_STREAMS, _advanced_streams() if in_threads else nullcontext():
         before = _stream_states()
         first = ask()
@@ -96,7 +96,7 @@ def _call_twice(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, An
 
 
 def _advance_streams() -> None:
-    """Draw from every global stream, so that a part that seeds one again changes its state."""
+    """Draw from every global stream: a part seeding one again then changes its state."""
     random.random()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.random()

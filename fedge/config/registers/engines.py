@@ -13,7 +13,7 @@ class EngineKind:
 
     Attributes:
         name: its name in ``--engine`` and in manifests.
-        in_this_process: clients are threads or children of the process that writes the run folder.
+        in_this_process: clients are threads or children of the process writing the run folder.
         on_ray: Flower's simulation starts Ray processes for it.
         chosen: ``--engine`` may name it; otherwise another option (``--leaves``) selects it.
         ends_others_s: seconds it needs to end its other processes after a signal.
@@ -36,10 +36,10 @@ CHOICES = tuple(kind.name for kind in _KINDS.values() if kind.chosen)  # of --en
 
 
 def engine_kind(name: str) -> EngineKind:
-    """The engine of a name.
+    """Engine of a name.
 
     Raises:
-        ConfigError: no engine has that name, for example in a manifest edited by hand.
+        ConfigError: no engine has this name, for example in a manifest edited by hand.
     """
     if name not in _KINDS:
         raise ConfigError(f"engine must be one of {', '.join(_KINDS)}, but is {name[:40]!r}")

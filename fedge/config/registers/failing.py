@@ -45,7 +45,7 @@ def place(error: BaseException) -> str:
 
 
 def place_by_name(error: BaseException) -> str:
-    """Like `place`, with the file's name only, so that other machines do not learn folder names."""
+    """Like `place`, with the file's name only: other machines do not learn folder names."""
     frame = _own_frame(error)
     return f" ({Path(frame.filename).name}, line {frame.lineno})" if frame else ""
 
@@ -74,9 +74,9 @@ def is_own_file(file: str) -> bool:
 
 
 def current_user_line() -> str:
-    """Line of the user's code that Fedge is now waiting for, "file, line n"; "" if none.
+    """Line of the user's code for which Fedge is now waiting, "file, line n"; "" if none.
 
-    The main thread comes first. A script that called Fedge does not count.
+    The main thread comes first. A script calling Fedge does not count.
     """
     frames = sys._current_frames()
     first = threading.main_thread().ident

@@ -1,4 +1,4 @@
-"""Registers of signals that compare leaves, methods that group leaves, and gates."""
+"""Registers of signals for comparing leaves, methods for grouping them, and gates."""
 
 from fedge.config.registers.methods import methods_of
 from fedge.config.registers.option import option

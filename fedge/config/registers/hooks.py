@@ -1,4 +1,4 @@
-"""Names in a user's class that Fedge reads: a misspelt or misplaced one would have no effect, in silence."""
+"""Names in a user's class read by Fedge: a misspelt or misplaced one would silently have no effect."""
 
 import difflib
 import inspect
@@ -24,12 +24,12 @@ TIERS: Mapping[str, frozenset[str]] = {
 
 
 def refuse_misspelt(code: type, base: type, description: str) -> None:
-    """Raise ConfigError for a public name that nothing reads, if it may be meant for one that Fedge reads.
+    """Raise ConfigError for a public name that nothing reads, if possibly meant for one Fedge reads.
 
-    That is a method or an attribute with almost the name of one of the base's, or with one that belongs to
-    the class of another tier, a method that takes a hook's argument, as ``evaluate(client)``, and any method
-    in a class that defines none of the base's. Names that the class itself uses are its helpers, as are those
-    of methods with a hook's argument if its module uses them.
+    These are a method or an attribute with almost the name of one of the base's, or with a name from the
+    class of another tier; a method with a hook's argument, as ``evaluate(client)``; and any method in a class
+    that defines none of the base's. Names used by the class itself are its helpers, as are those of methods
+    with a hook's argument if its module uses them.
 
     Args:
         code: a class derived from `base`.
@@ -58,11 +58,11 @@ def refuse_misspelt(code: type, base: type, description: str) -> None:
 
 
 def refuse_foreign_hooks(code: type, hooks: tuple[str, ...], what: str) -> None:
-    """Raise ConfigError for a method that is named as hooks of other libraries are, such as on_round_end.
+    """Raise ConfigError for a method named like hooks of other libraries, such as on_round_end.
 
     Args:
-        code: a user's class; only methods that it defines itself, and does not call, are looked at.
-        hooks: the methods that Fedge calls.
+        code: a user's class; only methods defined and not called by it are examined.
+        hooks: the methods called by Fedge.
         what: option and name of the class.
     """
     own = {name: value for name, value in vars(code).items() if inspect.isfunction(value)}
@@ -76,11 +76,11 @@ def refuse_foreign_hooks(code: type, hooks: tuple[str, ...], what: str) -> None:
 
 
 def refuse_misspelt_marks(function: Any, marks: tuple[str, ...], what: str) -> None:
-    """Raise ConfigError for an attribute of a user's function with almost the name of one that Fedge reads.
+    """Raise ConfigError for an attribute of a user's function with almost the name of one Fedge reads.
 
     Args:
         function: the user's.
-        marks: the attributes that Fedge reads.
+        marks: the attributes read by Fedge.
         what: option and name of the function.
     """
     for name in getattr(function, "__dict__", {}):
@@ -96,10 +96,10 @@ def refuse_unknown_attribute(lent: Any, name: str, called: str, instead: str) ->
     """Raise AttributeError for a new public attribute of an object lent to a user's code for one call.
 
     Args:
-        lent: the object; its class declares what it has.
+        lent: the object; its class declares its attributes.
         name: of the attribute to be set.
         called: the object, as in the documentation.
-        instead: what to do in place of it.
+        instead: advice on a replacement.
     """
     known = lent.__dataclass_fields__
     if not name.startswith("_") and name not in known and not hasattr(type(lent), name):
@@ -109,11 +109,11 @@ def refuse_unknown_attribute(lent: Any, name: str, called: str, instead: str) ->
 
 
 def _refuse_method(name: str, left: list[str], meant: list[str], base: type, what: str) -> None:
-    """Raise ConfigError for a method that nothing calls, and that is no helper by its name.
+    """Raise ConfigError for a method that nothing calls, and whose name is not a helper's.
 
     Args:
         name: of the method.
-        left: hooks that the class does not define.
+        left: hooks not defined by the class.
         meant: hooks of which it must mean one; empty if it may be a helper.
         base: whose hooks they are.
         what: option and name of the class.
@@ -129,7 +129,7 @@ def _refuse_method(name: str, left: list[str], meant: list[str], base: type, wha
 
 
 def _refuse_like_hook(name: str, method: FunctionType, hooks: list[str], base: type, what: str) -> None:
-    """Raise ConfigError for a method that nothing calls, but that takes what Fedge gives a hook."""
+    """Raise ConfigError for a method that nothing calls, with the arguments of a hook."""
     takes = list(inspect.signature(method).parameters)[1:2]
     if takes in [list(inspect.signature(getattr(base, hook)).parameters)[1:2] for hook in hooks]:
         raise ConfigError(
@@ -139,7 +139,7 @@ def _refuse_like_hook(name: str, method: FunctionType, hooks: list[str], base: t
 
 
 def _refuse_attribute(name: str, value: Any, base: type, what: str) -> None:
-    """Raise ConfigError for an attribute that nothing reads, and that is no constant by its name."""
+    """Raise ConfigError for an attribute that nothing reads, and whose name is not a constant's."""
     tier = next((kind.__name__ for kind in getattr(value, "__mro__", ()) if kind.__name__ in TIERS), None)
     if tier is not None and base.__name__ in TIERS:
         raise ConfigError(
@@ -156,7 +156,7 @@ def _refuse_attribute(name: str, value: Any, base: type, what: str) -> None:
 
 
 def _refuse_of_other_tier(name: str, kind: str, reads: str, base: type, what: str) -> None:
-    """Raise ConfigError for a name that Fedge reads in the class of another tier only."""
+    """Raise ConfigError for a name read only in the class of another tier."""
     tier = next((tier for tier, names in TIERS.items() if name in names), None)
     if tier is not None and base.__name__ in TIERS:
         raise ConfigError(

@@ -14,7 +14,7 @@ from dataclasses import field, fields
 from typing import Any, Protocol
 
 Scalar = bool | int | float | str
-KEYWORDS = "its keyword arguments"  # what a table of arguments is, of the option that chooses a part
+KEYWORDS = "its keyword arguments"  # a table of arguments, relative to the option choosing the part
 
 
 class ConfigError(ValueError):
@@ -113,7 +113,7 @@ class Section:
     SECTION = ""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for the first value that its option does not allow."""
+        """Raise ConfigError for the first value not allowed by its option."""
         for declared in fields(self):  # type: ignore[arg-type]
             if declared.metadata:
                 key = key_of(self.SECTION, declared.name)
@@ -124,7 +124,7 @@ class Section:
                 self.arguments(declared.name)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """The keyword arguments for the part that an option names: ``train.arguments("model")``.
+        """Keyword arguments for the part named by an option: ``train.arguments("model")``.
 
         Arguments declared by Fedge's parts get their defaults if not given.
 
@@ -210,12 +210,12 @@ def _step_to_type(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
 
 
 def refuse_duplicate_arguments(table: str, arguments: Mapping[str, Any], set_by: Mapping[str, str]) -> None:
-    """Raise ConfigError for an argument that an option sets, too: one value would silently win.
+    """Raise ConfigError for an argument also set by an option: one value would silently win.
 
     Args:
         table: key of the table of arguments.
         arguments: the given arguments, by keyword.
-        set_by: argument → the option that sets it.
+        set_by: argument → the option for it.
     """
     for word in sorted(set_by.keys() & arguments.keys()):
         value = arguments[word]

@@ -1,4 +1,4 @@
-"""Source files of a user's part: the file that defines it, and the user's files imported from there.
+"""Source files of a user's part: its own file, and the user's files imported from there.
 
 Imports are found by parsing, so imports inside functions count, and unrelated modules loaded in the process
 do not. Installed packages, the standard library and Fedge are left out.
@@ -27,7 +27,7 @@ def own_files(code: Any, folders: tuple[str, ...] = ()) -> dict[str, Path]:
 
     Args:
         code: a part.
-        folders: further folders with the user's modules, beside that of the part.
+        folders: further folders with the user's modules, beside the part's own.
     """
     try:
         first = Path(source_file(code)).resolve()
@@ -41,7 +41,7 @@ def own_files(code: Any, folders: tuple[str, ...] = ()) -> dict[str, Path]:
 
 
 def source_file(code: Any) -> str:
-    """The file that defines a class, function or object's class; OSError or TypeError without one."""
+    """File of a class, function or object's class; OSError or TypeError without one."""
     is_code = hasattr(code, "__code__") or inspect.isclass(code)
     return str(inspect.getsourcefile(code if is_code else type(code)))
 
@@ -108,13 +108,13 @@ def _module_of(code: Any, first: Path) -> tuple[str, Path]:
     parts = name.split(".")
     is_package = first.name == "__init__.py"
     base = first.parent if is_package else first.with_suffix("")
-    if list(base.parts[-len(parts) :]) != parts:  # a script, or a function of a module that was renamed
+    if list(base.parts[-len(parts) :]) != parts:  # a script, or a function of a renamed module
         return first.stem, first.parent
     return name, base.parents[len(parts) - 1]
 
 
 def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
-    """Import folders to search: that of the part, the given ones, and Python's path."""
+    """Import folders to search: the part's own, the given ones, and Python's path."""
     here = [Path.cwd()] if _is_somewhere() else []
     paths = [root, *map(Path, folders)]
     for path in sys.path:

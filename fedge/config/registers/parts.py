@@ -1,7 +1,7 @@
-"""The parts that come with Fedge, one register per option that names one.
+"""The parts of Fedge itself, one register per option for one.
 
-To add a part: a file with its code, an entry here, a test. Facts that are needed before the part's code is
-loaded go into its traits (read by `fedge.config.contradictions` and the sections).
+To add a part: a file with its code, an entry here, a test. Facts needed before the part's code is loaded go
+into its traits (read by `fedge.config.contradictions` and the sections).
 """
 
 import difflib
@@ -573,7 +573,7 @@ HOOKS = ("begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_
 
 
 def refuse_callback_without_methods(callback: Any, name: str) -> None:
-    """Raise ConfigError for a callback, or a class of callbacks, without any method that a run calls."""
+    """Raise ConfigError for a callback, or a class of callbacks, without any method called by a run."""
     if not any(hasattr(callback, hook) and not _is_empty(callback, hook) for hook in HOOKS):
         raise ConfigError(
             f"callbacks {name} must have one of {', '.join(HOOKS)}, but {shown(callback)} has none; derive "

@@ -28,7 +28,7 @@ from fedge.config.registers.own_files import digest_of, file_sha256, own_files
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
 _MOST_FILES = 200  # source files of a part, whose hashes are sent to other machines
-_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects that other processes cannot import
+_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects other processes cannot import
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Entry:
     """One part.
 
     Attributes:
-        name: value of the option that selects it.
+        name: value of the option selecting it.
         doc: description in one line.
         code: "module:Name" of its class or function; empty for an unknown name.
         traits: facts needed before its code is loaded, such as a method's need for the true groups.
         package: extra package to install; empty if Fedge's own dependencies suffice.
         origin: "fedge", or the package of a third-party part; empty for a user's own folder.
-        reads: keys of options that have an effect only with parts that list them here.
+        reads: keys of options without effect unless the part lists them here.
         told: a sentence on its effect for reports; empty if its name and `doc` suffice.
         arguments: keyword argument → its `option`; built-in parts get all of them, with their defaults.
-        quorum: "module:Name" of a function of the arguments that gives the number of models needed for its
+        quorum: "module:Name" of a function from the arguments to the number of models needed for its
             guarantee; empty for 1.
     """
 
@@ -69,8 +69,8 @@ class Register:
     """All parts of one kind, in the order in which they are listed.
 
     Attributes:
-        option: key of the option that selects one of them.
-        group: entry-point group through which packages add parts.
+        option: key of the option selecting one of them.
+        group: entry-point group for parts of other packages.
     """
 
     def __init__(self, option: str, group: str, *entries: Entry) -> None:
@@ -101,11 +101,11 @@ class Register:
 
     @property
     def keys_read(self) -> tuple[str, ...]:
-        """The options that only some built-in parts read, each once."""
+        """Options read by only some built-in parts, each once."""
         return tuple(dict.fromkeys(key for entry in self for key in entry.reads))
 
     def reading(self, key: str) -> tuple[str, ...]:
-        """The names of the built-in parts that read an option."""
+        """Names of the built-in parts reading an option."""
         return tuple(entry.name for entry in self if key in entry.reads)
 
     def may_read(self, name: str, key: str) -> bool:
@@ -149,7 +149,7 @@ class Register:
         return self._entries[name].told if name in self._entries else ""
 
     def is_own(self, name: str) -> bool:
-        """Whether a name stands for a part that is not built in."""
+        """Whether a name stands for a part not built in."""
         return name not in self._entries
 
     def is_declared(self, name: str) -> bool:
@@ -284,7 +284,7 @@ class Register:
 
     @contextmanager
     def explaining_errors(self, name: str, *passed: type[Exception]) -> Iterator[None]:
-        """Context that turns an error of a user's part into a message: the part, the place, the next step.
+        """Context in which an error of a user's part becomes a message: the part, the place, the next step.
 
         Args:
             name: of the part; errors of built-in parts pass unchanged.
@@ -326,7 +326,7 @@ def _suggest_other_options(name: str) -> str:
 
 
 def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> None:
-    """Raise ConfigError for an argument that a built-in part does not declare; users' parts take any.
+    """Raise ConfigError for an argument not declared by a built-in part; users' parts take any.
 
     Args:
         register: of the part.
@@ -375,7 +375,7 @@ def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str
     """Raise ConfigError for a part whose source files differ from those of the run's server.
 
     Args:
-        option: key of the option that names the part.
+        option: key of the part's option.
         name: of the part.
         code: class or function behind the name in this process.
         parts: `code_facts` of the server's code, without code typed into an interpreter.
@@ -502,7 +502,7 @@ _current_import = threading.local()  # `part`: being imported by this thread
 
 @contextmanager
 def _mark_import(part: str, module: str) -> Iterator[None]:
-    """Mark an import for `refuse_run_in_import`, here and in processes that the import starts.
+    """Mark an import for `refuse_run_in_import`, here and in processes started by the import.
 
     Only the main thread marks processes, because the environment is shared by all threads.
     """

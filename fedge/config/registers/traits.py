@@ -1,6 +1,6 @@
-"""Traits of parts: facts that are needed before a part's code is loaded."""
+"""Traits of parts: facts needed before a part's code is loaded."""
 
-BATCH_NORM = "has BatchNorm"  # a model: state entries that noise or personal layers affect
+BATCH_NORM = "has BatchNorm"  # a model: state entries affected by noise or personal layers
 IMAGES = "takes images"  # a model: its input may be (C, H, W)
 WINDOWS = "takes windows"  # a model: its input may be (C, T)
 POOLS = "pools by 2 twice"  # a model: its input needs a size of at least 4 along each axis except channels

@@ -2,10 +2,10 @@
 
 A run folder, a model card or a checkpoint may come from anyone, and may name a user's part as "module:Name".
 Such code is searched on Python's path, in the working directory, and in folders in which this user has run
-Fedge; never in the folder that names it, nor in the standard library. It is imported only if the user trusts
-its file's SHA-256: by ``--trust-code``, or because an earlier run of theirs used it. Trust is recorded
-outside all run folders, in ``$XDG_CONFIG_HOME/fedge/trusted-code.json`` (otherwise ``~/.config``), which
-counts only if the user owns it and no one else can write to it.
+Fedge; never in the folder naming it, nor in the standard library. It is imported only if the user trusts its
+file's SHA-256: by ``--trust-code``, or because an earlier run of theirs used it. Trust is recorded outside
+all run folders, in ``$XDG_CONFIG_HOME/fedge/trusted-code.json`` (otherwise ``~/.config``), which counts only
+if the user owns it and no one else can write to it.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ class FoundCode:
     """Code located by name, not imported.
 
     Attributes:
-        option: key of the option that names it.
+        option: key of the option naming it.
         name: "module:Name", or the name of an entry point.
         code: "module:Name".
         file: file of the module.
-        sha256: SHA-256 of that file.
-        origin: installed package that declares it as an entry point; else empty.
+        sha256: SHA-256 of this file.
+        origin: installed package declaring it as an entry point; else empty.
     """
 
     option: str
@@ -167,7 +167,7 @@ def _find_module_file(module: str) -> Path | None:
 
 
 def _find_spec(module: str, path: Any) -> Any:
-    """Spec from the first finder that knows a module; None if none does."""
+    """Spec from the first finder knowing a module; None if none does."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         with suppress(Exception):  # finders are third-party code, and a damaged package may raise anything
@@ -181,7 +181,7 @@ def _find_spec(module: str, path: Any) -> Any:
 
 
 def trust_file() -> Path:
-    """The file that records trusted code."""
+    """File for the record of trusted code."""
     return own_place("XDG_CONFIG_HOME", ".config") / "fedge" / "trusted-code.json"
 
 

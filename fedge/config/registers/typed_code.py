@@ -1,4 +1,4 @@
-"""Digest of code that no file identifies: typed into a notebook, or made by a function of a script.
+"""Digest of code not identified by a file: typed into a notebook, or made by a function of a script.
 
 Unlike a file's hash, it covers values bound at run time, such as a factory's arguments in a closure. It does
 not cover global variables, which code may read by any name. Equal objects of different processes have equal
@@ -30,10 +30,10 @@ def object_sha256(code: Any) -> str:
 
 
 class _Digest:
-    """Facts of an object and of all within it, each of which is looked at once: objects may form circles."""
+    """Facts of an object and of all within it, each read once: objects may refer to each other."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, Any] = {}  # id → object, kept so that no other object gets its id
+        self._seen: dict[int, Any] = {}  # id → object, kept so no other object gets its id
 
     def facts(self, value: Any, depth: int) -> Any:
         """Facts of a value as nested tuples of scalars and text, without addresses."""
@@ -45,7 +45,7 @@ class _Digest:
         return self._facts_within(value, depth - 1) if depth else ()
 
     def _facts_within(self, value: Any, below: int) -> Any:
-        """Facts of an object that is no scalar; `below`: further levels."""
+        """Facts of an object other than a scalar; `below`: further levels."""
         if isinstance(value, tuple | list):
             return type(value).__name__, *(self.facts(each, below) for each in value)
         if isinstance(value, Set):

@@ -124,11 +124,11 @@ class HierarchyConfig(Section):
 
     @property
     def leaves_option(self) -> str:
-        """The option that sets the number of leaf servers, for messages."""
+        """The option for the number of leaf servers, for messages."""
         return "the number of leaves in hierarchy.tree" if self.tree else "hierarchy.num-servers"
 
     def children_option(self, tier: int) -> str:
-        """The option that sets the number of children of a tier's servers, for messages."""
+        """The option for the number of children of a tier's servers, for messages."""
         if not self.tree or self.tiers == 2:
             return self.leaves_option
         parent = f"a {self.tier_names[tier]}" if tier else f"the {self.tier_names[tier]}"
@@ -166,7 +166,7 @@ class HierarchyConfig(Section):
         return self.leaf_rounds * prod(self.rounds_of_tiers[tier:])
 
     def parse_tiers(self, text: str, key: str) -> frozenset[int]:
-        """Tiers that an option names, as `fedge.config.tree.parse_tiers`."""
+        """Tiers named by an option, as `fedge.config.tree.parse_tiers`."""
         return parse_tiers(text, self.tier_names, key)
 
     @property

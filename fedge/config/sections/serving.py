@@ -64,5 +64,5 @@ class PersonalConfig(Section):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The kinds of layers that a leaf keeps."""
+        """Kinds of layers kept by a leaf."""
         return {"none": (), "both": ("head", "batch-norm")}.get(self.layers, (self.layers,))

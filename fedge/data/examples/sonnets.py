@@ -18,8 +18,8 @@ def sonnets(length: int = 32, step: int = 8) -> Windows:
     """Pieces of the text as tokens (N, length), y (N, length) the character after each; for `sequence`.
 
     Letters are lower case. The data have their own split (`part`): the first ten lines of each sonnet are for
-    training, the next two for validation, the last two for test. No piece crosses these bounds, so that
-    training and test pieces do not overlap.
+    training, the next two for validation, the last two for test. No piece crosses these bounds, so training
+    and test pieces do not overlap.
 
     Args:
         length: characters of a piece.

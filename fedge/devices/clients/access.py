@@ -19,7 +19,7 @@ from fedge.tasks.configured import task_of
 from fedge.timing.laps import LapClock
 
 _POLL_S = 0.5  # interval of checks for slow clients
-_MARGIN_S = 10.0  # time for the engine to end a client that is over its limit
+_MARGIN_S = 10.0  # time for the engine to end a client over its limit
 _AT_ONCE = -2  # before all training
 
 RoundContexts = Callable[[int, int], RoundContext]
@@ -61,7 +61,7 @@ class Waiting:
         return reply
 
     def wait_for_any(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages that have replies; waits until there is one, at most `timeout_s` seconds.
+        """Messages with replies; waits for at least one, at most `timeout_s` seconds.
 
         Raises:
             StallError: there was no progress for too long.
@@ -76,7 +76,7 @@ class Waiting:
         return arrived
 
     def _check_clients(self) -> None:
-        """End clients that are over their time limit, and the run if there is no progress."""
+        """End clients over their time limit, and the run if there is no progress."""
         self.engine.give_up_late(self.timeout_s)
         refuse_stalled()
         self.tick()

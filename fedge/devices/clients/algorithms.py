@@ -1,8 +1,7 @@
 """Clients' algorithm on the virtual clock: memories of devices, and the algorithm's leaf parts.
 
-A job starts from the version of its device's memory that is valid then. The version that it makes becomes
-valid when its reply is accepted, and so in the order of virtual time; never if the job is lost, fails, or is
-too stale.
+A job starts from the valid version of its device's memory. Its new version becomes valid when its reply is
+accepted, and so in the order of virtual time; never if the job is lost, fails, or is too stale.
 
 A leaf part that computes the leaf's model does so at each new version, from the result of the server's rule.
 One that reads single replies needs a rule that works in rounds, and gets the replies of the round, weighted
@@ -97,11 +96,11 @@ class ClockAlgorithms:
         """Facts of `TrainTask` on devices' replies.
 
         Args:
-            keeps: whether devices that have a memory should make a new version of it.
+            keeps: whether devices with a memory should make a new version of it.
         """
         return {"form": self.form, "keeps": keeps and self.form.keeps, "carries": self.leaves[0].carries}
 
-    # --- what is said to devices --------------------------------------------------------------------
+    # --- messages to devices ------------------------------------------------------------------------
 
     def valid(self, device: int) -> KeptVersion | None:
         """The valid version of a device's memory, or None."""
@@ -129,10 +128,10 @@ class ClockAlgorithms:
         """Whether a client should evaluate the models of its algorithm."""
         return bool(self.form.models) and (client not in self._population.unseen or self.form.unseen)
 
-    # --- what comes back ----------------------------------------------------------------------------
+    # --- replies ------------------------------------------------------------------------------------
 
     def usable(self, job: Job, reply: TrainReply, server: DeviceServer, period: int) -> TrainReply | Failure:
-        """A reply that the leaf part can combine, at least on its own; otherwise the failure.
+        """A reply fit for the leaf part to combine, at least on its own; otherwise the failure.
 
         Args:
             job: job of the reply.
@@ -157,7 +156,7 @@ class ClockAlgorithms:
         return reply
 
     def admit(self, job: Job, reply: TrainReply, arrival: Arrival) -> None:
-        """Make an accepted reply's version of memory the valid one, and keep what the leaf part reads."""
+        """Make an accepted reply's memory version valid; keep the reply if the leaf part reads any."""
         algorithm = self.leaves[job.server]
         algorithm.note_kept({job.device: reply})
         if algorithm.reads_replies:
@@ -207,7 +206,7 @@ class ClockAlgorithms:
         return combined
 
     def _turn(self, leaf: int, version: int, period: int) -> LeafTurn:
-        """Context of a leaf that makes a version, counted from 1."""
+        """Context of a leaf for its new version, counted from 1."""
         return LeafTurn(leaf, period, version, self._seed, (version, leaf))
 
     def _rebased(self, reply: WaitingReply, leaf: Version) -> ReplyToLeaf:
@@ -224,7 +223,7 @@ class ClockAlgorithms:
     # --- state beyond the process -------------------------------------------------------------------
 
     def kept_memories(self) -> dict[int, KeptVersion]:
-        """Device → valid version of its memory, for devices that have one."""
+        """Device → valid version of its memory, for devices with one."""
         return {device: kept for leaf in self.leaves for device, kept in leaf.kept.items()}
 
     def facts(self) -> list[Any]:
@@ -257,6 +256,6 @@ def _device_of(reply: WaitingReply) -> int:
 
 
 def versions_in_use(jobs: Sequence[Job]) -> tuple[set[MemoryVersion], set[MemoryVersion]]:
-    """(device, number) of the versions of memory that jobs under way read, and of those that they make."""
+    """(device, number) of the versions of memory read or made by jobs under way."""
     read = {(job.device, job.kept.leaf_round) for job in jobs if job.kept is not None}
     return read, {(job.device, job.attempt) for job in jobs}

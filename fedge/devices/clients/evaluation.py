@@ -31,7 +31,7 @@ class ClockEvaluation:
         classes: int,
         held_out: Mapping[int, int] | None = None,
     ) -> None:
-        """Store what evaluations need.
+        """Store the arguments.
 
         Args:
             access: access to the clients.
@@ -58,7 +58,7 @@ class ClockEvaluation:
     def validate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """The same on validation windows, for clients that have both these and test windows."""
+        """The same on validation windows, for clients with both these and test windows."""
         windows = {client: count for client, count in self.held_out.items() if client in self.windows}
         return self._evaluate_served(served, "val", windows, global_round)
 

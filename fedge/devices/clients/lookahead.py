@@ -1,7 +1,7 @@
 """Real training ahead of the virtual clock.
 
 A device's training depends only on its starting model, which exists when its job starts. A worker therefore
-gets the job at once, ahead of all jobs that end later, and the clock waits for its result only when the job
+gets the job at once, ahead of all jobs ending later, and the clock waits for its result only when the job
 arrives. The order in which workers finish has no influence.
 """
 
@@ -47,7 +47,7 @@ class LookAhead:
     def _training_message(self, job: Job) -> Message:
         """The message for a device's training."""
         context = self._job_context(job)
-        has_means = bool(context.mean)  # means for scaling, for clients that own their windows
+        has_means = bool(context.mean)  # means for scaling, for clients owning their windows
         record = context.to_record() if has_means else record_of(ConfigRecord, vars(context))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
         message = Message(content, self._access.clients.node(job.device), TRAIN)
@@ -61,7 +61,7 @@ class LookAhead:
         return replace(context, local_steps=job.steps) if job.steps else context
 
     def forget(self, job: Job) -> None:
-        """Discard a job that was lost after it was passed on, if it was."""
+        """Discard a job lost after it was passed on, if it was."""
         if job.number in self._pending:
             self._unwanted.add(self._pending.pop(job.number)[1])
         self._drop_unwanted()
@@ -77,7 +77,7 @@ class LookAhead:
         return isinstance(job, Job) and job.number in self._pending
 
     def arrived(self, timeout_s: float) -> list[int]:
-        """Numbers of jobs that have replies, each reported once; waits for one, at most `timeout_s` seconds.
+        """Numbers of jobs with replies, each reported once; waits for one, at most `timeout_s` seconds.
 
         Raises:
             StallError: there was no progress for too long.

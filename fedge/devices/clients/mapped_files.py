@@ -46,7 +46,7 @@ class ArraySpill:
         return message
 
     def give_back(self) -> None:
-        """Tell the system that stored arrays are unused for now; they are read again when needed."""
+        """Let the system drop the pages of stored arrays for now; they are read again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for content in list(self._maps):
                 content.madvise(mmap.MADV_DONTNEED)

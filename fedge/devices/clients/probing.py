@@ -30,7 +30,7 @@ class ProbeResult:
     Attributes:
         likeness: comparison of the devices' updates; None without any reply.
         failures: device → reason for a missing update.
-        downlink_bytes, uplink_bytes: bytes of models to all devices asked, and from all that replied.
+        downlink_bytes, uplink_bytes: bytes of models to all devices asked, and from all with a reply.
     """
 
     likeness: Likeness | None
@@ -43,7 +43,7 @@ class DeviceProbe:
     """Asks all training devices for updates of the run's first model."""
 
     def __init__(self, access: ClientAccess, first: Version, parameter_names: Sequence[str]) -> None:
-        """Store what the probe needs.
+        """Store the arguments.
 
         Args:
             access: access to the clients.

@@ -90,11 +90,11 @@ def round_result(
     evaluated: Mapping[int, Evaluation],
     labels: Sequence[int] | None = None,
 ) -> RoundResult:
-    """Rows of a global round, for clients that were evaluated or trained in the period.
+    """Rows of a global round, for clients evaluated or trained in the period.
 
     Args:
         population: clients and leaves of the run.
-        period: period that ends with the evaluation.
+        period: period up to the evaluation.
         evaluated: client → evaluation of its served model.
         labels: group of each leaf; None for one group.
     """

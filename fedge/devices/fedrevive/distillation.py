@@ -83,7 +83,7 @@ def synthesise(
         student: network for which windows should be hard; None if there is no student yet.
         version: version of the server.
         pool: maximum number of windows to keep; the oldest are dropped.
-        size: size of the generator; None for that of FedRevive's code.
+        size: size of the generator; None for the size in FedRevive's code.
 
     Returns:
         generator, first, second (Q,) float32: the generator's weights, and Adam's moments; adapted () int64:

@@ -1,4 +1,4 @@
-"""A network that makes windows from noise, for distillation without data.
+"""Network from noise to windows, for distillation without data.
 
 Shape letters: N windows, C channels, T samples, Z latent numbers.
 """
@@ -21,13 +21,13 @@ OUTPUTS = ("tanh", "sigmoid")
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a generator; by default that of FedRevive's code, except for the output.
+    """Size of a generator; by default as in FedRevive's code, except for the output.
 
     Attributes:
         latent: number of latent numbers, Z.
         width: channels of its last hidden layer; the one before has twice as many.
-        output: "tanh", 4 tanh(x / 4), for windows of mean 0 and variance 1; "sigmoid", 0..1, as in that code,
-            for unnormalised images.
+        output: "tanh", 4 tanh(x / 4), for windows of mean 0 and variance 1; "sigmoid", 0..1, as in
+            FedRevive's code, for unnormalised images.
     """
 
     latent: int = 256

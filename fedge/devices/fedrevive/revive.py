@@ -41,9 +41,9 @@ def fedrevive(
 ) -> np.ndarray | None:
     """w ← w + (η / K) Σ [(1 − β(τ_i)) Δ_i + β(τ_i) (w_KD − w)], once there are K updates.
 
-    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), and 1 beyond 2 s_max. w_KD is a student that starts from w and is
-    trained on the models that arrived last (`fedge.devices.fedrevive.distillation`). Up to version `freeze`,
-    β is 0; up to `warmup`, windows are made, but w_KD is w.
+    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), and 1 beyond 2 s_max. w_KD is a student, started from w and
+    trained on the latest models to arrive (`fedge.devices.fedrevive.distillation`). Up to version `freeze`, β
+    is 0; up to `warmup`, windows are made, but w_KD is w.
 
     Source: Askin et al. 2025 (arXiv 2511.00655), by its abstract and code (NVFlare, research/fedrevive, by
     its authors' group): K = 1, η = 0.1, s_max = 75, freeze and warmup as here. There a student learns at
@@ -64,8 +64,8 @@ def fedrevive(
         latent, width, output: size of the generator (`fedge.devices.fedrevive.generator.Size`).
         shares: source of a child's class shares: "told" by the device, or "probed", estimated from its first
             two models.
-        distil: False for w_KD = w, the control that shows the benefit of distillation.
-        server_s: virtual seconds that the server needs for a student; arrivals are queued meanwhile.
+        distil: False for w_KD = w, the control for the benefit of distillation.
+        server_s: virtual seconds of the server's work on a student; arrivals are queued meanwhile.
 
     With K = 1 and s_max = 10, half of Δ = 4 counts at a staleness of 10 if nothing is distilled:
 
@@ -104,7 +104,7 @@ def fedrevive(
 
 
 def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
-    """Virtual seconds that the server takes for the next arrival."""
+    """Virtual seconds taken by the server for the next arrival."""
     warmup, buffer = arguments.get("warmup", 100), arguments.get("buffer", 1)
     versions, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
     learns = arguments.get("distil", True) and versions > warmup and waiting + 1 >= buffer

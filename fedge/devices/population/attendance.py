@@ -36,7 +36,7 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
 
     Args:
         devices: number of devices.
-        seed: root of the random stream that shuffles the file's devices.
+        seed: root of the random stream for shuffling the file's devices.
         path: path of the file.
         period_s: virtual seconds after which times repeat; 0 for the last time in the file.
         shuffle: False to number the file's devices by first appearance, 0, 1, …
@@ -76,7 +76,7 @@ def read_attendance(path: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int 
     Each comes with the device's own period in microseconds, or None.
 
     Raises:
-        ConfigError: the file is unreadable, has other columns, or has a time that ends before its start.
+        ConfigError: the file is unreadable, has other columns, or has a time ending before its start.
     """
     if not isinstance(path, str) or not path:
         raise ConfigError(

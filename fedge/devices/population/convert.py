@@ -55,7 +55,7 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
     Args:
         kind: one of `KINDS`.
         path: path of the file.
-        seconds_per_window: seconds of training on every device, for a file that only has links.
+        seconds_per_window: seconds of training on every device, for a file of links only.
 
     Raises:
         ConfigError: the file is unreadable, holds more than plain data, or lacks entries of its kind.
@@ -196,7 +196,7 @@ def _states(entry: Any) -> Any:
 
 
 def _changes_of(word: str) -> dict[str, bool]:
-    """Changes that a state of FLASH makes to battery, network and screen; other states change nothing."""
+    """Changes of battery, network and screen by a state of FLASH; other states change nothing."""
     changes: dict[str, dict[str, bool]] = {
         "battery_charged_on": {"charged": True}, "battery_charged_off": {"charged": False},
         "wifi": {"wifi": True}, "screen_lock": {"locked": True}, "screen_unlock": {"locked": False},

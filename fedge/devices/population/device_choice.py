@@ -43,7 +43,7 @@ class Choosing:
             presence: presence of devices over time.
             places: places of each leaf.
             windows: (N,) int64, training windows of all clients.
-            selection: function that picks devices for jobs.
+            selection: function to pick devices for jobs.
             arguments: its keyword arguments.
         """
         self._devices = devices
@@ -119,7 +119,7 @@ class Choosing:
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Restore the results of `facts` and `arrays`: "history", or number of a leaf → name → array.
 
-        Arrays have the shapes and dtypes that `arrays` gave them.
+        Arrays have the shapes and dtypes from `arrays`.
         """
         for leaf, roster in enumerate(self.rosters):
             roster.restore(facts["rosters"][leaf], self._devices[leaf])

@@ -21,7 +21,7 @@ class Draw(NamedTuple):
 
     Attributes:
         normal: standard normal number, for the duration.
-        uniform: in [0, 1), for durations that are not normal.
+        uniform: in [0, 1), for durations not normally distributed.
         dropout: in [0, 1): the device drops out if below the dropout probability.
         dropout_point: in [0, 1): share of the job's time before the dropout.
     """

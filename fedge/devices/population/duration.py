@@ -34,9 +34,9 @@ class Work:
         steps: optimiser steps.
         model_bytes: bytes received, and sent back.
         now_s: virtual time.
-        usual_s: seconds of training that the preset draws for this job.
+        usual_s: seconds of training drawn by the preset for this job.
         history: facts about all devices; read-only.
-        seed: seed of the run, which determines `rng`.
+        seed: seed of the run, from which `rng` is derived.
     """
 
     device: int

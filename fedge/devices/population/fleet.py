@@ -125,7 +125,7 @@ def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
-    """A fleet that uses these powers where it has none of its own; 0 leaves them unknown."""
+    """A fleet with these powers where it has none of its own; 0 leaves them unknown."""
     count = len(fleet)
     if train_watts and fleet.train_watts is None:
         fleet = replace(fleet, train_watts=np.full(count, train_watts))
@@ -235,7 +235,7 @@ class Durations:
         return Times(down_s, train_s * self._noise_factor(draw), up_s)
 
     def links(self, device: int) -> tuple[float, float]:
-        """Bytes per second that a device receives and sends if alone on the link."""
+        """Bytes per second received and sent by a device alone on the link."""
         return self._down[device], self._up[device]
 
     def job_times(

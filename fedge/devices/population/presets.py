@@ -196,7 +196,7 @@ def _fixed_times(
 
 
 def _refuse_negative(**arguments: float) -> None:
-    """Raise ConfigError for the first argument that is not a number of at least 0."""
+    """Raise ConfigError for the first argument below 0, infinite or not a number."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
             raise ConfigError(

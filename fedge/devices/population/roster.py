@@ -19,8 +19,8 @@ class Roster:
     """The idle devices of one leaf.
 
     Attributes:
-        there: idle devices that are present.
-        away: idle devices that are absent.
+        there: idle and present devices.
+        away: idle and absent devices.
     """
 
     def __init__(self, devices: Sequence[int], presence: Presence) -> None:

@@ -20,7 +20,7 @@ from fedge.devices.population.idle import Idle
 
 @dataclass
 class History:
-    """Facts about devices that the server knows; every array is (N,), a number per client id.
+    """The server's knowledge of devices; every array is (N,), a number per client id.
 
     Attributes:
         windows: training windows, int64.
@@ -57,9 +57,9 @@ class DeviceTurn:
     Attributes:
         leaf: number of the leaf.
         draws: random numbers, the same wherever the run is carried out.
-        places: number of devices of the leaf that should work at a time.
+        places: number of devices of the leaf to work at a time.
         now_s: virtual time.
-        given: number of jobs that the leaf has given so far.
+        given: number of jobs given by the leaf so far.
         arrays: state of the selection between calls, under names of its choice; saved in checkpoints.
     """
 

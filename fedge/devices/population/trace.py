@@ -3,9 +3,9 @@
     seconds_per_window,seconds_per_job,down_bytes_s,up_bytes_s,down_s,up_s
     0.02,0,1000000,500000,0.05,0.05
 
-Missing columns count as 0 seconds, or as transfers that take no time; one of the first two is required. A
-column `device` is ignored, for readers of the file. If there are fewer rows than devices, rows are used again
-in turn, after a shuffle. `fedge.data.table_files` describes the formats.
+Missing columns count as 0 seconds, or as instantaneous transfers; one of the first two is required. A column
+`device` is ignored, for readers of the file. If there are fewer rows than devices, rows are used again in
+turn, after a shuffle. `fedge.data.table_files` describes the formats.
 """
 
 import math

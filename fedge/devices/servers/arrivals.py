@@ -19,12 +19,12 @@ class Arrival:
 
     Attributes:
         child: partition id of a device, or number of a server.
-        staleness: τ, the number of versions that the server made since the child's start.
+        staleness: τ, the number of the server's versions since the child's start.
         start: (P,) the child's starting model; the server's own vector object if unchanged.
         end: (P,) the child's trained model.
         weight: training windows of the child.
-        share: share of its steps that a device took, 0..1; below 1 only for rules with the trait `PARTIAL`.
-        counters: entries of the trained model that are not floating point.
+        share: share of its steps taken by a device, 0..1; below 1 only for rules with the trait `PARTIAL`.
+        counters: entries of the trained model other than floating point.
     """
 
     child: int
@@ -47,7 +47,7 @@ class Memory:
 
     Attributes:
         children: number of the server's children.
-        buffer: arrivals that wait for others.
+        buffer: arrivals waiting for others.
         arrays: arrays of the rule, under names of its choice, of any shape and dtype.
         facts: facts about the model, constant in a run; None in trial calls before it.
         private: adds noise to released sums; None without privacy.

@@ -18,14 +18,14 @@ class ModelFacts:
     """Facts in `fedge.devices.servers.arrivals.Memory.facts` during every run; not part of checkpoints.
 
     Attributes:
-        build: makes a network that loads vectors; its initial weights do not matter.
+        build: makes a network to load vectors into; its initial weights do not matter.
         version: any model of the server, for layout and counters.
         input_shape: shape of a window (C, T) or image (C, H, W).
         shares: (children, classes) float64, share of each class in a child's training windows; a row per
             partition id, or per leaf.
         seed: root of random streams.
         server: number of the leaf; for the cloud, the number of leaves.
-        frozen: entries of the network that vectors leave out.
+        frozen: entries of the network left out of vectors.
     """
 
     build: "Callable[[], nn.Module]"

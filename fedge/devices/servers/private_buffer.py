@@ -39,7 +39,7 @@ class PrivateSum:
         seed: root of random streams.
         leaf: number of the leaf.
         devices: number of clients; ids are below it.
-        sent: (P,) bool, numbers of the model that devices send, to which noise is added; None for all.
+        sent: (P,) bool, numbers of the model sent by devices, to which noise is added; None for all.
     """
 
     config: PrivacyConfig

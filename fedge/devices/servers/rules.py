@@ -29,8 +29,8 @@ def model_after_arrivals(
 ) -> np.ndarray:
     """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
 
-    A child that started from w itself adds c_i / total · end_i, which leaves 1 − Σ c_i / total of w. So if
-    all did, and their c_i add up to `total`, this is their weighted mean, with the same bits as
+    A child starting from w itself adds c_i / total · end_i, which leaves 1 − Σ c_i / total of w. So if all
+    did, and their c_i add up to `total`, this is their weighted mean, with the same bits as
     `fedge.states.averaging.weighted_mean`.
 
     Two children, one of which started from 0: (1·4 + 3·2) / 4 − 3·0 / 4 + (1 − 1/4)·2
@@ -125,7 +125,7 @@ def fedbuff(
     p_i is the share of steps taken by a device, 1 for full jobs. With privacy the Δ_i are clipped, and the
     sum has noise (`fedge.devices.servers.private_buffer`). An optimizer, "momentum" or "adam", uses the mean
     (1/K) Σ s(τ_i) Δ_i as its gradient (`fedge.devices.servers.stepping`). With staleness="cosine" this is
-    FedRevive without distillation, the control of that method.
+    FedRevive without distillation, the control of this method.
 
     Source: Nguyen et al. 2022 (arXiv 2106.06639), Algorithm 1, with s(τ) = 1 / √(1 + τ). Its authors' FLSim
     divides s by its value at an average staleness, and takes the sum instead of the mean: both scale η.
@@ -164,7 +164,7 @@ def ca2fl(
     h_i is the last update of child i, 0 before its first, and h = (1/n) Σ h_i the mean over all n children;
     afterwards h_i ← Δ_i for the children in the buffer. The server keeps n vectors.
 
-    Source: Wang et al. 2024 (ICLR), after two independent implementations that agree; no official code was
+    Source: Wang et al. 2024 (ICLR), after two independent implementations in agreement; no official code was
     found. If a child is in a buffer twice, both updates are compared with its previous h_i, and the later one
     is kept.
 
@@ -198,14 +198,14 @@ def ca2fl(
 
 
 def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10) -> np.ndarray | None:
-    """w ← mean of the last K models that arrived, at every arrival.
+    """w ← mean of the last K models to arrive, at every arrival.
 
     Before the K-th arrival the model does not change.
 
     Source: Xu et al. 2024 (IJCAI, arXiv 2404.11015). Only its abstract and summaries could be read: the
     paper's window size and weights may differ.
 
-    K = 2: the mean of 2 and 4, then that of 4 and 8.
+    K = 2: the mean of 2 and 4, then of 4 and 8.
 
     >>> w, memory = np.array([0.0]), Memory(3)
     >>> [fedfa(w, memory, Arrival(0, 0, w, np.array([m])), buffer=2) for m in (2.0, 4.0, 8.0)]

@@ -49,7 +49,7 @@ class DeviceServer:
                 `seconds_of`, (memory, arguments) → virtual seconds for the next arrival.
             arguments: keyword arguments of the rule.
             children: number of children.
-            facts: facts about the model, for rules that need more than vectors.
+            facts: facts about the model, for rules needing more than vectors.
             private: adds noise to released sums; None without privacy.
             rule_label: the rule, as errors name it.
         """
@@ -65,7 +65,7 @@ class DeviceServer:
         self.store_vector: Callable[[np.ndarray], np.ndarray] = _in_memory
 
     def like(self, version: Version, children: int, number: int) -> "DeviceServer":
-        """A new server with the same rule that starts from a model; `number` selects its random streams."""
+        """A new server with the same rule, started from a model; `number` selects its random streams."""
         facts = self.memory.facts
         own_facts = None if facts is None else replace(facts, server=facts.server + number)
         server = DeviceServer(
@@ -111,7 +111,7 @@ class DeviceServer:
 
     @property
     def seconds_of_next(self) -> float:
-        """Virtual seconds that the rule takes for the next arrival."""
+        """Virtual seconds taken by the rule for the next arrival."""
         seconds_of = getattr(self._rule, "seconds_of", None)
         return 0.0 if seconds_of is None else float(seconds_of(self.memory, self._arguments))
 

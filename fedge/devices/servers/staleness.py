@@ -5,8 +5,8 @@
     hinge        1 if τ ≤ b, else 1 / (1 + a (τ − b))    Xie et al. 2019
     cosine       ½ (1 + cos(π τ / (2 b))), 0 from τ = 2b on
 
-The last is 1 − β(τ) of FedRevive (Askin et al. 2025) with b = s_max: that method without distillation, as its
-control.
+The last is 1 − β(τ) of FedRevive (Askin et al. 2025) with b = s_max: the same method without distillation, as
+its control.
 """
 
 import math

@@ -21,7 +21,7 @@ class Layout:
     Attributes:
         dtype: dtype of vectors.
         variances: (V,) int64, positions of non-negative numbers (BatchNorm's variances).
-        variance_names: names of the entries that hold these.
+        variance_names: names of the entries with these numbers.
     """
 
     def __init__(self, state: State, variances: Collection[str] = ()) -> None:
@@ -69,12 +69,12 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A server's model, shared by all jobs that start from it.
+    """A server's model, shared by all jobs started from it.
 
     Attributes:
         layout: layout of the vector.
         vector: (P,) floating-point entries, read-only.
-        counters: entries that are not floating point.
+        counters: entries other than floating point.
     """
 
     layout: Layout = field(repr=False)

@@ -1,11 +1,12 @@
-"""Groups of leaves that share a model at the cloud: as configured, or found at evaluations.
+"""Groups of leaves with a common model at the cloud: as configured, or found at evaluations.
 
 In a deeper tree, "leaf" here means any child of the cloud: a region has its own model, and the clients of all
 its leaves.
 
-Groups are found by a method of `fedge.clustering` that needs only models and losses, or by the deal test.
-Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
-validation windows; labels change once `cluster.patience` comparisons in a row have found the same groups.
+Groups are found by a method of `fedge.clustering` with no needs beyond models and losses, or by the deal
+test. Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on
+their validation windows; labels change once `cluster.patience` comparisons in a row have found the same
+groups.
 
 The deal test is made once: at the first of these evaluations all devices compute an update of the run's
 first model (`fedge.devices.clients.probing`), and the groups found are used from then on. A second test would
@@ -32,7 +33,7 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 from fedge.states.restore_checks import checked_bool
 
-ALLOWED = {"cross-losses"}  # measures that can be taken at any moment
+ALLOWED = {"cross-losses"}  # measures possible at any moment
 
 
 class ClockGroups:

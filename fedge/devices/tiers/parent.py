@@ -2,15 +2,15 @@
 
 A child is a leaf, which buffers its devices' updates, or a region. It sends its model after every
 `asynchrony.cloud-every` versions, and continues meanwhile. The parent's rule, one of those for devices and a
-leaf, takes in the change since the parent's model that the child got last; so any tier may work in rounds.
-When the parent has a new model, all children that contributed to it get it, after the same delay, and add
-their own changes since they sent:
+leaf, takes in the change since the child's latest model from the parent; so any tier may work in rounds. When
+the parent has a new model, all contributing children get it, after the same delay, and add their own changes
+since they sent:
 
-    child ← parent + (child − the model that it sent)
+    child ← parent + (child − the model it sent)
 
-A child that waits for an answer sends nothing. A rule with the trait `ROUNDS` waits for all children. A
-region answers with its model at the end of the moment, which then includes what came from above. So without
-delays, rounds on every tier are hierarchical averaging.
+A child waiting for an answer sends nothing. A rule with the trait `ROUNDS` waits for all children. A region
+answers at the end of the moment, with a model that includes the change from above. So without delays, rounds
+on every tier are hierarchical averaging.
 
 Each group of the cloud's children (`fedge.devices.tiers.groups`) has its own model and rule, and all of this
 holds within a group. When groups change, each new one starts from the mean of its children's models, weighted
@@ -43,9 +43,9 @@ class ParentLink:
 
     Attributes:
         base: the parent's model from which the child started.
-        base_number: number of versions that the parent had made by then.
-        versions_made: number of versions that the child has made since it last sent.
-        sent: model that the child sent and that is not yet answered, or None.
+        base_number: number of the parent's versions by then.
+        versions_made: number of the child's versions since it last sent.
+        sent: model sent by the child and not yet answered, or None.
         answer: the parent's model, and its number; None before it is sent.
         exchange: number of changes of group so far; older messages are void.
     """
@@ -59,7 +59,7 @@ class ParentLink:
 
 
 class Parent:
-    """A server that has servers below it, and its links to them.
+    """A server with servers below it, and its links to them.
 
     Attributes:
         servers: model and rule of each group; a region has one.
@@ -68,7 +68,7 @@ class Parent:
         links: links to the children, in order.
         nodes: number of each child among all servers below the cloud, used in events.
         waiting: per group, the children whose models are in the buffer, by time of arrival.
-        due: children that get a region's model at the end of this moment.
+        due: children to get a region's model at the end of this moment.
         lines: per group, the children whose models have arrived and wait for its busy rule.
         above: the parent of a region; None for the cloud.
         network: shared link to the children; None if each has its own.
@@ -219,7 +219,7 @@ class Parent:
         self.above.note_version(self._place, server, clock, ledger)
 
     def leave(self, clock: Clock, ledger: Ledger) -> None:
-        """Send a region's model to all children that are due."""
+        """Send a region's model to all children due."""
         for child in self.due:
             self._answer(child, clock, ledger)
         self.due = []
@@ -253,7 +253,7 @@ class Parent:
     def regroup(
         self, labels: Sequence[int], children: Sequence[DeviceServer], clock: Clock, ledger: Ledger
     ) -> None:
-        """Give children new group labels; groups that keep the same members are unchanged."""
+        """Give children new group labels; groups with the same members are unchanged."""
         old_groups = {tuple(self.group_members(group)): group for group in range(len(self.servers))}
         servers, waiting, lines = self.servers, self.waiting, self.lines
         self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []

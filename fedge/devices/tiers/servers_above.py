@@ -19,7 +19,7 @@ from fedge.devices.work.ledger import Ledger
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """Place in the tree of a server that has servers below it.
+    """Place in the tree of a server with servers below it.
 
     Attributes:
         path: path from the root.
@@ -39,7 +39,7 @@ class ServersAbove:
 
     Attributes:
         paths: paths of all servers below the cloud, by number.
-        parents: servers that have servers below them: the cloud, then regions by number.
+        parents: servers with servers below them: the cloud, then regions by number.
         leaves: the leaves' own servers, in order.
     """
 
@@ -71,7 +71,7 @@ class ServersAbove:
         return [self._server(node) for node in self.cloud.nodes]
 
     def branch_of(self, leaf: int) -> int:
-        """Child of the cloud that is a leaf, or is above it."""
+        """Child of the cloud on the branch of a leaf: the leaf itself, or a region above it."""
         return self.paths[self._first_leaf + leaf][0]
 
     def labels(self) -> list[int]:
@@ -89,7 +89,7 @@ class ServersAbove:
         return self.parents[node + 1].servers[0]
 
     def note_version(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Note that a leaf has made a version."""
+        """Note a new version of a leaf."""
         parent, child = self._link_of_node[self._first_leaf + leaf]
         parent.note_version(child, self.leaves[leaf], clock, ledger)
 

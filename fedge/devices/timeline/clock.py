@@ -24,8 +24,8 @@ class Kind(IntEnum):
     ARRIVE = 0  # a device's job ends
     UP = 1  # a server's model reaches its parent
     DOWN = 2  # the parent's answer reaches the server
-    ROUND_END = 3  # a leaf that works in rounds combines its arrivals
-    LEAVE = 4  # a region's model is sent to its children, including what came from above
+    ROUND_END = 3  # a leaf working in rounds combines its arrivals
+    LEAVE = 4  # a region's model, with the change from above, is sent to its children
     EVALUATE = 5
     START = 6  # a server gives a job to an idle device, or to those of a round
 
@@ -37,7 +37,7 @@ class Event(NamedTuple):
         time_us: time in virtual microseconds.
         kind: kind of event.
         subject: id of the device or number of the server.
-        number: number of the job or exchange; distinguishes events that are otherwise equal.
+        number: number of the job or exchange; distinguishes otherwise equal events.
     """
 
     time_us: int

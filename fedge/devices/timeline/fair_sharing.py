@@ -95,7 +95,7 @@ class SharedLink:
             self._update_rates(now_us)
 
     def ended(self, now_us: int) -> list[int]:
-        """Remove the transfers that end now; returns their keys, ascending."""
+        """Remove the transfers ending now; returns their keys, ascending."""
         is_due = self._ends <= now_us
         ended = sorted(key for key, is_over in zip(self._keys, is_due.tolist(), strict=True) if is_over)
         if ended:

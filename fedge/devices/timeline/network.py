@@ -1,4 +1,4 @@
-"""Links that transfers share: from each leaf to its devices, and from each server above to its children.
+"""Links shared by transfers: from each leaf to its devices, and from each server above to its children.
 
 Both directions of a link are independent. Without a configured bandwidth there is no shared link, and
 transfers are limited only by the device's own link.
@@ -89,7 +89,7 @@ class SharedLinks:
             self._schedule_end(link, clock)
 
     def ended(self, link: int, change: int, clock: Clock) -> list[int]:
-        """Keys of transfers that end now; none if rates have changed since the event was scheduled."""
+        """Keys of transfers ending now; none if rates have changed since the event was scheduled."""
         if self.links[link].changes != change:
             return []
         keys = self.links[link].ended(clock.now_us)

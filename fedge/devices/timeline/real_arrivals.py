@@ -22,12 +22,12 @@ from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
 from hhar.regular import open_regular
 
 LOG = "devices/arrivals.csv"
-_POLL_S = 0.5  # interval of checks for other events that are due
+_POLL_S = 0.5  # interval of checks for other events due
 _MOST_US = 10**18  # thirty thousand years
 
 
 class RealClock(Clock):
-    """A clock on which jobs end when their replies have come.
+    """A clock on which jobs end when their replies arrive.
 
     Events are scheduled by time; arrivals found together get the same time, and are taken in by id, as on the
     virtual clock.
@@ -129,7 +129,7 @@ def read_job_ends(path: str) -> RealJobEnds:
 
 
 def refuse_simulated_times(config: Config) -> None:
-    """Raise ConfigError for options that simulate times if arrivals are real, or that replay a log."""
+    """Raise ConfigError for options that simulate times if arrivals are real or replayed from a log."""
     asynchrony, devices = config.asynchrony, config.devices
     if not asynchrony.is_on or not (asynchrony.is_real or asynchrony.replay):
         return

@@ -19,7 +19,7 @@ class Job:
         device: partition id.
         server: number of its leaf.
         attempt: number of the device's job, 1, 2, …; selects its random streams.
-        period: evaluations before its start, plus 1, which is the global round that sets its step size.
+        period: evaluations before its start, plus 1: the global round for its step size.
         staleness_from: number of versions of its server at the start.
         began_us, end_us: start and end in virtual time.
         there_us, trained_us: virtual times at which its model has arrived, and is trained, unless lost
@@ -51,7 +51,7 @@ class Job:
 
     @property
     def share(self) -> float:
-        """Share of its steps that the device takes, 0..1."""
+        """Share of its steps taken by the device, 0..1."""
         return self.steps / self.of_steps if self.steps else 1.0
 
     @property

@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def joules(self) -> float | None:
-        """Energy of all jobs that ended; None if the devices' power is unknown."""
+        """Energy of all ended jobs; None if the devices' power is unknown."""
         return None if self._watts is None else self._joules
 
     @property

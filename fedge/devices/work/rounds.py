@@ -10,7 +10,7 @@ from fedge.devices.work.jobs import Job
 
 
 def goal_of(concurrency: int, over_selection: float) -> int:
-    """Number of results that a round waits for, given the number of devices asked.
+    """Number of results for which a round waits, given the number of devices asked.
 
     >>> goal_of(13, 1.3), goal_of(10, 1.0), goal_of(1, 100.0)
     (10, 10, 1)
@@ -21,9 +21,9 @@ def goal_of(concurrency: int, over_selection: float) -> int:
 def settle_round(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
     """The jobs of a round with their outcomes, and the end of the round.
 
-    The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; if
+    The first `goal` jobs trained and ended by the deadline count. The round ends with the last of them; if
     there are fewer, at the deadline, or without one, with the last job. Devices still working then are
-    stopped. Of jobs that end at the same time, the one with the lower device id comes first.
+    stopped. Of jobs ending at the same time, the one with the lower device id comes first.
 
     Args:
         jobs: all jobs of the round, at least one.

@@ -6,7 +6,7 @@ from typing import Any
 from fedge.devices.work.jobs import Fate
 
 COMING, RECEIVING, TRAINING, SENDING, BACK = range(5)
-NOT_YET_US = 2**61  # time of an event that is not known yet
+NOT_YET_US = 2**61  # time of an event not known yet
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Route:
         down_us, train_us, up_us: before its model is sent, of training, before its result is sent.
         back_us: of sending the result if alone on the link.
         cut_us: virtual time at which it is lost unless it has returned; None for never.
-        lost_as: its outcome in that case.
+        lost_as: its outcome in this case.
         leg: current part of the route.
     """
 

@@ -34,7 +34,7 @@ def unbundled(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
 
     Args:
         bundle: a received bundle.
-        leaves: leaves that may have a packet.
+        leaves: leaves allowed to have a packet.
 
     Raises:
         FactError: a part belongs to no leaf or to an unexpected one, or a leaf has two.

@@ -1,4 +1,4 @@
-"""Hellos of leaf servers: validation, and differences from the cloud that change the last bits of results."""
+"""Hellos of leaf servers: validation, and differences from the cloud affecting the last bits of results."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def check_hello(hello: Packet) -> None:
 
 
 def reported_kernels(packet: Packet | None) -> tuple[str, ...] | None:
-    """Native kernels that a leaf server's clients can use; None if it does not report them."""
+    """Native kernels usable by a leaf server's clients; None if not reported."""
     kernels = None if packet is None else packet.facts.get(orders.KERNELS)
     return tuple(printable(kernels[:_LONGEST_KERNELS]).split()) if isinstance(kernels, str) else None
 
@@ -47,7 +47,7 @@ def differences(hello: Packet, kernel: str) -> str:
 
     Args:
         hello: its checked hello.
-        kernel: kernel of the run's steps, as in `fedge.training.kernels.Kernel`; empty if it is of no matter.
+        kernel: kernel of the run's steps, as in `fedge.training.kernels.Kernel`; empty if of no matter.
     """
     return "; ".join([*_different_versions(hello.facts.get(VERSIONS, {})), *_missing_kernel(hello, kernel)])
 

@@ -28,12 +28,12 @@ from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
 TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # kinds of orders
-REGION = "region"  # order for all leaf rounds of a region, to the process that runs it
+REGION = "region"  # order for all leaf rounds of a region, to the region's process
 BUNDLE = "bundle"  # orders to several leaf servers of one process (`fedge.edge.packets.bundles`)
 OF_SEVERAL = (REGION, BUNDLE)
 REASON = "reason"  # fact of the end of a run: why no round finished
 LONGEST_REASON = 500  # characters
-SUBTREE = "subtree"  # fact of a hello: name of the process that runs several leaf servers
+SUBTREE = "subtree"  # fact of a hello: name of the process running several leaf servers
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # kinds of answers
 MODEL = "model"
 KERNELS = "kernels"  # fact of a leaf server: kernels of the native step
@@ -115,7 +115,7 @@ def failures_of(record: Mapping[str, Any]) -> dict[int, Failure]:
 
 
 def delayed_book(record: Mapping[str, Any], by_s: float) -> dict[str, Any]:
-    """A leaf server's record (`packed_book`) that was packed some seconds ago, with its times adjusted."""
+    """A leaf server's record (`packed_book`), packed some seconds ago, with its times adjusted."""
     calls = record["calls"]
     return {**record, "calls": _shift_times(np.array(calls, np.float64), -by_s).tolist() if calls else []}
 

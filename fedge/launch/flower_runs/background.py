@@ -1,4 +1,4 @@
-"""Checks of the background SuperLink that `flwr run` of Flower 1.41 and 1.42 keeps between runs.
+"""Checks of the background SuperLink kept between runs by `flwr run` of Flower 1.41 and 1.42.
 
 It keeps the environment and the working directory of its first user: a later SEED does not reach its runs,
 and it looks for data and run folders in its own directory. Such a run is refused, with the command to use
@@ -59,7 +59,7 @@ def refuse_ignored_settings(
 
 
 def standing_superlink(environment: Mapping[str, str]) -> psutil.Process | None:
-    """Process of the SuperLink that Flower keeps on this machine; None without one."""
+    """Process of the SuperLink kept by Flower on this machine; None without one."""
     ports = (environment.get(_PORT, _PORTS[0]), environment.get("FLWR_LOCAL_CONTROL_API_PORT", _PORTS[1]))
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""A SuperLink that can be reached from other machines only by SuperNodes.
+"""A SuperLink reachable from other machines only by SuperNodes.
 
 It is Flower's own command, with addresses that keep the other interfaces closed. SuperNodes connect over TLS
 to a public address and authenticate with registered keys. Everything else listens on the loopback interface
@@ -63,7 +63,7 @@ _ACCEPTED = ("registered successfully", "already")  # in Flower's reply to a key
 
 
 class KeysRefusedError(ConfigError):
-    """Error for SuperNodes' keys that Flower refuses; the others of the same call are registered.
+    """Error for SuperNodes' keys refused by Flower; the others of the same call are registered.
 
     Attributes:
         keys: the refused ones.
@@ -84,11 +84,11 @@ class SuperLinkPlace:
     """Addresses and files of a SuperLink.
 
     Attributes:
-        option: name of the option that holds `nodes`, for error messages.
+        option: name of the option for `nodes`, for error messages.
         nodes: HOST:PORT for SuperNodes.
         control: port of the loopback interface for commands of the account.
         certs: folder of certificates and of nodes' public keys.
-        certificate: name of the server's certificate in that folder.
+        certificate: name of the server's certificate in this folder.
         folder: folder for the database, the log and Flower's files.
         connection: name of the SuperLink in Flower's commands.
     """
@@ -196,7 +196,7 @@ def await_free(option: str, address: str) -> None:
 
 
 def _read_key(key: Path) -> str:
-    """Text of a public key's file; ConfigError if it is not one."""
+    """Text of a public key's file; ConfigError for any other file."""
     try:
         return key.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -207,7 +207,7 @@ def _read_key(key: Path) -> str:
 
 
 def _key_fault(key: Path) -> str:
-    """Reason why a file is not a public key; empty if it is one."""
+    """Reason why a file is not a public key; empty for a public key."""
     try:
         _read_key(key)
     except ConfigError as error:
@@ -216,10 +216,10 @@ def _key_fault(key: Path) -> str:
 
 
 def register_keys(keys: Sequence[Path], place: SuperLinkPlace) -> None:
-    """Register keys that are new to the SuperLink, while no SuperNode can reach it.
+    """Register keys new to the SuperLink, while no SuperNode can reach it.
 
-    A SuperNode that connects before its key is registered ends. If a key was withdrawn, the SuperLink's
-    database is deleted; nodes identify themselves again anyway.
+    A SuperNode connecting before its key is registered ends. If a key was withdrawn, the SuperLink's database
+    is deleted; nodes identify themselves again anyway.
 
     Raises:
         ConfigError: Flower refuses a key, or one is no text.
@@ -240,14 +240,14 @@ def register_keys(keys: Sequence[Path], place: SuperLinkPlace) -> None:
 
 
 class SuperLink:
-    """A running SuperLink; as a context manager, it ends with all its processes on exit."""
+    """A running SuperLink; as a context manager, ended with all its processes on exit."""
 
     def __init__(self, place: SuperLinkPlace, fleet: str = "") -> None:
         """Start a SuperLink, and wait until it listens.
 
         Args:
             place: its addresses and files.
-            fleet: address for SuperNodes, as this machine reaches it; empty for that of `place`.
+            fleet: address for SuperNodes, as this machine reaches it; empty for the one of `place`.
 
         Raises:
             ConfigError: the SuperLink does not start.
@@ -345,7 +345,7 @@ class SuperLink:
         return dict(zip(keys, replies, strict=False)) or {keys[0]: preamble}
 
     def _bind(self, answers: Mapping[Path, str]) -> None:
-        """Bind nodes to the partitions of their keys: key → Flower's answer to it."""
+        """Bind nodes to the partitions of their keys: key → Flower's answer."""
         bound, free = {}, []
         for key, answer in answers.items():
             nodes, partition = nodes_registered(answer), partition_of_key(key)
@@ -361,7 +361,7 @@ class SuperLink:
             )  # fmt: skip
 
     def end(self) -> None:
-        """End the SuperLink and all processes it started."""
+        """End the SuperLink and all its processes."""
         if self._filter is not None:
             self._filter.close()
         children = []
@@ -380,7 +380,7 @@ class SuperLink:
 
 
 def _superlink_command(place: SuperLinkPlace, fleet: str) -> list[str]:
-    """Command of the SuperLink; one that has one port for all is on the loopback interface."""
+    """Command of the SuperLink; with one port for all, it is on the loopback interface."""
     certificate, key = place.pair
     address_options = ["--host", HERE, "--port", str(place.control)]
     if not has_one_port():

@@ -101,7 +101,7 @@ def _start_simulation(
 
 
 def _end_interrupted(folder: Path, interrupted: exits.Interrupted) -> None:
-    """Record that a run was interrupted, and print it below the live view if the simulation could not."""
+    """Record the interruption of a run, and print it below the live view if the simulation could not."""
     if _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted"):
         print("", *failure_lines(folder, interrupted.reason, interrupted.exit_code), sep="\n", flush=True)
 

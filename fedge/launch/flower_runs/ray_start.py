@@ -1,4 +1,4 @@
-"""Preconditions of Ray: a cluster address that answers, or a folder that is writable.
+"""Preconditions of Ray: an answering cluster address, or a writable folder.
 
 Flower shows a failure of Ray as pages of traceback, or waits. Called before a run on Flower's engine starts.
 """
@@ -17,14 +17,14 @@ from fedge.engine.loopback import ray_folder
 
 _LEAST_FREE_BYTES = 100 * 2**20
 _SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103
-# path below that folder (`session_folder`) of the longest socket of Ray 2
+# path below this folder (`session_folder`) of the longest socket of Ray 2
 _SOCKET_TAIL = "/f4194304/s/session_2025-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _CONNECT_S = 5.0
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # Ray uses gRPC
 
 
 def refuse_ray_that_cannot_start(environment: Mapping[str, str] | None = None) -> None:
-    """Raise ConfigError if Ray cannot start, as far as detectable without starting it."""
+    """Raise ConfigError if Ray cannot start, as far as detectable without a start."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "Flower's engine needs Ray, but the package ray is not installed; pip install 'fedge[ray]', "

@@ -1,4 +1,4 @@
-"""Processes of one `flwr run`: watched while they run, and all ended with it."""
+"""Processes of one `flwr run`: watched while running, and all ended with the command."""
 
 import os
 import subprocess
@@ -60,11 +60,11 @@ class Simulation:
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of ``flwr run``; None while it runs."""
+        """Exit code of ``flwr run``; None while running."""
         return self._process.returncode
 
     def startup_output(self) -> str:
-        """Flower's output about a run that did not start, if it was not printed."""
+        """Flower's output about a run that did not start, if not printed before."""
         return ""
 
     def wait(self, folder: Path, limit_s: float) -> bool:
@@ -90,7 +90,7 @@ class Simulation:
         return self._process.poll() is not None
 
     def _simulation_processes(self) -> list[psutil.Process]:
-        """Processes that simulate, which are signalled first."""
+        """Processes of the simulation, signalled first."""
         try:
             return psutil.Process(self._process.pid).children() if self._process.poll() is None else []
         except psutil.Error:
@@ -134,7 +134,7 @@ class Simulation:
 
 
 def _is_reaper(process: psutil.Process) -> bool:
-    """Whether a process cleans up after a simulation; psutil.Error if it is gone."""
+    """Whether a process cleans up after a simulation; psutil.Error if the process is gone."""
     return reaper.__file__ in process.cmdline()
 
 

@@ -2,7 +2,7 @@
 
 `flwr run` itself submits runs to a background SuperLink, which has the environment (SEED) and the working
 directory of its first starter, and installs the app's dependencies again for every run. Here the run gets a
-SuperLink that starts and ends with it, in a Flower home that is removed afterwards; the user's ``~/.flwr``
+SuperLink of its own, started and ended with it, in a Flower home removed afterwards; the user's ``~/.flwr``
 and pyproject.toml, which `flwr run` would edit, are not touched. The submitted app is a pyproject.toml with
 the run's options and no code; code comes from this environment and the user's folder.
 """
@@ -65,7 +65,7 @@ def behind_superlink(
 
 
 class _BehindSuperLink(Simulation):
-    """One ``flwr run`` and the SuperLink that carries out its run."""
+    """One ``flwr run`` and the SuperLink for its run."""
 
     def __init__(
         self, folder: Path, project: Project, federation: Federation, run_config: Mapping[str, Scalar]
@@ -105,7 +105,7 @@ class _BehindSuperLink(Simulation):
         return self._process.poll() is not None or self._superlink.poll() is not None
 
     def end_superlink(self) -> None:
-        """End the SuperLink and all processes it started."""
+        """End the SuperLink and all its processes."""
         try:
             children = psutil.Process(self._superlink.pid).children(recursive=True)
         except psutil.Error:

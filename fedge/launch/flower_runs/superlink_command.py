@@ -1,4 +1,4 @@
-"""The command ``fedge superlink``: a SuperLink that only SuperNodes reach from other machines."""
+"""The command ``fedge superlink``: a SuperLink reachable from other machines only by SuperNodes."""
 
 import argparse
 import sys
@@ -97,7 +97,7 @@ def _is_first_start(options: argparse.Namespace) -> bool:
 
 
 def _admit_new_keys(link: "SuperLink", options: argparse.Namespace, admitted: set[Path]) -> int:
-    """Admit new keys while the SuperLink runs; returns the exit code when it has ended.
+    """Admit new keys while the SuperLink runs; returns the exit code after its end.
 
     A refused key is tried again once its file has changed, because the file may have been incomplete.
     """
@@ -128,7 +128,7 @@ def _admit_new_keys(link: "SuperLink", options: argparse.Namespace, admitted: se
 
 
 def _file_state(key: Path) -> tuple[int, int]:
-    """Size and time of a file; zeros if it is gone."""
+    """Size and time of a file; zeros if missing."""
     try:
         status = key.stat()
     except OSError:

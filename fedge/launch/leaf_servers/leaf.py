@@ -94,7 +94,7 @@ def _open_gate(address: str, certificates: Path, leaves: int, prepared: Prepared
 
 
 def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
-    """Notify leaf servers of the end of the run; if it can be resumed, they wait for that instead."""
+    """Notify leaf servers of the end of the run; if it can be resumed, they wait for this instead."""
     if outcome.status in ("completed", "partial"):
         engine.dismiss()
     elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):
@@ -102,12 +102,12 @@ def _dismiss(engine: EdgeEngine, outcome: Outcome) -> None:
 
 
 def _resume_arguments(address: str, certificates: Path, owners: bool) -> str:
-    """Arguments for `fedge resume` that connect the run to its leaf servers again."""
+    """Arguments for `fedge resume` to connect the run to its leaf servers again."""
     return " " + shlex.join(["--leaves", address, "--certs", str(certificates), *["--owners"] * owners])
 
 
 def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
-    """Facts of a run that leaf servers need to ask clients about their own windows."""
+    """Facts of a run needed by leaf servers to ask clients about their own windows."""
     config = to_run_config(prepared.config)
     return {
         "config": config,

@@ -45,7 +45,7 @@ def add_leaf(commands: Any) -> None:
 
 
 def add_leaves(parser: argparse.ArgumentParser) -> None:
-    """Add the options that make a run the cloud of leaf servers in separate processes."""
+    """Add the options to make a run the cloud of leaf servers in separate processes."""
     parser.add_argument(
         "--leaves",
         metavar="HOST:PORT",

@@ -1,9 +1,9 @@
 """``fedge leaf --nodes``: a leaf server whose clients are SuperNodes, which own their windows.
 
-It starts a SuperLink (`fedge.launch.flower_runs.fleet`) that shows the leaf server's certificate at the
-address for SuperNodes, and admits those whose keys are in the folder of certificates; everything else is on
-the loopback interface. The leaf server itself is an app on the SuperLink (`fedge.leaf_app`), because only
-apps can reach nodes.
+It starts a SuperLink (`fedge.launch.flower_runs.fleet`). At the address for SuperNodes, this shows the leaf
+server's certificate, and admits those whose keys are in the folder of certificates; everything else is on the
+loopback interface. The leaf server itself is an app on the SuperLink (`fedge.leaf_app`), because only apps
+can reach nodes.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def leaf_link_place(options: argparse.Namespace) -> SuperLinkPlace:
 
 
 def _run_app(link: SuperLink, options: argparse.Namespace) -> int:
-    """Start the app, and print its output; returns its exit code when it has ended."""
+    """Start the app, and print its output; returns its exit code after its end."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
     federation_variable = {TOLD: Federation().to_json()}  # none of its settings is an option of Fedge

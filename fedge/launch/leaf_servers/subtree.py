@@ -3,8 +3,8 @@
 Each leaf has its own link, under the one certificate, its own host and its own clients. They share the
 process, its threads, and one partition of the data. Each executes its own orders, which arrive in one packet
 for all (`fedge.edge.packets.bundles`), so models have the same bits, and each recovers from the same faults
-as a leaf server. If the server is a region that computes several means in a round of the server above it,
-the process runs these rounds itself, after one order on the link of its first leaf (`fedge.edge.region`).
+as a leaf server. If the server is a region with several means in a round of the server above it, the process
+runs these rounds itself, after one order on the link of its first leaf (`fedge.edge.region`).
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Subtree:
         self._errors: list[Exception] = []
 
     def serve(self, lost_s: float) -> None:
-        """Serve the cloud until it tells all leaves that the run is over.
+        """Serve the cloud until it ends the run at all leaves.
 
         Args:
             lost_s: seconds without contact to the cloud after which to give up.
@@ -87,7 +87,7 @@ class Subtree:
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Wait until all leaves have ended, one has failed, or `leave_s` seconds after the first has ended.
 
-        A link that breaks during that time gets no further messages; the next run starts with new links.
+        A link broken during this time gets no further messages; the next run starts with new links.
         """
         deadline: float | None = None
         while (running := [t for t in threads if t.is_alive()]) and not self._errors:

@@ -39,7 +39,7 @@ _children: set[int] = set()
 
 
 def reap(*_: Any) -> None:
-    """Reap children that have ended, other than the SuperNode."""
+    """Reap ended children, other than the SuperNode."""
     for pid in list(_children):
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
@@ -103,7 +103,7 @@ class ClientApps:
         self.read_reports(select.select(self.descriptors, [], [], 0)[0])
 
     def _release(self, pipe: int) -> None:
-        """Close a child's pipes, so that it ends once it waits for a message."""
+        """Close a child's pipes, to end it at its next wait for a message."""
         os.close(self._reusable.pop(pipe).orders)
         os.close(pipe)
 
@@ -203,7 +203,7 @@ def _prevent_exit() -> bool:
 
 
 def _import_first(*names: str) -> ModuleType | None:
-    """The first of these modules of Flower that exists; None if this version has none of them."""
+    """The first existing one of these modules of Flower; None if this version has none of them."""
     for name in names:
         with suppress(ImportError):
             return import_module(name)

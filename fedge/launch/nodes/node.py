@@ -1,20 +1,19 @@
-"""``fedge node``: Flower's SuperNode, with ClientApps forked from a process that has loaded PyTorch.
+"""``fedge node``: Flower's SuperNode, with ClientApps forked from a process with PyTorch loaded.
 
 Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
 takes seconds of CPU time. Here a program of the same name comes first in the SuperNode's PATH, and only
-passes its arguments through a named pipe to this process. This process has imported everything and forks;
-the child then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`).
-The only part of Flower that is replaced is the time of a reply (`fedge.link.untimed_replies`).
+passes its arguments through a named pipe to this process. This process has imported everything and forks; the
+child then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`). The
+only replaced part of Flower is the time of a reply (`fedge.link.untimed_replies`).
 
-A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to
-receive message", drops the message and waits forever for its reply. One that cannot pass on a reply logs
+If a SuperNode of Flower 1.25 asks for a message before its SuperLink has the whole message, it logs "Failed
+to receive message", drops the message and waits forever for its reply. If it cannot pass on a reply, it logs
 "Failed to send message" and drops it (`fedge.link.untimed_replies` prevents the usual cause). In both cases
 the SuperNode is restarted, and the run asks again. If it could not sign off, the SuperLink considers it
 present for up to a minute, and reports that the new one "could not be activated"; the new one is restarted
-until it is admitted. A SuperLink restarted without its database, e.g. after another node's key was
-withdrawn, answers "Node ID … not found", and Flower's SuperNode ends; it is restarted, and activated by its
-key. From 1.41 on the answer is "401 Unauthorized", and the SuperNode may report only that it ended
-gracefully.
+until its admission. A SuperLink restarted without its database, e.g. after another node's key was withdrawn,
+answers "Node ID … not found", and Flower's SuperNode ends, is restarted, and is activated by its key. From
+1.41 on the answer is "401 Unauthorized", and the SuperNode may report only a graceful end.
 """
 
 import gc
@@ -62,7 +61,7 @@ _POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # in newer Flower versions
 
 
 def serve_node(arguments: Sequence[str], owns_process: bool) -> int:
-    """Run a SuperNode until it ends or a signal arrives; returns the exit code.
+    """Run a SuperNode until its end or a signal; returns the exit code.
 
     Args:
         arguments: those of ``flower-supernode``.
@@ -89,7 +88,7 @@ def serve_node(arguments: Sequence[str], owns_process: bool) -> int:
 
 
 def _serve_with_restarts(arguments: Sequence[str], folder: Path, orders: int) -> int:
-    """Start the SuperNode, and restart it if that helps; returns its final exit code."""
+    """Start the SuperNode, with restarts where useful; returns its final exit code."""
     refused_at: float | None = None
     while True:
         node = _start_supernode(arguments, folder)
@@ -115,7 +114,7 @@ def _serve_with_restarts(arguments: Sequence[str], folder: Path, orders: int) ->
 
 
 def _write_forwarder(folder: Path) -> int:
-    """Write the program that passes on its arguments; returns the reading end of the pipe.
+    """Write the program passing on its arguments; returns the reading end of the pipe.
 
     Forking a process with library threads is safe only on Linux; elsewhere the program is not in PATH.
     """
@@ -153,7 +152,7 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     """Fork a ClientApp for each line of arguments until the SuperNode ends or must be restarted.
 
     Returns:
-        Exit code of the SuperNode, or the message because of which it must be restarted.
+        Exit code of the SuperNode, or the message which requires a restart.
     """
     assert node.stderr is not None
     client_app, errors = _load_client_app(), node.stderr.fileno()
@@ -184,7 +183,7 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
 
 
 class _SuperNodeLog:
-    """Output of a SuperNode: its admission or refusal, and the reason to restart it."""
+    """Output of a SuperNode: its admission or refusal, and the reason for a restart."""
 
     def __init__(self) -> None:
         """Start without output."""
@@ -218,7 +217,7 @@ def _pass_on_output(errors: int, sources: list[int], news: SuperNodeOutput) -> b
 
 @cache
 def _load_client_app() -> Any:
-    """Import the modules that ClientApps need; returns Flower's program for them."""
+    """Import the modules needed by ClientApps; returns Flower's program for them."""
     (entry_point,) = entry_points(group="console_scripts", name=CLIENT_APP)
     program = entry_point.load()
     import_module("fedge.client_app")
@@ -226,7 +225,7 @@ def _load_client_app() -> Any:
 
 
 def _end_supernode(node: "subprocess.Popen[bytes]") -> None:
-    """End the SuperNode by SIGTERM, so that it signs off from the SuperLink."""
+    """End the SuperNode by SIGTERM, so it signs off from the SuperLink."""
     if node.poll() is not None:
         return
     node.send_signal(signal.SIGTERM)

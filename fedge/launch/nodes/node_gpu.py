@@ -44,7 +44,7 @@ def take_gpu() -> str:
 
 
 def gpu_names(listing: str, visible: str | None) -> list[str]:
-    """Names of the GPUs that a node may use, in the form of CUDA_VISIBLE_DEVICES.
+    """Names of the GPUs available to a node, in the form of CUDA_VISIBLE_DEVICES.
 
     A GPU divided into slices (MIG) is represented by its slices.
 

@@ -1,8 +1,8 @@
 """Output of a node's ClientApps and of its SuperNode: read from pipes, and passed on up to a limit.
 
-Output that a client writes through Python is limited where it is written (`fedge.process.output`). This
-module limits the rest, e.g. output of native code: to 256 KiB per ClientApp and 4 MiB per hour in total. Of
-Flower's lines about attempts to reach a SuperLink that does not respond, only the first is passed on.
+Output written by a client through Python is limited where it is written (`fedge.process.output`). This module
+limits the rest, e.g. output of native code: to 256 KiB per ClientApp and 4 MiB per hour in total. Of Flower's
+lines about attempts to reach a silent SuperLink, only the first is passed on.
 """
 
 import os
@@ -23,7 +23,7 @@ _CONTROL_CODES_REPLACED = bytes(byte if byte >= 32 or byte in _ALLOWED else ord(
 
 @dataclass
 class _Pipe:
-    """Pipe of one ClientApp: the descriptor it replaces, and the bytes it may still print."""
+    """Pipe of one ClientApp: the replaced descriptor, and the bytes still allowed."""
 
     stands_for: int
     pid: int
@@ -57,7 +57,7 @@ class NodeOutput:
         return pid
 
     def reset_limit(self, pid: int) -> None:
-        """Reset the limit of a process that handles a further message."""
+        """Reset the limit of a process for a further message."""
         for pipe in self._pipes.values():
             if pipe.pid == pid:
                 pipe.room = A_CLIENT_APP
@@ -80,13 +80,13 @@ class NodeOutput:
                 os.write(pipe.stands_for, printed.translate(_CONTROL_CODES_REPLACED))
 
     def _remaining_bytes(self) -> int:
-        """Bytes that may still be printed in this hour."""
+        """Bytes still allowed to be printed in this hour."""
         if time.monotonic() - self._hour_start > _HOUR_S:
             self._hour_start, self._hour_budget = time.monotonic(), AN_HOUR
         return self._hour_budget
 
     def _report_dropped(self) -> None:
-        """Print the number of bytes dropped, each time it has doubled."""
+        """Print the number of bytes dropped, at each doubling."""
         if self._dropped >= max(1, 2 * self._reported):
             self._reported = self._dropped
             print(
@@ -102,9 +102,9 @@ class SuperNodeOutput:
         self._has_contact = True
 
     def printable_part(self, output: bytes) -> bytes:
-        """Part of further output that should be printed.
+        """Part of further output to be printed.
 
-        A line is usually written in one piece; if it arrives in two, both are passed on.
+        A line is usually written in one piece; of two pieces, both are passed on.
         """
         return b"".join(line for line in output.splitlines(keepends=True) if self._is_news(line))
 

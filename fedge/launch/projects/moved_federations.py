@@ -1,8 +1,8 @@
-"""Federations that Flower has moved: restored in pyproject.toml, and read from their new place.
+"""Federations moved by Flower: restored in pyproject.toml, and read from their new place.
 
 On Flower 1.41 and 1.42, `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml`` and comments
 the tables out in the user's pyproject.toml. It does not recognise a header with another spelling, e.g.
-``[tool."flwr".federations]``, which is the same table in TOML; Fedge's own projects use that.
+``[tool."flwr".federations]``, which is the same table in TOML; Fedge's own projects use this one.
 """
 
 import os
@@ -22,7 +22,7 @@ _EDGE = "#######################################################################
 
 
 def restore_commented_lines(path: Path) -> bool:
-    """Restore lines that `flwr run` has commented out in a pyproject.toml; True if there were any.
+    """Restore lines commented out by `flwr run` in a pyproject.toml; True if there were any.
 
     The file is written only if commenting the result out again gives the present text, so nothing else can
     change.
@@ -48,7 +48,7 @@ def restore_commented_lines(path: Path) -> bool:
 
 @contextmanager
 def keeping_federations(path: Path) -> Iterator[None]:
-    """Context that restores a pyproject.toml if `flwr run` comments federations out meanwhile."""
+    """Context to restore a pyproject.toml if `flwr run` comments federations out meanwhile."""
     original = path.read_bytes()
     try:
         yield

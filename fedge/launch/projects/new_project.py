@@ -133,7 +133,7 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
         method: whether to add a custom method for clients (`train.algorithm`).
 
     Raises:
-        ConfigError: the folder is not empty, its name is unsuitable for a project, or it cannot be written.
+        ConfigError: the folder is not empty or not writable, or its name is unsuitable for a project.
     """
     name = folder.absolute().name
     if not _NAME.fullmatch(name):

@@ -43,7 +43,7 @@ def is_packaged(text: str) -> bool:
 
 
 def packaged_like(text: str) -> str:
-    """Name of the configuration that a word or path means, e.g. "configs/hierfl.toml"; or empty."""
+    """Name of the configuration meant by a word or path, e.g. "configs/hierfl.toml"; or empty."""
     name = text.removeprefix("./").removeprefix("configs/").removesuffix(".toml")
     return PREFIX + name if name in packaged_names() else ""
 

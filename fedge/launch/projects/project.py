@@ -106,7 +106,7 @@ def read_config(name: str, description: str) -> dict[str, Scalar]:
     """A configuration as a flat mapping, from a TOML file or by its packaged name ("fedge:hierfl").
 
     Raises:
-        ConfigError: it is missing or unreadable; the message calls it `description`.
+        ConfigError: the file is missing or unreadable; the message calls it `description`.
     """
     if not is_packaged(name) and (packaged := packaged_like(name)) and not os.path.lexists(name):
         raise ConfigError(
@@ -190,7 +190,7 @@ SERVER_APP, CLIENT_APP = "fedge.server_app:app", "fedge.client_app:app"
 
 
 class Project:
-    """The part of a pyproject.toml that concerns Flower.
+    """Flower's part of a pyproject.toml.
 
     Attributes:
         folder: folder of the pyproject.toml.
@@ -302,7 +302,7 @@ class Project:
         return config
 
     def refuse_undeclared(self, overrides: Sequence[str]) -> None:
-        """Raise ConfigError for a key of `overrides` that Flower refuses, because pyproject.toml lacks it."""
+        """Raise ConfigError for a key of `overrides` refused by Flower, because pyproject.toml lacks it."""
         declared = flatten(self._config)
         for text in overrides:
             for key, value in parse_override(text).items():
@@ -317,12 +317,12 @@ class Project:
                 )
 
     def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Run config restricted to the keys of pyproject.toml, the only ones that Flower accepts.
+        """Run config restricted to the keys of pyproject.toml, the only ones accepted by Flower.
 
         A table of arguments is split into its keys if pyproject.toml lists those.
 
         Raises:
-            ConfigError: an option that is not at its default is missing from pyproject.toml.
+            ConfigError: an option not at its default is missing from pyproject.toml.
         """
         declared, defaults = flatten(self._config), {key: default for key, (default, _) in options().items()}
         settings: dict[str, Scalar] = {}

@@ -1,7 +1,7 @@
-"""A project in a folder without write access, e.g. on a volume that is mounted read-only.
+"""A project in a folder without write access, e.g. on a volume mounted read-only.
 
-`flwr run` writes into the project that it submits: a folder for credentials, and in newer versions changes to
-its pyproject.toml. So it gets a copy of the files that it sends to the SuperLink.
+`flwr run` writes into the submitted project: a folder for credentials, and in newer versions changes to its
+pyproject.toml. So it gets a copy of the files for the SuperLink.
 """
 
 import os
@@ -16,7 +16,7 @@ _PASSED_OVER = frozenset({".flwr", ".git", ".venv", "__pycache__"})
 
 
 def writable_project(folder: Path, scratch: Path) -> Path:
-    """The project's folder; or, if Flower cannot write there, a copy of the files that it submits.
+    """The project's folder; or, if Flower cannot write there, a copy of the files to submit.
 
     Args:
         folder: the project's folder.
@@ -40,7 +40,7 @@ def writable_project(folder: Path, scratch: Path) -> Path:
 
 
 def _copy(folder: Path, copy: Path) -> None:
-    """Copy the files that Flower submits, and its exclusion lists; raises OSError."""
+    """Copy the files submitted by Flower, and its exclusion lists; raises OSError."""
     for parent, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in _PASSED_OVER]
         target = copy / Path(parent).relative_to(folder)

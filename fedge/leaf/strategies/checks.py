@@ -39,7 +39,7 @@ def first_not_finite(state: State) -> str | None:
 def refuse_impossible(state: State, variances: Iterable[str] = (), owner: str = "") -> None:
     """Raise FloatingPointError unless a model's numbers are finite and its variances non-negative.
 
-    Strategies and methods may extrapolate beyond the models that they combine.
+    Strategies and methods may extrapolate beyond the combined models.
 
     Args:
         state: a combined model.
@@ -85,7 +85,7 @@ def _mean(contributions: Sequence[Contribution]) -> State | None:
 
 
 class NormHistory:
-    """Norms of a leaf's recent updates, to find new ones that are too far above their median.
+    """Norms of a leaf's recent updates, to find new ones too far above their median.
 
     Attributes:
         norms: norms of the accepted updates of the last 10 leaf rounds, oldest first.

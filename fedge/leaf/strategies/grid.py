@@ -76,7 +76,7 @@ def messages_of(
         arrays: the leaf's model.
         config: settings of the round.
         grid: Flower's Grid.
-        node_ids: all nodes that train in this round.
+        node_ids: all training nodes of this round.
     """
     with _without_waiting(strategy, len(node_ids)):
         return list(strategy.configure_train(leaf_round, arrays, config, LeafGrid(grid, node_ids)))

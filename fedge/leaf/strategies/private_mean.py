@@ -36,7 +36,7 @@ class PrivateMean(FedAvg):
         self._config = config
 
     def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Raise ValueError for a clipping norm that this strategy cannot have reached."""
+        """Raise ValueError for a clipping norm this strategy cannot have reached."""
         norm, first = numbers.get("clip_norm"), self._config.clip_norm
         if norm != first and not (self._config.is_adaptive and is_clip_norm(norm)):
             raise ValueError(f"'clip_norm' cannot be {shown(norm)} after {self.clip_norm:g}")
@@ -79,7 +79,7 @@ class PrivateMean(FedAvg):
             replies: accepted replies, at most `asked`.
             seed: seed of the run.
             stream_key: coordinates of the noise's random stream: leaf round, leaf and so on.
-            sent: entries of the model that clients send; None for all.
+            sent: entries of the model sent by clients; None for all.
         """
         config, clip_norm = self._config, self.clip_norm
         rng = normals(config, seed, *stream_key)

@@ -71,16 +71,16 @@ class Bulyan(FlowerBulyan):
 
 
 def picked_one_by_one(contents: list[RecordDict], malicious: int, count: int) -> list[RecordDict]:
-    """The replies that Krum picks, each from the remaining ones, in their original order."""
+    """Replies picked by Krum, each from the remaining ones, in their original order."""
     states = [from_record(content.array_records[ARRAYS]) for content in contents]
     vectors = [np.concatenate([array.ravel() for array in state.values()]) for state in states]
     return [contents[i] for i in sorted(krum_picks(vectors, malicious, count))]
 
 
 def krum_picks(vectors: Sequence[np.ndarray], malicious: int, count: int) -> list[int]:
-    """Indices of `count` vectors (P,) out of N that Krum picks, one after another.
+    """Indices of `count` vectors (P,) out of N, picked by Krum one after another.
 
-    Of n remaining vectors, the next is that with the smallest sum of squared distances to its n − f − 2
+    Of n remaining vectors, the next is the one with the smallest sum of squared distances to its n − f − 2
     nearest (Blanchard et al. 2017); at least one neighbour is counted, a case left open in the paper.
     """
     distances = np.array([[float(np.square(a - b).sum()) for b in vectors] for a in vectors])

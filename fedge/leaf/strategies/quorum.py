@@ -1,9 +1,9 @@
-"""Number of replies that a leaf needs to change its model, and whether its clients can supply them.
+"""Number of replies needed by a leaf to change its model, and whether its clients can supply them.
 
 Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al. 2017), Bulyan of n >= 4f + 3
-(El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, or it would include clients that
-it should leave out; a trimmed mean needs a client to cut at each end. With fewer replies the guarantee is
-void, so the leaf keeps its model.
+(El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, or it would include clients it
+should leave out; a trimmed mean needs a client to cut at each end. With fewer replies the guarantee is void,
+so the leaf keeps its model.
 """
 
 import math
@@ -39,18 +39,18 @@ def needed_leaves(cloud: CloudConfig) -> int:
 
 
 def krum_quorum(arguments: Mapping[str, Any]) -> int:
-    """Number of replies that Krum needs."""
+    """Number of replies needed by Krum."""
     return 2 * int(arguments[_MALICIOUS]) + 3
 
 
 def multi_krum_quorum(arguments: Mapping[str, Any]) -> int:
-    """Number of replies that Multi-Krum needs."""
+    """Number of replies needed by Multi-Krum."""
     selected = int(arguments[_SELECTED])
     return max(krum_quorum(arguments), selected + arguments[_MALICIOUS] + 2 if selected else 0)
 
 
 def bulyan_quorum(arguments: Mapping[str, Any]) -> int:
-    """Number of replies that Bulyan needs."""
+    """Number of replies needed by Bulyan."""
     return 4 * int(arguments[_MALICIOUS]) + 3
 
 
@@ -64,7 +64,7 @@ def trimmed_mean_quorum(arguments: Mapping[str, Any]) -> int:
 
 
 def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: int = 0) -> int:
-    """Number of a leaf's clients that train in a leaf round.
+    """Number of a leaf's training clients in a leaf round.
 
     Args:
         config: configuration, of which `hierarchy` is read.
@@ -87,7 +87,7 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
 
 
 def _call_participation(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
-    """The number or share of clients that a user's function returns."""
+    """The number or share of clients returned by a user's function."""
     name = hierarchy.participation
     with PARTICIPATIONS.explaining_errors(name):
         number = PARTICIPATIONS.load(name)(

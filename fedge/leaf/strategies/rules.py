@@ -46,7 +46,7 @@ from fedge.training.settings import LocalTraining
 
 logger = logging.getLogger(__name__)
 
-_TRAIN_LOSS = "train_loss"  # key that QFedAvg reads
+_TRAIN_LOSS = "train_loss"  # key read by QFedAvg
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
 _PACKAGES = ("flwr", "fedge")  # whose classes are no user's
 _UNCALLED = frozenset({"start", "configure_evaluate", "aggregate_evaluate"})  # of Flower's `Strategy`
@@ -54,7 +54,7 @@ _EARLIER = ("aggregate_fit", "configure_fit", "initialize_parameters")  # of Flo
 
 
 class _SharedRecord(ArrayRecord):
-    """A record that returns copies of its arrays without Flower's garbage collection at every call."""
+    """A record returning copies of its arrays without Flower's garbage collection at every call."""
 
     def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
         """The arrays, or writable copies if `keep_input` is False."""
@@ -99,7 +99,7 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
 
     Args:
         config: configuration, of which `leaf`, `privacy` and `train` are read.
-        num_training: number of clients that train in a leaf round.
+        num_training: number of training clients in a leaf round.
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
@@ -119,7 +119,7 @@ def make_cloud_rule(cloud: CloudConfig) -> Strategy:
 
 
 def _construct(register: Register, name: str, arguments: Mapping[str, Any]) -> Strategy:
-    """Construct the strategy that an option names, with keyword arguments."""
+    """Construct the strategy named by an option, with keyword arguments."""
     rule: Callable[..., Strategy] = register.load(name)
     defaults: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
     if register.is_own(name):
@@ -149,7 +149,7 @@ def _construct(register: Register, name: str, arguments: Mapping[str, Any]) -> S
 
 
 def note_of_uncalled(config: Config) -> str:
-    """Note on methods of a user's strategies that a run never calls; empty if there are none."""
+    """Note on methods of a user's strategies never called by a run; empty if there are none."""
     told = []
     for register, name in ((RULES, config.leaf.strategy), (CLOUD, config.cloud.rule)):
         code = register.load(name) if register.is_own(name) else None
@@ -163,7 +163,7 @@ def note_of_uncalled(config: Config) -> str:
 
 
 def _accepted_arguments(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """The offered keyword arguments that a strategy accepts."""
+    """The offered keyword arguments accepted by a strategy."""
     parameters = inspect.signature(rule).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(offered)
@@ -243,7 +243,7 @@ def _configure(strategy: Strategy, leaf_round: int, model: State, clients: int) 
 def _refuse_state_from_messages(
     name: str, strategy: Strategy, before: Mapping[str, Any], model: State, clients: int
 ) -> None:
-    """Raise ConfigError for a rule of the cloud that relies on `configure_train`, which a cloud never calls.
+    """Raise ConfigError for a rule of the cloud relying on `configure_train`, which a cloud never calls.
 
     Args:
         name: of the rule.
@@ -301,11 +301,11 @@ _READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # sent by Flower's strategie
 
 
 def refuse_unread_keys(config: Config, reads: Collection[str]) -> None:
-    """Raise ConfigError when a strategy sends clients keys that their algorithm does not read.
+    """Raise ConfigError when a strategy sends clients keys not read by their algorithm.
 
     Args:
         config: configuration, of which `leaf`, `privacy` and `train` are read.
-        reads: keys that the algorithm reads.
+        reads: keys read by the algorithm.
     """
     strategy = make_strategy(config, 1)
     try:
@@ -346,9 +346,9 @@ def combine(
     """The new model of a leaf.
 
     Flower's strategies get floating-point entries only, because integer counters would add to Krum's
-    distances. Strategies that step from the leaf's model get trainable entries only, because a BatchNorm
-    variance must not take an Adam step. Strategies that compare replies by distance get updates in float64.
-    The remaining entries are averaged, or copied from the first reply if they are counters.
+    distances. Strategies stepping from the leaf's model get trainable entries only, because a BatchNorm
+    variance must not take an Adam step. Strategies comparing replies by distance get updates in float64. The
+    remaining entries are averaged, or copied from the first reply if they are counters.
 
     Args:
         strategy: strategy from `make_strategy`.
@@ -359,7 +359,7 @@ def combine(
         settings: settings of the clients' training.
         seed: seed of the run.
         stream_key: coordinates of the noise's random stream: leaf round, leaf and so on.
-        sent: entries of the model that clients send; None for all.
+        sent: entries of the model sent by clients; None for all.
     """
     if isinstance(strategy, ExactFedAvg):
         return mean
@@ -406,7 +406,7 @@ def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTr
 
 
 def _content(reply: TrainReply, names: Sequence[str], start: State | None = None) -> Message:
-    """A reply in the form that Flower's strategies expect: one array record, one metric record.
+    """A reply in the form expected by Flower's strategies: one array record, one metric record.
 
     With `start`, it holds the update from `start` in float64 in place of the model.
     """

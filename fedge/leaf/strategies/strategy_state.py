@@ -38,7 +38,7 @@ _PACKAGES = frozenset({"flwr", "fedge"})  # packages whose strategies never chan
 
 @runtime_checkable
 class ChecksItsNumbers(Protocol):
-    """Strategies that can check restored numbers beyond their form and size."""
+    """Strategies checking restored numbers beyond their form and size."""
 
     def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
         """Raise ValueError for numbers (by attribute) that no sequence of rounds can produce."""
@@ -92,7 +92,7 @@ def numbers_of(strategy: Strategy) -> dict[str, Any]:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is text, a list or a table that survives a round trip through JSON."""
+    """Whether a value is text, a list or a table, and unchanged by a round trip through JSON."""
     if type(value) not in (str, list, dict):
         return False
     try:
@@ -116,7 +116,7 @@ def contents_of(strategy: Strategy) -> dict[str, Any]:
 
 
 def unsaved_attribute(strategy: Strategy, before: Mapping[str, Any]) -> str:
-    """The first attribute changed since `contents_of` that checkpoints do not save; "" if none."""
+    """The first attribute changed since `contents_of` and not saved in checkpoints; "" if none."""
     saved = set(map(_attribute_name, states_of(strategy))) | numbers_of(strategy).keys()
     current = contents_of(strategy)
     return next(
@@ -147,7 +147,7 @@ def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: M
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """An array that a strategy may change in place: itself, or a copy if it is read only."""
+    """An array for a strategy to change in place: itself, or a copy if it is read only."""
     return array if array.flags.writeable else array.copy()
 
 
@@ -180,7 +180,7 @@ def refuse_incompatible_state(
 
 
 def _refuse_by_strategy(strategy: Strategy, numbers: Mapping[str, Any]) -> None:
-    """Raise ValueError for numbers that the strategy itself (`ChecksItsNumbers`) rules out."""
+    """Raise ValueError for numbers ruled out by the strategy itself (`ChecksItsNumbers`)."""
     if isinstance(strategy, ChecksItsNumbers):
         strategy.refuse_numbers(numbers)
 
@@ -253,7 +253,7 @@ def _refuse_number(name: str, number: Any, current: Any) -> None:
 
 
 def _refuse_json(name: str, value: Any) -> None:
-    """Raise ValueError for a text, list or table that is too long, or has numbers that are not finite."""
+    """Raise ValueError for a text, list or table that is too long or has infinite or NaN numbers."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -302,7 +302,7 @@ def _current_value(strategy: Any, name: str) -> Any:
 
 
 def _holder(strategy: Any, name: str) -> tuple[Strategy, str]:
-    """The (inner) strategy that holds an attribute with a dotted name, and the attribute's last name.
+    """The (inner) strategy holding an attribute with a dotted name, and the attribute's last name.
 
     Raises:
         ValueError: there is no such strategy.
