@@ -34,7 +34,7 @@ from fedge.training.scaffold import family_corrections, leaf_control, leaf_corre
 _NOBODY = -1  # the group of a lone leaf
 
 
-def arrive(leaves: Sequence[Server]) -> None:
+def record_drift_ends(leaves: Sequence[Server]) -> None:
     """Record the leaves' models in a cloud step, before any of them takes an offer."""
     for leaf in leaves:
         if leaf.drift is not None:
@@ -64,7 +64,7 @@ def start_drifts(
     """Start new drifts from the leaves' current models, and set the leaves' corrections.
 
     Args:
-        leaves: all leaves, in order, after `arrive`; needs SCAFFOLD on two levels.
+        leaves: all leaves, in order, after `record_drift_ends`; needs SCAFFOLD on two levels.
         groups: `group_of` of each leaf.
         personal_entries: leaves' personal entries.
         memberships: Π (S, K) if leaves were offered mixtures of K models.

@@ -1,4 +1,4 @@
-"""Forks trained for trials of changes: their starting models, and their rounds of training.
+"""Forks: models trained on the side, to try a split of clusters before it takes effect.
 
 A fork starts from the mean of its proposed cluster. If a split is refused and tried again, its forks train
 further: a leaf that leaves a bad common model needs some rounds to train a good one of its own, and a leaf

@@ -1,4 +1,4 @@
-"""State of the cloud between cloud steps, saved in checkpoints, and the needs of the next step."""
+"""State of the cloud between cloud steps, saved in checkpoints: groups, methods' models, due comparisons."""
 
 from collections.abc import Mapping
 from typing import Any

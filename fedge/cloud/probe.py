@@ -1,4 +1,4 @@
-"""Probe: a leaf round of all leaves from one model, for comparison only."""
+"""Result of a probe: a leaf round of all leaves from one model, only for comparing the leaves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

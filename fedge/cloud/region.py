@@ -250,7 +250,7 @@ class Region:
         """
         contributions = tuple(server.contribution(version) for server in self.below)
         self._contributions = contributions if self.rounds == 1 else ()
-        control.arrive(self.below)
+        control.record_drift_ends(self.below)
         if self.drift is not None:
             lengths = [server.drift.length for server in self.below if server.drift is not None]
             weights = [server.weight for server in self.below]

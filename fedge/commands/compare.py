@@ -1,4 +1,4 @@
-"""``fedge compare``: a single sweep according to its plan, anything else by the runs' settings."""
+"""``fedge compare``: compares the runs of one sweep by its plan, and other runs by their settings."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``fedge new``, and lists for writing a study: configurations, options, methods, columns."""
+"""``fedge new``, and commands listing the names for a study: configurations, options, methods, columns."""
 
 import argparse
 import json

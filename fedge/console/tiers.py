@@ -1,4 +1,4 @@
-"""Servers of a tier in words; a tier's name may end in a number, as in "2 servers of region-1"."""
+"""Numbers of servers per tier in words: "2 regions", or "2 servers of region-1" for a name with a number."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def plural_of(tier: str) -> str:
     return f"servers of {tier}" if _is_numbered(tier) else plural(tier)
 
 
-def between(tree: Tree, names: Sequence[str]) -> str:
+def tiers_between(tree: Tree, names: Sequence[str]) -> str:
     """Servers between leaves and cloud, from the leaves up; empty in two tiers.
 
     Args:
@@ -32,7 +32,7 @@ def between(tree: Tree, names: Sequence[str]) -> str:
         names: names of the tiers, from the cloud down.
 
     >>> two_of_two = Tree((Tree((Tree(), Tree())), Tree((Tree(), Tree()))))
-    >>> between(two_of_two, ["cloud", "region", "leaf"])
+    >>> tiers_between(two_of_two, ["cloud", "region", "leaf"])
     ' under 2 regions'
     """
     tiers = range(len(names) - 2, 0, -1)

@@ -29,7 +29,7 @@ from fedge.states.records import (
     record_of,
     store_record_arrays,
 )
-from fedge.timing.calls import PROCESS, has_call_form
+from fedge.timing.calls import PROCESS, is_well_formed_call
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
@@ -193,7 +193,7 @@ def work_of(reply: Message) -> list[float] | None:
     """Times in a client's reply; None if missing or malformed."""
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(WORK) if isinstance(metrics, MetricRecord) else None
-    return numbers if isinstance(numbers, list) and has_call_form(numbers) else None
+    return numbers if isinstance(numbers, list) and is_well_formed_call(numbers) else None
 
 
 def client_report(work: Callable[[], list[float]]) -> dict[str, list[float]]:

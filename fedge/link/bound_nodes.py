@@ -1,4 +1,4 @@
-"""Nodes of a SuperLink bound to a partition: the key node-N is valid for partition N, and for no other.
+"""Partitions bound to the nodes of a SuperLink by their keys: node-N may serve partition N, and no other.
 
 Flower's SuperLink assigns the node id of a key and prints it at registration. The registrar of keys
 (`fedge.launch.flower_runs.fleet`) writes it to a file, which the run, started by the SuperLink, finds through
@@ -32,14 +32,14 @@ def partition_of_key(key: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def bind(folder: Path, nodes: Mapping[int, int]) -> None:
+def bind_nodes(folder: Path, nodes: Mapping[int, int]) -> None:
     """Add node id → partition to the bindings in a SuperLink's folder."""
     path = folder / _NAME
     bindings = {**_read_bindings(path), **nodes}
     write_bytes(path, "".join(f"{node} {partition}\n" for node, partition in bindings.items()).encode())
 
 
-def forget(folder: Path) -> None:
+def forget_bindings(folder: Path) -> None:
     """Delete all bindings in a SuperLink's folder."""
     with suppress(FileNotFoundError):
         (folder / _NAME).unlink()

@@ -1,4 +1,4 @@
-"""Taps of convolutions and pools over images: size, stride and padding, vertically and horizontally."""
+"""Geometry of convolutions and pools over images, for the native step: size, stride and padding by axis."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "shares": ["own_rows"],
+        "shares": ["rows_of_process"],
         "team": ["TeamKind", "Team", "TeamError"],
     },
 )

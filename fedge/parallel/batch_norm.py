@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedge.config.registers.option import ConfigError
-from fedge.parallel.shares import ProcessSeat
+from fedge.parallel.shares import ProcessRank
 
 
-def share_statistics(model: nn.Module, seat: ProcessSeat) -> None:
+def share_statistics(model: nn.Module, seat: ProcessRank) -> None:
     """Make every BatchNorm of a model compute its statistics over all processes; nothing else changes.
 
     Raises:
@@ -41,7 +41,7 @@ def share_statistics(model: nn.Module, seat: ProcessSeat) -> None:
         layer.forward = partial(_forward, layer, seat)  # type: ignore[method-assign]
 
 
-def _forward(layer: _BatchNorm, seat: ProcessSeat, x: Tensor) -> Tensor:
+def _forward(layer: _BatchNorm, seat: ProcessRank, x: Tensor) -> Tensor:
     """Normalise like `_BatchNorm.forward`, but over the batch of all processes."""
     has_statistics = layer.running_mean is not None and layer.running_var is not None
     if not layer.training and has_statistics:
@@ -56,7 +56,7 @@ def _forward(layer: _BatchNorm, seat: ProcessSeat, x: Tensor) -> Tensor:
     return y
 
 
-def joined_statistics(x: Tensor, seat: ProcessSeat) -> tuple[Tensor, Tensor, float]:
+def joined_statistics(x: Tensor, seat: ProcessRank) -> tuple[Tensor, Tensor, float]:
     """Mean and variance (C,) float64 of the channels of x (N, C, …) over all processes, and m."""
     channels = x.shape[1]
     table = torch.zeros(seat.size, 2 * channels + 1, dtype=torch.float64, device=x.device)
@@ -100,7 +100,7 @@ class _Normalise(torch.autograd.Function):
         variance: Tensor,
         eps: float,
         count: float,
-        seat: ProcessSeat,
+        seat: ProcessRank,
     ) -> Tensor:
         mean, variance = mean.to(x.dtype), variance.to(x.dtype)
         ctx.save_for_backward(x, weight, mean, torch.rsqrt(variance + eps))

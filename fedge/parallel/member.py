@@ -25,7 +25,7 @@ from fedge.config.registers.register import add_search_folders
 from fedge.parallel.arrays import Block
 from fedge.parallel.channel import ClosedError, receive, send_message
 from fedge.parallel.sgd import SharedNetwork, share_network, train_share
-from fedge.parallel.shares import ProcessSeat
+from fedge.parallel.shares import ProcessRank
 from fedge.process.endings.parent import die_with_parent
 from fedge.training.gpu import settle_gpus
 from fedge.training.networks.models import build_model
@@ -58,7 +58,7 @@ class Member:
     """One process, which keeps its network from round to round."""
 
     def __init__(self, inherited: Inherited) -> None:
-        self._seat = ProcessSeat(inherited.rank, inherited.size)
+        self._seat = ProcessRank(inherited.rank, inherited.size)
         self._states, self._windows = Block(inherited.states), Block(inherited.windows)
         self._meeting = inherited.meeting
         self._kind: dict[str, Any] | None = None

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fedge.config.registers.option import ConfigError
 from fedge.parallel.batch_norm import share_statistics
-from fedge.parallel.shares import ProcessSeat, own_rows
+from fedge.parallel.shares import ProcessRank, rows_of_process
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.local import pass_loss, pass_order
 from fedge.training.networks.own_models import BATCH_NORMS, OwnDraws
@@ -32,10 +32,10 @@ class SharedNetwork:
 
     model: nn.Module
     wrapped: DistributedDataParallel
-    seat: ProcessSeat
+    seat: ProcessRank
 
 
-def share_network(model: nn.Module, seat: ProcessSeat) -> SharedNetwork:
+def share_network(model: nn.Module, seat: ProcessRank) -> SharedNetwork:
     """A model on its device whose gradients and statistics are those of all processes.
 
     Raises:
@@ -125,7 +125,7 @@ class SharedSgd(Sgd):
 
     def share_step(self, x: Tensor, y: Tensor, batch: Tensor) -> Tensor:
         """One update from windows `batch` (B,) of x (N, …), y (N,); returns the weighted loss."""
-        rows = batch[own_rows(len(batch), self._seat.rank, self._seat.size)]
+        rows = batch[rows_of_process(len(batch), self._seat.rank, self._seat.size)]
         self._seat.counts = len(rows) > 0
         self._weight = len(rows) / len(batch)
         used_rows = rows if len(rows) else batch[:1]

@@ -8,20 +8,20 @@ however uneven the shares are.
 from dataclasses import dataclass
 
 
-def own_rows(batch: int, rank: int, processes: int) -> slice:
+def rows_of_process(batch: int, rank: int, processes: int) -> slice:
     """Windows of a batch for process `rank` (0, 1, …), in shares of nearly equal size.
 
-    >>> [own_rows(7, rank, 3) for rank in range(3)]
+    >>> [rows_of_process(7, rank, 3) for rank in range(3)]
     [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]
-    >>> [own_rows(1, rank, 2) for rank in range(2)]
+    >>> [rows_of_process(1, rank, 2) for rank in range(2)]
     [slice(0, 0, None), slice(0, 1, None)]
     """
     return slice(rank * batch // processes, (rank + 1) * batch // processes)
 
 
 @dataclass
-class ProcessSeat:
-    """Place of a process among those of a client.
+class ProcessRank:
+    """Rank of a process among those of a client.
 
     Attributes:
         rank: number of the process, 0 … size − 1.

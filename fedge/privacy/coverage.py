@@ -142,7 +142,7 @@ def protection_of(kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Leaves:
+class SentQuantities:
     """Quantities leaving the clients of a run.
 
     Attributes:
@@ -154,7 +154,7 @@ class Leaves:
     grouping: Mapping[str, Quantity] = field(default_factory=dict)
 
 
-def unprotected_quantities(config: Config, leaves: Leaves) -> list[str]:
+def unprotected_quantities(config: Config, leaves: SentQuantities) -> list[str]:
     """Quantities without noise: those with an effect on models first, those only recorded last.
 
     Args:
@@ -209,7 +209,7 @@ def _grouping_option(config: Config) -> str:
     return "cluster.signal" if by_signal else "cluster.method"
 
 
-def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
+def at_start(config: Config, library: str | None, leaves: SentQuantities) -> str:
     """Terms of a private run, in one line before its first round.
 
     Args:
@@ -230,14 +230,14 @@ def _source_note(config: Config) -> str:
     return ""
 
 
-def _coverage_text(config: Config, leaves: Leaves) -> str:
+def _coverage_text(config: Config, leaves: SentQuantities) -> str:
     if not noise_multiplier(config.privacy):
         return "privacy: privacy.noise-multiplier is 0: updates are clipped, nothing is promised"
     uncovered = "; ".join(unprotected_quantities(config, leaves))
     return f"privacy is {protection_of(config.privacy.kind)}; {_source_note(config)}not covered: {uncovered}"
 
 
-def spent_privacy_line(config: Config, epsilon: float | None, releases: int, leaves: Leaves) -> str:
+def spent_privacy_line(config: Config, epsilon: float | None, releases: int, leaves: SentQuantities) -> str:
     """Privacy spent by a run, in one line.
 
     Args:

@@ -1,6 +1,6 @@
-"""Marks of quantities that leave a client: noised, public or plain; set where each quantity is produced.
+"""Marks of quantities sent by a client: noised, public, or plain (without noise); set where each is produced.
 
-A module that makes replies declares the name of each quantity (`Leaving`), and builds replies with
+A module that makes replies declares the name of each quantity, and builds replies with
 `marked_values`, which raises for a name without a mark. A grouping method's needs and a client's algorithm
 declare their quantities in the same way. `fedge.privacy.coverage` derives from all marks the gaps in a run's
 promise, and refusals.

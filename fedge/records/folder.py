@@ -1,4 +1,4 @@
-"""Place of a run: its folder under `runs-dir`, the link `latest`, and files removed when the run ends."""
+"""Folder of a run under `runs-dir`: its name, the link `latest`, and files removed when the run ends."""
 
 import errno
 import json
@@ -141,7 +141,7 @@ def remove_client_data(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def write_whole(path: Path, value: Any, indent: int | None = None, durably: bool = True) -> None:
+def write_json(path: Path, value: Any, indent: int | None = None, durably: bool = True) -> None:
     """Write a small JSON file atomically; see `fedge.process.durable.write_bytes`."""
     write_bytes(path, (json.dumps(value, indent=indent) + "\n").encode(), durably)
 
@@ -160,7 +160,7 @@ def data_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folders if re.fullmatch(r"data(-\d+)?", path.name))
 
 
-def resuming(folder: Path, arguments: str = "", *, of_script: bool = False) -> str:
+def resume_command(folder: Path, arguments: str = "", *, of_script: bool = False) -> str:
     """Command that resumes a run; or the call, if a part of the run is code from a script or notebook.
 
     Args:
@@ -192,7 +192,7 @@ def short(folder: Path) -> str:
     return str(folder) if is_outside else relative
 
 
-def written_at(path: Path, zone: timezone | None = None) -> datetime:
+def time_written(path: Path, zone: timezone | None = None) -> datetime:
     """Time of a file's last write, in a zone (None: the local one, unnamed).
 
     A time outside the calendar, left by a wrong clock or a copy, becomes the nearest valid time.

@@ -16,7 +16,7 @@ from fedge.process.endings import exits
 from fedge.process.escape import read_json
 from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST
-from fedge.records.folder import write_whole
+from fedge.records.folder import write_json
 from fedge.records.foreign_folder import UnusableFileError, refuse_foreign_files
 from fedge.records.lock import is_locked
 from fedge.records.private_file import process_of
@@ -35,7 +35,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any], durably: bool = Tr
     Raises:
         OSError: the disk is full or gone; the file is unchanged.
     """
-    write_whole(folder / MANIFEST, manifest, indent=2, durably=durably)
+    write_json(folder / MANIFEST, manifest, indent=2, durably=durably)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedge.config.registers.register import search_folders
 from fedge.process.identity import this_process
-from fedge.records.folder import write_whole
+from fedge.records.folder import write_json
 
 PRIVATE = "private.json"
 _ABOUT = "of this machine; needed to resume the run, not for sharing"
@@ -27,7 +27,7 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
     """
     places = {key: config[key] for key in _PLACES if key in config}
     content = {"about": _ABOUT, "process": this_process(), "places": places, "code": search_folders()}
-    write_whole(folder / PRIVATE, content, indent=2)
+    write_json(folder / PRIVATE, content, indent=2)
 
 
 def code_folders_of(folder: Path) -> list[str]:

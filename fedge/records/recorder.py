@@ -20,7 +20,7 @@ from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
 from fedge.process.resources.memory import ProcessMemory
 from fedge.process.resources.room import remedy
-from fedge.records.folder import write_whole
+from fedge.records.folder import write_json
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
@@ -264,7 +264,7 @@ class Recorder:
                 json.dumps(_cluster_entry(global_round, inner.step) | server_fields) + "\n"
             )
         # made durable with the checkpoint, like the tables
-        write_whole(self.folder / CONFUSION, _confusion_entry(result), durably=False)
+        write_json(self.folder / CONFUSION, _confusion_entry(result), durably=False)
 
     def _write_times(
         self, global_round: int, laps: Mapping[str, float], timelines: RoundTimelines | None

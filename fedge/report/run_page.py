@@ -9,7 +9,7 @@ import polars as pl
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.tree import names_of_tiers, parse_tree
-from fedge.console.tiers import between
+from fedge.console.tiers import tiers_between
 from fedge.records.outputs import damaged_tables
 from fedge.records.reading.costs import virtual_seconds
 from fedge.records.reading.reader import RunData, load_run
@@ -107,7 +107,7 @@ def _servers_between(config: Mapping[str, Any]) -> str:
     """Servers between leaves and cloud in words; empty with two tiers, and if the record is not a tree."""
     try:
         tree = parse_tree(str(config.get("hierarchy.tree", "")))
-        return between(tree, names_of_tiers(str(config.get("hierarchy.names", "")), tree.tiers))
+        return tiers_between(tree, names_of_tiers(str(config.get("hierarchy.names", "")), tree.tiers))
     except ConfigError:
         return ""
 

@@ -210,7 +210,7 @@ class ServerRounds:
         probe = None if start is None else self._probe(cloud_round, start, leaf_round)
         open_step = received.open(probe, [child.models.trial for child in children], self._all_folds())
         step = open_step.finish(self._ask(open_step.questions) if any(open_step.questions) else None)
-        cloud_control.arrive(children)
+        cloud_control.record_drift_ends(children)
         step = self._store_models(step)
         book.note_cloud_step(record, step, self._make_offers(step.offers), children)
         for child, cluster, trial in zip(children, step.offers, step.trials, strict=True):

@@ -14,7 +14,7 @@ from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.registers.traits import AFRESH
 from fedge.config.topology import known_per_leaf, sizes_of_branches
 from fedge.console.lines import Console, final_table
-from fedge.console.tiers import between
+from fedge.console.tiers import tiers_between
 from fedge.data.composition import class_gap
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
@@ -110,7 +110,7 @@ class Announcer:
         holdings = facts.holdings
         self._recorder.write_partition(holdings)
         config = self._plan.config
-        above = between(config.hierarchy.shape, config.hierarchy.tier_names)
+        above = tiers_between(config.hierarchy.shape, config.hierarchy.tier_names)
         self._console.say(
             f"Fedge: {quantity(config.num_server_rounds, 'global round')}, "
             f"{quantity(sum(sizes), 'client')} under {quantity(len(sizes), 'leaf')} "
@@ -227,7 +227,7 @@ class Announcer:
         """Print and record the privacy guarantee, and open the privacy account."""
         config = self._plan.config
         known_clients = known_per_leaf(sizes, config.partition.unseen_clients)
-        self._leaves = coverage.Leaves(quantities(), sent_quantities(config.cluster))
+        self._leaves = coverage.SentQuantities(quantities(), sent_quantities(config.cluster))
         afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # others count all clients
         drawn = [
             (num_training(config, count, leaf=leaf) if afresh else count, count)

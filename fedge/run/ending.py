@@ -15,7 +15,7 @@ from fedge.exchange.engine import RunError
 from fedge.process.endings import exits
 from fedge.process.endings.watchdog import StallError
 from fedge.process.resources.room import remedy
-from fedge.records.folder import resuming, short
+from fedge.records.folder import resume_command, short
 from fedge.records.recorder import Recorder, RecordError
 from fedge.run.remarks import Remarks
 from fedge.states.checkpoint import FOLDER, CheckpointError, checkpoints
@@ -162,7 +162,7 @@ def failure_lines(
     lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
     if "fedge resume" not in reason and checkpoints(folder / FOLDER):
         instruction = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
-        lines.append(f"{instruction}: {resuming(folder, resume_words, of_script=of_script)}")
+        lines.append(f"{instruction}: {resume_command(folder, resume_words, of_script=of_script)}")
     return lines
 
 

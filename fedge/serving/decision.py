@@ -1,4 +1,4 @@
-"""Decision of a leaf after a global round: from its clients' evaluations to the next round's models.
+"""Decision of a leaf after a global round, carried out: the gate's answer becomes the next round's models.
 
 It selects one of several offers (`fedge.cloud.offers`), lets the gate (`fedge.serving.gate`) decide, and
 applies the decision. With gate.rule = "after-round" the gate decides one global round later:

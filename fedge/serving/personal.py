@@ -1,4 +1,4 @@
-"""Personal models for a leaf's known clients: the rounds for making them, and whether they are served.
+"""Personal models for a leaf's known clients: when they are trained, and whether they are served.
 
 After the gate, a leaf's served model may be trained for a few more leaf rounds by the leaf's clients alone
 (local fine-tuning; Yu et al. 2020, "Salvaging Federated Learning by Local Adaptation"). The result is a fork,

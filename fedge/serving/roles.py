@@ -1,4 +1,4 @@
-"""Served models: one for the leaf's known clients, and one for unseen clients.
+"""Roles of evaluated models: the one served to a leaf's known clients, and the one for its unseen clients.
 
 Known clients train and vote at the gate. Unseen clients, whose users no leaf knows, do neither; they evaluate
 the model their leaf would give them. By default this is the model of the leaf's cluster: an average over more

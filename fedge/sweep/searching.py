@@ -17,7 +17,7 @@ from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.process.durable import output_file, write_bytes
 from fedge.process.escape import escape_cells, read_json, toml_value
 from fedge.process.resources.room import remedy
-from fedge.records.folder import short, write_whole
+from fedge.records.folder import short, write_json
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
 from fedge.sweep.draws import draw, floors
@@ -147,7 +147,7 @@ def write_draws(search: Search, drawn: Sequence[DrawnTrial]) -> None:
     trials = [{"options": trial.options, "floors": trial.floors} for trial in drawn]
     try:
         search.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(search.folder / DRAWS, {"search": _fixed_parts(search), "trials": trials}, indent=1)
+        write_json(search.folder / DRAWS, {"search": _fixed_parts(search), "trials": trials}, indent=1)
     except OSError as error:
         raise ConfigError(
             f"{short(search.folder)} must be writable, but {error.filename or DRAWS}: "

@@ -80,10 +80,10 @@ def cuda_mib() -> tuple[float, float]:
     return peak
 
 
-def has_call_form(numbers: Sequence[object]) -> bool:
+def is_well_formed_call(numbers: Sequence[object]) -> bool:
     """Whether a list has the form of a call, and numbers in range; their consistency is checked later.
 
-    >>> [has_call_form([number] * NUMBERS) for number in (0.0, float("nan"), 1e300)]
+    >>> [is_well_formed_call([number] * NUMBERS) for number in (0.0, float("nan"), 1e300)]
     [True, False, False]
     """
     is_well_formed = len(numbers) == NUMBERS and set(map(type, numbers)) == {float}

@@ -19,7 +19,7 @@ from typing import Any
 from fedge.config.registers.option import Scalar
 from fedge.process.endings.watchdog import note_progress
 from fedge.process.escape import read_json
-from fedge.records.folder import write_whole
+from fedge.records.folder import write_json
 from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.round_tables import GlobalRow, LeafRow, tables_of
 from fedge.rounds.measurements.results import RoundResult
@@ -224,4 +224,4 @@ class _State:
     def write(self) -> None:
         """Write the state, beside the entries of other trackers."""
         self._entries[self._kind] = {"id": self.id, "global_round": self.global_round}
-        write_whole(self._path, self._entries)
+        write_json(self._path, self._entries)

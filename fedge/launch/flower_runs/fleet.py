@@ -28,7 +28,13 @@ from fedge.launch.flower_runs.simulation import own_environment, start_command
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT, last_lines
 from fedge.launch.own_folder import exclusive_folder
 from fedge.launch.projects.project import CLIENT_APP
-from fedge.link.bound_nodes import bind, export_bindings, forget, nodes_registered, partition_of_key
+from fedge.link.bound_nodes import (
+    bind_nodes,
+    export_bindings,
+    forget_bindings,
+    nodes_registered,
+    partition_of_key,
+)
 from fedge.link.certificate_checks import refuse_unusable
 from fedge.link.certificates import AUTHORITY
 from fedge.link.fleet_filter import FleetFilter
@@ -231,7 +237,7 @@ def register_keys(keys: Sequence[Path], place: SuperLinkPlace) -> None:
         print("a key admitted before is no longer admitted", flush=True)
         for path in (record, *place.folder.glob(f"{DATABASE}*")):
             path.unlink()
-        forget(place.folder)
+        forget_bindings(place.folder)
         admitted = set()
     new = [key for key, text in texts.items() if text not in admitted]
     if new:
@@ -353,7 +359,7 @@ class SuperLink:
                 bound[nodes[0]] = partition
             else:
                 free.append(key.name)
-        bind(self.place.folder, bound)
+        bind_nodes(self.place.folder, bound)
         if free:
             print(
                 f"not bound to a partition: {', '.join(free)}; such a node keeps the partition it claims "

@@ -21,7 +21,7 @@ from fedge.config.registers.parts import TASKS
 from fedge.config.registers.traits import LABELS
 from fedge.process.escape import cell_text, read_json
 from fedge.process.forks import refuse_fork
-from fedge.records.folder import written_at
+from fedge.records.folder import time_written
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import has_checksum, kept_models, models_file
@@ -377,7 +377,7 @@ def load_run(path: str | Path) -> RunData:
 def _last_written(folder: Path) -> datetime:
     """Time of the newest write to a growing file."""
     files = [folder / MANIFEST, folder / "run.log", *(folder / table.path for table in TABLES)]
-    return max(written_at(file, timezone.utc) for file in files if file.is_file())
+    return max(time_written(file, timezone.utc) for file in files if file.is_file())
 
 
 def _schema(table: Table, always: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from fedge.config.registers.engines import LEAVES
 from fedge.process.endings import exits
 from fedge.process.escape import printable
-from fedge.records.folder import has_code_of_script, resuming, written_at
+from fedge.records.folder import has_code_of_script, resume_command, time_written
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
 from fedge.records.tables.rows import records_of
@@ -70,7 +70,7 @@ def read_status(folder: Path) -> RunStatus:
         last_round=rounds[-1][0] if rounds else 0,
         num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
         seconds_per_round=sum(recent) / len(recent) if recent else None,
-        last_row=written_at(table) if rounds else None,
+        last_row=time_written(table) if rounds else None,
         damaged=damaged,
         has_leaf_servers=manifest.get("engine") == LEAVES.name,
         of_script=has_code_of_script(manifest.get("config", {})),
@@ -130,7 +130,7 @@ def _next_step(status: RunStatus, is_lost: bool) -> str:
     if status.damaged and is_lost:
         return "restore the files from a copy, or start the run again"
     arguments = " --leaves HOST:PORT" * status.has_leaf_servers
-    resume = resuming(status.folder, arguments, of_script=status.of_script)
+    resume = resume_command(status.folder, arguments, of_script=status.of_script)
     if status.damaged:
         return resume
     if status.status != "failed":

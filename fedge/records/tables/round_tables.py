@@ -1,4 +1,4 @@
-"""Tables of global rounds, with columns named by the task's scores; see `catalog`."""
+"""Forms of the three tables of global rounds, once per task, whose columns are named by the task's scores."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -95,7 +95,7 @@ class Hierarchy:
         kept: Sequence[str] = (),
     ) -> None:
         """The cloud averages clusters and makes its offers; leaves in `refuses` keep their own models."""
-        cloud_control.arrive(self.leaves)
+        cloud_control.record_drift_ends(self.leaves)
         models, weights = [leaf.model for leaf in self.leaves], [leaf.weight for leaf in self.leaves]
         brought = [Contribution(leaf.index, leaf.model, leaf.weight, 1) for leaf in self.leaves]
         offers = make_offers(models, group_means(np.array(labels), brought), weights, [blend], kept)

@@ -47,7 +47,7 @@ def train(leaves, gradients):
 
 def cloud_round(branches):
     """The cloud takes the mean of its children, corrects them, and all go on from it."""
-    control.arrive(branches)
+    control.record_drift_ends(branches)
     mean = mean_of(branch.contribution(1) for branch in branches)
     for branch in branches:
         branch.models.continue_with(mean)

@@ -18,7 +18,7 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.hello import Hello, hello_message
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages
-from fedge.link.bound_nodes import bind, export_bindings
+from fedge.link.bound_nodes import bind_nodes, export_bindings
 from fedge.states.records import arrays_in, to_record
 
 
@@ -220,7 +220,7 @@ def test_a_reply_is_to_the_question_by_which_it_was_found(monkeypatch):
 def test_whose_key_is_of_which_partition_is_known_of_a_deployment(tmp_path, monkeypatch):
     environment = {}
     export_bindings(environment, tmp_path)
-    bind(tmp_path, {11: 1})
+    bind_nodes(tmp_path, {11: 1})
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert FlowerEngine(None, nodes_come_back=True).partition_of_key(11) == 1

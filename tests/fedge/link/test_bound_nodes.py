@@ -8,9 +8,9 @@ from fedge.config.registers.option import ConfigError
 from fedge.link import bound_nodes
 from fedge.link.bound_nodes import (
     BoundNodes,
-    bind,
+    bind_nodes,
     export_bindings,
-    forget,
+    forget_bindings,
     nodes_registered,
     partition_of_key,
 )
@@ -40,11 +40,11 @@ def test_a_run_knows_who_is_bound_also_when_keys_come_later(tmp_path, monkeypatc
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert bound(7) is None
-    bind(tmp_path, {7: 0, 2**64 - 1: 1})
-    bind(tmp_path, {9: 2})
+    bind_nodes(tmp_path, {7: 0, 2**64 - 1: 1})
+    bind_nodes(tmp_path, {9: 2})
     assert [bound(node) for node in (7, 2**64 - 1, 9, 8)] == [0, 1, 2, None]
-    forget(tmp_path)
-    forget(tmp_path)
+    forget_bindings(tmp_path)
+    forget_bindings(tmp_path)
     assert bound(7) is None
 
 
@@ -53,7 +53,7 @@ def test_a_run_knows_who_is_bound_also_when_keys_come_later(tmp_path, monkeypatc
 )
 def test_a_damaged_binding_is_one_line(tmp_path, monkeypatch, line):
     """Were it left out, the node could claim any partition."""
-    bind(tmp_path, {7: 0})
+    bind_nodes(tmp_path, {7: 0})
     path = tmp_path / bound_nodes._NAME
     path.write_text(f"{path.read_text()}{line}\n")
     monkeypatch.setenv(bound_nodes._VARIABLE, str(path))

@@ -13,10 +13,10 @@ from fedge.config.registers.register import Register
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.leaving import quantities
 from fedge.privacy import coverage
-from fedge.privacy.coverage import DECISIONS, Decision, Leaves, protection_of, refuse
+from fedge.privacy.coverage import DECISIONS, Decision, SentQuantities, protection_of, refuse
 from fedge.privacy.marks import ARRAYS_BESIDE, LOSSES, MODELS, SINGLE_MODELS, Mark, Quantity
 
-LEAVES = Leaves(quantities())
+LEAVES = SentQuantities(quantities())
 
 
 def not_covered(config, leaves=LEAVES):
@@ -83,7 +83,7 @@ GROUPED = {"cluster.enabled": True, "cluster.method": "agglomerative", "cluster.
 
 
 def test_what_clients_send_for_a_grouping_is_said_with_its_option():
-    said = not_covered(config(**GROUPED), Leaves(grouping={"losses of anything": LOSSES}))
+    said = not_covered(config(**GROUPED), SentQuantities(grouping={"losses of anything": LOSSES}))
     assert "losses of anything, by which leaves are grouped (cluster.signal)" in said
     assert not any("grouped" in line for line in not_covered(config(**GROUPED)))
 
@@ -98,14 +98,14 @@ def test_a_method_that_asks_clients_for_something_is_said(name):
     method, sent = method_named(section), sent_quantities(section)
     of_needs = method.needs(section) & {"cross-losses", "pool", "updates", "description", "dispersion"}
     assert bool(sent) == bool(of_needs or method.ask)
-    said = " ".join(not_covered(config(**GROUPED), Leaves(grouping=sent)))
+    said = " ".join(not_covered(config(**GROUPED), SentQuantities(grouping=sent)))
     assert all(f"{what}, by which leaves are grouped" in said for what in sent)
     assert ("models that the method asks about" in said) == (method.ask is not None)
 
 
 def test_spreads_of_client_models_are_noised_where_the_models_are():
     """A leaf works them out from its clients' models before it adds its own noise."""
-    leaves = Leaves(grouping=NEEDS["dispersion"].sent)
+    leaves = SentQuantities(grouping=NEEDS["dispersion"].sent)
     assert any("lie apart, by which leaves" in line for line in not_covered(config(**GROUPED), leaves))
     local = not_covered(config(**{**GROUPED, "privacy.kind": "local"}), leaves)
     assert not any("lie apart" in line for line in local)
@@ -192,7 +192,7 @@ def test_who_failed_on_the_clock_is_said_unless_it_counts_as_an_update_of_zero()
 def test_single_updates_that_clients_have_noised_themselves_are_not_said():
     """Under local privacy; the losses that come with them are."""
     section = config(**{**GROUPED, "cluster.signal": "update"}).cluster
-    leaves = Leaves(quantities(), {"updates of single clients": SINGLE_MODELS, "losses": LOSSES})
+    leaves = SentQuantities(quantities(), {"updates of single clients": SINGLE_MODELS, "losses": LOSSES})
     assert section.enabled
     central = not_covered(config(**GROUPED), leaves)
     local = not_covered(config(**{**GROUPED, "privacy.kind": "local"}), leaves)
@@ -204,13 +204,13 @@ def test_single_updates_that_clients_have_noised_themselves_are_not_said():
 def test_a_quantity_that_is_made_up_is_listed_and_so_is_what_it_decides(monkeypatch):
     """A further quantity sent by clients is listed for every private run, without more ado."""
     mood = Quantity("moods of clients")
-    recorded = not_covered(config(), Leaves([*quantities(), mood]))[-1]
+    recorded = not_covered(config(), SentQuantities([*quantities(), mood]))[-1]
     assert recorded.endswith(", moods of clients")
     decision = Decision(mood, "by which lessons are held", "a.mood", lambda config: True)
     monkeypatch.setattr(coverage, "DECISIONS", (*DECISIONS, decision))
     assert "moods of clients by which lessons are held (a.mood)" in not_covered(config())
     covered = Quantity("moods of clients", noised=frozenset({"server-fixed"}))
-    assert "moods" not in str(not_covered(config(), Leaves([*quantities(), covered]))[-1])
+    assert "moods" not in str(not_covered(config(), SentQuantities([*quantities(), covered]))[-1])
 
 
 def test_what_decides_by_a_plain_quantity_that_none_may_is_refused():

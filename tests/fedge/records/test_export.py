@@ -13,7 +13,7 @@ from fedge import load_run, simulate
 from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.records.export import _scrub, export_run, without_users
-from fedge.records.folder import write_whole
+from fedge.records.folder import write_json
 from fedge.records.outputs import damaged_outputs
 from fedge.report.run_page import write_report
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     manifest["remarks"] = [
         f"seen on {platform.node()} by {getpass.getuser()}: {place}/small.npz and {folder}/x"
     ]
-    write_whole(folder / "manifest.json", manifest)
+    write_json(folder / "manifest.json", manifest)
     yield folder
     monkeypatch.undo()
 
@@ -112,7 +112,7 @@ def test_what_is_refused(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"final\.safetensors is missing; fedge resume .* repairs it$"):
         export_run(without_models, tmp_path / "shared")
     manifest = json.loads((folder / "manifest.json").read_text())
-    write_whole(damaged / "manifest.json", {**manifest, "status": "running"})
+    write_json(damaged / "manifest.json", {**manifest, "status": "running"})
     with pytest.raises(ConfigError, match="must have ended before export"):
         export_run(damaged, tmp_path / "shared")
     assert not (tmp_path / "shared").exists()

@@ -16,7 +16,7 @@ from fedge.records.folder import (
     dated_name,
     refuse_taken_name,
     remove_client_data,
-    written_at,
+    time_written,
 )
 
 
@@ -142,7 +142,7 @@ def zone(request):
 def test_a_file_was_written_at_some_time_whatever_its_file_system_says(zone, seconds):
     """File systems keep any 64 bits; times of the years 1971 to 9998 stay what they are."""
     path = SimpleNamespace(stat=lambda: SimpleNamespace(st_mtime=seconds))
-    local, universal = written_at(path), written_at(path, timezone.utc)
+    local, universal = time_written(path), time_written(path, timezone.utc)
     assert abs(local.astimezone(timezone.utc) - universal).total_seconds() <= 3600
     if 31_536_000 <= seconds < 253_339_228_800:
         assert abs(universal.timestamp() - seconds) < 1e-3

@@ -17,7 +17,7 @@ from fedge.timing.calls import (
     TRAIN,
     WorkClock,
     cuda_mib,
-    has_call_form,
+    is_well_formed_call,
 )
 
 
@@ -32,8 +32,8 @@ def test_a_call_says_who_when_and_what():
     numbers = clock.finish()
     after = time.perf_counter()
     assert len(numbers) == NUMBERS
-    assert has_call_form(numbers)
-    assert not has_call_form(numbers[1:])
+    assert is_well_formed_call(numbers)
+    assert not is_well_formed_call(numbers[1:])
     assert (numbers[PROCESS], numbers[THREAD]) == (process_number(), threading.get_native_id())
     parts = dict(zip(PARTS, numbers[FIRST_PART:CUDA], strict=True))
     assert parts["train"] >= 0.02
