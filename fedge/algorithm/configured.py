@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.leaf_part import LeafPart
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, arguments_of, shown
 from fedge.config.registers.parts import ALGORITHMS
@@ -87,7 +87,7 @@ def _accepts(code: Any, key: str) -> bool:
 def _instantiate(code: Any, description: str, arguments: Mapping[str, Any]) -> Any:
     try:
         return code(**arguments)
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{description} cannot be made: {own_error(error)}; fix it, or change train.algorithm-args"
         ) from error

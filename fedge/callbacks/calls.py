@@ -10,7 +10,7 @@ from typing import Any
 from fedge.callbacks.attributes import decode_value, encode_value, kept_attributes, unrestored_digests
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import (
     CALLBACKS,
@@ -144,7 +144,7 @@ class Callbacks(Hooks):
                 continue
             try:
                 answer = method(argument)
-            except OWN_ERRORS as error:
+            except own_errors() as error:
                 raise CallbackError(
                     f"callback {name} failed in {hook}{self._round_text()}: {own_error(error)}; "
                     f"fix it, or leave it out of callbacks"
@@ -222,7 +222,7 @@ def _callback_of(name: str, config: Config) -> Any:
         callback = code(**arguments)
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"callbacks {name} cannot be made: {own_error(error)}; fix it, or change callbacks-args"
         ) from error
@@ -256,7 +256,7 @@ def _state_of(name: str, callback: Any, initial: Mapping[str, Any]) -> Any:
         return {key: value for key, value in current.items() if key not in initial or initial[key] != value}
     try:
         return encode_value(callback.state_dict(), exact=False)
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "
             f"{own_error(error)}; fix it"
@@ -273,7 +273,7 @@ def _restore_callback(name: str, callback: Any, state: Any) -> None:
         return
     try:
         callback.load_state_dict(state)
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise CallbackError(
             f"callback {name} must take back with load_state_dict what its state_dict gave, but: "
             f"{own_error(error)}; fix it"

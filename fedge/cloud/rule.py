@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.exchange.failure import words_of
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.leaf.strategies.strategy_state import (
@@ -127,7 +127,7 @@ class CloudRule:
                 strategy, current, mean_of(contributions), replies, names, LocalTraining(), 0, round_key
             )
             refuse_impossible(result, self._maker.variances, " of a group's model")
-        except OWN_ERRORS as error:  # arithmetic, or an error in a strategy
+        except own_errors() as error:  # arithmetic, or an error in a strategy
             members = [contribution.child for contribution in contributions]
             logger.warning(
                 "global round %d: cloud.rule cannot combine the models of children %s, which keep theirs: %s",

@@ -18,7 +18,7 @@ from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.config.registers.determinism import are_identical, call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.hooks import refuse_misspelt, refuse_misspelt_marks
 from fedge.config.registers.option import ConfigError, shown
@@ -231,7 +231,7 @@ def _method_from_class(
     refuse_wrong_signature(code, f"cluster.method {name}", "cluster.method-args", arguments, ())
     try:
         part = code(**arguments)
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"cluster.method {name} cannot be made: {own_error(error)}; fix it, or change cluster.method-args"
         ) from error

@@ -11,7 +11,7 @@ from fedge.compression.compressor import Compressor
 from fedge.compression.uplink import Uplink
 from fedge.config.config import Config
 from fedge.config.registers.determinism import FROM_RNG, call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
@@ -92,7 +92,7 @@ def _build_compressor(register: Register, name: str, arguments: dict[str, Any]) 
         return code(**arguments)
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{label} cannot be made: {own_error(error)}; change {register.option}-args"
         ) from error

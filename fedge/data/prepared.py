@@ -19,7 +19,7 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.planted import files_of
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, nearest
 from fedge.config.registers.parts import DATASETS, SCENARIOS
 from fedge.config.registers.register import search_folders
@@ -146,7 +146,7 @@ def _windows_from_function(name: str, arguments: Mapping[str, Any]) -> Windows:
         windows = DATASETS.load(name)(**arguments)
     except (ConfigError, KeyboardInterrupt):
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"data.path {name} cannot be made: {own_error(error)}; fix it, or change data.path-args"
         ) from error

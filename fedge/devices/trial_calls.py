@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.determinism import FROM_RNG, call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
 from fedge.config.registers.register import Register
@@ -155,7 +155,7 @@ def _call_part(register: Register, name: str, call: Callable[[], Any]) -> Any:
         if str(error).startswith(register.option):
             raise
         raise ConfigError(f"{register.option} {name}: {error}") from error
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{register.option} {name} cannot be used: {own_error(error)}; change "
             f"{register.option}-args, or fix it"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.edge.leaf_bundles import LeafServerGroup
 from fedge.edge.order_checks import CARRIED_OUT, OrderRefused, check_run, failed_order, most_bytes
@@ -77,7 +77,7 @@ class LeafHost:
         try:
             with self.lock:
                 return self._execute(packet, note)
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             return failed_order(packet.kind, error)
 
     def _execute(self, packet: Packet, note: Note) -> Packet:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.edge.order_checks import failed_order, leaves_named, orders_of
 from fedge.edge.order_execution import LeafExecutor
 from fedge.edge.packets import orders
@@ -85,7 +85,7 @@ class LeafServerGroup:
             try:
                 executor = self._hosts[leaf].in_run({**facts, "leaf": leaf})
                 packet = executor.carry_out(parts[leaf], notes.receiver(leaf))
-            except OWN_ERRORS as error:
+            except own_errors() as error:
                 packet = failed_order(parts[leaf].kind, error)
             return packet, time.monotonic()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, config_of, with_records
 from fedge.exchange.evaluate import SPLITS, evaluated_record
 from fedge.states.records import entries
@@ -75,7 +75,7 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
     evaluated = {_EVALUATED: evaluation.content[METRICS]}
     try:
         trained = train()
-    except OWN_ERRORS:  # training is requested again on its own, and then reports the error
+    except own_errors():  # training is requested again on its own, and then reports the error
         return Message(RecordDict(evaluated), reply_to=question)
     return Message(RecordDict({**trained.content, **evaluated}), reply_to=question)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS, refuse_input_shape
 from fedge.config.registers.register import source_sha256
@@ -231,7 +231,7 @@ def _on(windows: np.ndarray, card: Card) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except OWN_ERRORS as error:  # of a user's network
+    except own_errors() as error:  # of a user's network
         most = f" up to {windows.max()}" if windows.dtype == np.int64 and windows.size else ""
         kind = f"these tokens{most}" if card.dtype == "int64" else "these windows"
         raise ConfigError(

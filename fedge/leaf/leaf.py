@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.compression.sending import Sending
 from fedge.config.registers.determinism import GLOBAL_STREAMS
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
@@ -215,7 +215,7 @@ class Leaf:
                 )
         except RunError:
             raise
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             raise RunError(
                 f"leaf.strategy: configure_train of {type(self._strategy).__name__} failed in leaf round "
                 f"{leaf_round}: {own_error(error)}; fix it"
@@ -257,7 +257,7 @@ class Leaf:
         """
         try:
             step = self._next_step(replies, mean, settings, round_context)
-        except OWN_ERRORS as error:  # arithmetic, or an error in a strategy
+        except own_errors() as error:  # arithmetic, or an error in a strategy
             logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
             arguments = settings, round_context
             rejections = {
@@ -326,7 +326,7 @@ class Leaf:
         """Reason why a reply cannot be combined even alone, or None."""
         try:
             self._next_step({client: reply}, reply.state, settings, round_context)
-        except OWN_ERRORS as error:  # as in `aggregate_train`
+        except own_errors() as error:  # as in `aggregate_train`
             return ReplyRejected("cannot be combined", words_of(error))
         return None
 

@@ -20,7 +20,7 @@ from fedge.algorithm.configured import algorithm_of, leaf_part_of
 from fedge.algorithm.leaf_part import LeafTurn
 from fedge.config.config import Config
 from fedge.config.registers.determinism import are_identical, call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS, MODELS
 from fedge.exchange.algorithm import ReplyForm
@@ -89,7 +89,7 @@ def _carried_out(name: str, where: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"train.algorithm {name} fails in {where}: {own_error(error)}; fix it (docs/own-method.md)"
         ) from error

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from fedge.config.registers.failing import OWN_ERRORS, place_by_name
+from fedge.config.registers.failing import own_errors, place_by_name
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import add_search_folders
@@ -153,7 +153,7 @@ def _run_job(member: Member, job: dict[str, Any]) -> dict[str, Any]:
     """Result of a job, or the reason for its failure."""
     try:
         return member.train(job)
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         passed_on = (FloatingPointError, ConfigError, ValueError, MemoryError)
         kind = next((k.__name__ for k in passed_on if isinstance(error, k)), type(error).__name__)
         return {"error": kind, "words": f"{error}{place_by_name(error)}"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.callbacks.calls import CallbackError
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError
 from fedge.console.lines import Console
 from fedge.exchange.engine import RunError
@@ -81,7 +81,7 @@ class Ending:
                 else:
                     logger.error("the run failed", exc_info=error)
                 outcome = self.fail(_exit_code(error), reason)
-            if not isinstance(error, OWN_ERRORS):
+            if not isinstance(error, (Exception, SystemExit)):  # an interruption, or Flower's end of a run
                 raise
             return outcome
 

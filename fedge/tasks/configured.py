@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedge.config.registers.determinism import call_twice
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
@@ -339,7 +339,7 @@ def _try_score(score: Score, sums: Sums, label: str) -> None:
         number = call_twice(f"{label}: score {score.name}", lambda: float(score.of(sums)))
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{label}: score {score.name} failed on {source}: {own_error(error)}; "
             f"it gets a table with {', '.join(sums)}; fix it"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedge.config.registers.determinism import FROM_RNG, call_twice
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
 from fedge.config.registers.register import refuse_class
@@ -146,7 +146,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
         augmented = call_twice(label, apply, FROM_RNG, in_threads=True) if has_own else apply()
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"train.augment {config.augment} fails: {own_error(error)}; change train.augment-args"
         ) from error

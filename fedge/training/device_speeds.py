@@ -31,7 +31,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_places import own_place
 from fedge.config.sections.train import TrainConfig
@@ -156,7 +156,7 @@ def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, to
             warnings.simplefilter("ignore")  # of oneDNN's switches
             with torch.backends.mkldnn.flags(enabled=False), counter:  # else an LSTM is one operation
                 model(torch.zeros(_WINDOWS, *input_shape, dtype=kind))
-    except OWN_ERRORS:  # a user's network may refuse zeros
+    except own_errors():  # a user's network may refuse zeros
         return None
     return counter.get_total_flops() * _PASSES * batch / _WINDOWS / 1e9
 

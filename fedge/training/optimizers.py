@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.config.registers.determinism import call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments
 from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.sections.train import TrainConfig
@@ -167,7 +167,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
         weight = call_checked(OPTIMIZERS, config.optimizer, take_steps, in_threads=True)
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{label} cannot take a step: {own_error(error)}; fix it, or change train.optimizer-args"
         ) from error

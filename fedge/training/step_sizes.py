@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedge.config.registers.determinism import call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, refuse_duplicate_arguments, shown
 from fedge.config.registers.parts import SCHEDULES
 from fedge.config.registers.register import refuse_wrong_signature
@@ -124,7 +124,7 @@ def _checked_size(config: TrainConfig, global_round: int) -> float:
         size = step_size(config, global_round)
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{label} fails in global round {global_round}: {own_error(error)}; "
             f"fix it, or change train.schedule-args"

@@ -17,8 +17,16 @@ _PACKAGES = (
     "/dist-packages/",
 )  # of any environment on Python's path, a user's or a system's
 
-OWN_ERRORS = (Exception, SystemExit)
-"""Errors that a user's code may raise: sys.exit() in it must not end a run with an exit code of its own."""
+
+def own_errors() -> tuple[type[BaseException], ...]:
+    """Types of errors that a user's code may raise, for an except clause around it.
+
+    All but an interruption: sys.exit() in it must not end a run with an exit code of its own, and a panic of
+    a library in Rust is no Exception.
+    """
+    if isinstance(sys.exc_info()[1], KeyboardInterrupt | GeneratorExit):
+        return (Exception, SystemExit)
+    return (BaseException,)
 
 
 def own_error(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, checked_value, nearest, shown
 from fedge.config.registers.own_files import digest_of, file_sha256, own_files
 
@@ -223,7 +223,7 @@ class Register:
                 target: Any = import_module(module)
         except _RunInImport as error:
             raise ConfigError(str(error)) from None
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             step = f"fix it, or start where {module.split('.')[0]} can be found"
             if module.endswith(".py"):
                 step = f'name the module, not its file: "{module.removesuffix(".py")}:{path}"'
@@ -295,7 +295,7 @@ class Register:
         """
         try:
             yield
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
                 raise
             raise ConfigError(f"{self.option} {name} failed: {own_error(error)}; fix it") from error

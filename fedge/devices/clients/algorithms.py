@@ -21,7 +21,7 @@ import numpy as np
 from flwr.app import Message
 
 from fedge.algorithm.leaf_part import LeafTurn, ReplyToLeaf
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.devices.clients.results import Population
 from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.servers.server import DeviceServer
@@ -151,7 +151,7 @@ class ClockAlgorithms:
             state = self._rebased(waiting, leaf).state
             turn = self._turn(job.server, server.number + 1, period)
             self._combine_replies(algorithm.copied(), turn, leaf, state, [waiting])
-        except OWN_ERRORS as error:  # a user's part may raise anything
+        except own_errors() as error:  # a user's part may raise anything
             return rejection_failure("cannot be combined", words_of(error))
         return reply
 
@@ -182,7 +182,7 @@ class ClockAlgorithms:
         try:
             turn = self._turn(leaf, server.number, period)
             combined = self._combine_replies(updated, turn, previous, server.version.state, waiting)
-        except OWN_ERRORS as error:  # as in `usable`
+        except own_errors() as error:  # as in `usable`
             logger.warning("leaf %d cannot combine its replies: %s", leaf, words_of(error))
             server.version = previous
             return

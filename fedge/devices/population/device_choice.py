@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.population.availability import Presence
 from fedge.devices.population.draws import PickDraws
@@ -78,7 +78,7 @@ class Choosing:
             device = self._select(roster.there, self.history, turn)
         except ConfigError:
             raise
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             raise ConfigError(
                 f"devices.selection raised {own_error(error)} at {turn.now_s:g} virtual s; fix it"
             ) from error

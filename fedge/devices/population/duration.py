@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import DURATIONS
 from fedge.devices.population.fleet import LONGEST_S
@@ -86,7 +86,7 @@ def checked_seconds(duration: Duration, work: Work) -> float:
         seconds = duration(work)
     except ConfigError:
         raise
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(f"devices.duration raised {own_error(error)} {context}; fix it") from error
     is_number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
     if not is_number or not math.isfinite(seconds) or not 0 < seconds <= LONGEST_S:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SERVER_RULES
 from fedge.devices.servers.arrivals import Arrival, Memory, Rule
@@ -104,7 +104,7 @@ class DeviceServer:
             return self._rule(self.version.vector, self.memory, arrival, **self._arguments)
         except ConfigError:
             raise
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             raise ConfigError(
                 f"{self.rule_label} raised {own_error(error)} after version {self.number}; fix it"
             ) from error

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
 from fedge.config.registers.determinism import GLOBAL_STREAMS, call_checked
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.hooks import refuse_misspelt
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
@@ -128,7 +128,7 @@ def _construct(register: Register, name: str, arguments: Mapping[str, Any]) -> S
     try:
         with deduplicate_flower_log():
             strategy = rule(**{**defaults, **arguments})
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"{option} {name} cannot be made: {own_error(error)}; fix it, or change {option}-args"
         ) from error
@@ -255,7 +255,7 @@ def _refuse_state_from_messages(
     asked = copy.deepcopy(strategy)
     try:
         _configure(asked, 1, model, clients)
-    except OWN_ERRORS:  # nothing depends on it
+    except own_errors():  # nothing depends on it
         return
     changed = sorted(key for key, value in contents_of(asked).items() if value != before.get(key))
     if changed:
@@ -310,7 +310,7 @@ def refuse_unread_keys(config: Config, reads: Collection[str]) -> None:
     strategy = make_strategy(config, 1)
     try:
         messages = messages_of(strategy, 1, ArrayRecord(), ConfigRecord(), cast(Any, None), [1])
-    except OWN_ERRORS:  # a user's strategy may need more clients; its trial decides
+    except own_errors():  # a user's strategy may need more clients; its trial decides
         return
     record = messages[0].content.get(CONFIG) if messages else None
     keys = set(record) if isinstance(record, ConfigRecord) else set()

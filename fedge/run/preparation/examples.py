@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape, as_float
 from fedge.tasks.configured import task_of
@@ -61,6 +61,6 @@ def _accepts(task: Task, y: np.ndarray, outputs: int) -> bool:
     """Whether a task accepts targets (10, …)."""
     try:
         task.refuse(y, outputs)
-    except OWN_ERRORS:  # a user's task may raise any of them
+    except own_errors():  # a user's task may raise any of them
         return False
     return True

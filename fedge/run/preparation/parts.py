@@ -10,7 +10,7 @@ import numpy as np
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.registers.parts import (
@@ -497,7 +497,7 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
     try:
         with no_grad():
             model.train()(zeros(1, *shape.input_shape, dtype=int64 if shape.tokens else None))
-    except OWN_ERRORS as error:
+    except own_errors() as error:
         raise ConfigError(
             f"train.batch-size must leave no last batch of one window, on which train.model {name} "
             f"cannot be trained, "

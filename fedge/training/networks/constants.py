@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.config.registers.determinism import GLOBAL_STREAMS
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 from fedge.training.networks.models import state_entries
 
 
@@ -30,7 +30,7 @@ def constant_entries(network: nn.Module, x: Tensor) -> list[str]:
                 network.train()(batch)
         after = state_entries(network)
         unchanged = {name for name, entry in before.items() if torch.equal(entry, after[name])}
-    except OWN_ERRORS:  # only parameters are known then
+    except own_errors():  # only parameters are known then
         unchanged = {name for name, _ in network.named_parameters()}
     finally:
         network.load_state_dict({**network.state_dict(), **before})

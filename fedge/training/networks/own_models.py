@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedge.config.registers.determinism import GLOBAL_STREAMS, call_twice
-from fedge.config.registers.failing import OWN_ERRORS, own_error
+from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import refuse_wrong_signature
@@ -87,7 +87,7 @@ def build_own(
     with GLOBAL_STREAMS, _seeded_global_streams(seed):
         try:
             model = _construct(factory, tuple(input_shape), classes, arguments)
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             raise _refusal(
                 name,
                 f"cannot be made for {input_shape}, {classes}",
@@ -276,7 +276,7 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit:
         try:
             with torch.no_grad():
                 logits = model.eval()(inputs.clone())
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             problem = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
             raise _refusal(name, problem, error, "fix its forward, or take another model") from error
         actual = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -310,7 +310,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
                 gradients = torch.autograd.grad(logits.sum(), list(trainable.values()), allow_unused=True)
-        except OWN_ERRORS as error:
+        except own_errors() as error:
             tokens = inputs.dtype == torch.int64
             problem = f"cannot be trained{f' on tokens up to {int(inputs.max())}' if tokens else ''}"
             hint = "fix its forward" + (", or give its embedding a row for each token" if tokens else "")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import own_errors
 
 _INPUTS = 10
 _FAR = 1e3  # inputs so large that logits leave [0, 1]
@@ -32,7 +32,7 @@ def last_function(network: nn.Module, input_shape: tuple[int, ...], tokens: bool
     try:
         outputs = _evaluate_network(network, x)
         extreme = outputs if tokens else _evaluate_network(network, _FAR * x)
-    except OWN_ERRORS:  # the network takes no generated inputs, such as floats that it uses as indices
+    except own_errors():  # the network takes no generated inputs, such as floats that it uses as indices
         return ""
     if outputs.shape[1] > 1 and _sums_to_one(outputs) and _sums_to_one(extreme):
         return "softmax"

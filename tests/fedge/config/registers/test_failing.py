@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedge.config.registers.failing import current_user_line, own_error, place
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import GATES
 from fedge.process.background_jobs import BackgroundJob
 
 ROOT = Path(__file__).parents[4]
@@ -74,9 +76,28 @@ def test_who_tells_errors_of_a_part_tells_sys_exit_too():
         for path in sorted((ROOT / "fedge").rglob("*.py"))
         for handler in ast.walk(ast.parse(path.read_text()))
         if isinstance(handler, ast.ExceptHandler)
-        if "own_error(" in ast.unparse(handler) and ast.unparse(handler.type) == "Exception"
+        if "own_error(" in ast.unparse(handler)
+        and ast.unparse(handler.type) in ("Exception", "BaseException")
     ]
     assert found == []
+
+
+class Panic(BaseException):
+    """Like the panics of Polars, tokenizers and other libraries in Rust."""
+
+
+@pytest.mark.parametrize("error", [Panic("full"), SystemExit(3), ValueError("no")])
+def test_all_that_own_code_raises_is_told(error):
+    """A panic is no Exception; it would end the run with a traceback."""
+    words = f"gate.rule mine:panics failed: {type(error).__name__}"
+    with pytest.raises(ConfigError, match=words), GATES.explaining_errors("mine:panics"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit()])
+def test_an_interruption_is_no_error_of_own_code(error):
+    with pytest.raises(type(error)), GATES.explaining_errors("mine:interrupted"):
+        raise error
 
 
 PART = "def part():\n    return tell()\n"
