@@ -253,6 +253,13 @@ def _refuse_untrainable(name: str, model: Any) -> None:
     if not trainable:
         raise _refusal(name, "must have parameters to train, but has none", None, "add a layer")
     for key, entry in model.state_dict(keep_vars=True).items():
+        if not isinstance(entry, Tensor):
+            raise _refusal(
+                name,
+                f"must have tensors as its state, but {key} is {type(entry).__name__}",
+                None,
+                "keep numbers in buffers instead of get_extra_state",
+            )
         if entry.is_complex() or entry.is_quantized:
             raise _refusal(
                 name,
@@ -266,6 +273,9 @@ def _refuse_untrainable(name: str, model: Any) -> None:
             )
     for parameter in trainable.values():
         parameter.data = parameter.data.contiguous()
+    for entry in model.state_dict(keep_vars=True).values():
+        if 0 in entry.stride():  # expanded: several numbers share a place, and none can be loaded
+            entry.data = entry.data.contiguous()
 
 
 def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:

@@ -265,6 +265,46 @@ def test_what_cannot_work_is_refused_in_one_line(how, message):
     assert "\n" not in str(caught.value)
 
 
+class Counting(nn.Module):
+    """Keeps a number beside its tensors, as a layer of quantisation does."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.head, self.calls = nn.Linear(input_shape[0], classes), 0
+
+    def get_extra_state(self):
+        return {"calls": self.calls}
+
+    def forward(self, x):
+        return self.head(x.mean(dim=2))
+
+
+def test_state_that_is_no_tensor_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match="must have tensors as its state, but _extra_state is dict; keep"):
+        build_own("mine:Counting", Counting, SHAPE, CLASSES, torch.Generator(), {})
+
+
+class Expanded(nn.Module):
+    """Has entries whose numbers share one place in memory."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.head = nn.Linear(input_shape[0], classes)
+        self.register_buffer("offset", torch.zeros(1).expand(classes))
+        self.scale = nn.Parameter(torch.ones(1).expand(classes), requires_grad=False)
+
+    def forward(self, x):
+        return self.head(x.mean(dim=2)) * self.scale + self.offset
+
+
+def test_expanded_entries_can_be_loaded():
+    """Otherwise every client would fail in the first round."""
+    model = build_own("mine:Expanded", Expanded, SHAPE, CLASSES, torch.Generator(), {})
+    state = {name: array + 2 for name, array in get_state(model).items()}
+    load_state(model, state)
+    assert all(np.array_equal(array, state[name]) for name, array in get_state(model).items())
+
+
 class Hiding(nn.Module):
     """Trains a tensor that it has not registered."""
 
