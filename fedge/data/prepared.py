@@ -19,6 +19,7 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.planted import files_of
+from fedge.config.registers.determinism import call_watched
 from fedge.config.registers.failing import own_error, own_errors
 from fedge.config.registers.option import ConfigError, nearest
 from fedge.config.registers.parts import DATASETS, SCENARIOS
@@ -139,11 +140,16 @@ def _windows_from_function(name: str, arguments: Mapping[str, Any]) -> Windows:
         arguments: of it, by keyword.
 
     Raises:
-        ConfigError: the function fails, or returns no windows.
+        ConfigError: the function fails, returns no windows, or others from another state of a global stream.
     """
     DATASETS.refuse_wrong_arguments(name, arguments)
+    make = DATASETS.load(name)
+    hint = "draw by a generator with a seed of its own, as numpy.random.default_rng(0)"
     try:
-        windows = DATASETS.load(name)(**arguments)
+        if DATASETS.is_own(name):
+            windows = call_watched(f"data.path {name}", lambda: make(**arguments), hint)
+        else:
+            windows = make(**arguments)
     except (ConfigError, KeyboardInterrupt):
         raise
     except own_errors() as error:

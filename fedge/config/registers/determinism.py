@@ -73,11 +73,38 @@ def call_twice(
             f"{' or seeds it' if in_threads else ''}; {hint}"
         )
     if not are_identical(first, second):
-        raise ConfigError(
-            f"{description} must give the same result from the same start, so that a seed determines the "
-            f"run, but gave another the second time; {hint}"
-        )
+        raise _other_result(description, hint)
     return first
+
+
+def call_watched(description: str, ask: Callable[[], Answer], hint: str) -> Answer:
+    """Call a user's part that may take long; call it again to compare only if a global stream moved.
+
+    A move alone proves nothing: PyTorch's DataLoader draws from its stream in any order of its examples.
+
+    Args:
+        description: option and name of the part, for errors.
+        ask: as for `call_checked`.
+        hint: as for `call_checked`.
+
+    Raises:
+        ConfigError: the results differ.
+    """
+    with GLOBAL_STREAMS:
+        before = _stream_states()
+        answer = ask()
+        moved = any(before.get(stream, state) != state for stream, state in _stream_states().items())
+        if moved and not are_identical(answer, ask()):
+            raise _other_result(description, hint)
+    return answer
+
+
+def _other_result(description: str, hint: str) -> ConfigError:
+    """Error of a part that gave two results from the same start."""
+    return ConfigError(
+        f"{description} must give the same result from the same start, so that a seed determines the "
+        f"run, but gave another the second time; {hint}"
+    )
 
 
 def _call_twice(ask: Callable[[], Answer], in_threads: bool) -> tuple[Answer, Answer, list[str]]:

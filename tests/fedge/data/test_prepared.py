@@ -300,6 +300,51 @@ def test_a_data_set_of_ones_own_is_checked(tmp_path, monkeypatch):
             load_source(from_run_config(changes), 9)
 
 
+LOADERS = """
+import random
+
+import numpy as np
+import torch
+
+from fedge.data.digits import digits
+
+loaded = []
+
+def noisy(draw):
+    loaded.append(draw)
+    windows = digits()
+    windows.x[0, 0, 0, 0] += np.float32(draw())
+    return windows
+
+def of_numpy(): return noisy(np.random.rand)
+def of_python(): return noisy(random.random)
+def of_torch(): return noisy(lambda: float(torch.rand(())))
+def seeded():
+    np.random.seed(1)
+    return of_numpy()
+def in_order():
+    next(iter(torch.utils.data.DataLoader([0])))  # draws a seed for workers that there are not
+    return noisy(float)
+def quiet(): return noisy(float)
+"""
+
+
+@pytest.mark.parametrize("name", ["of_numpy", "of_python", "of_torch", "seeded", "in_order", "quiet"])
+def test_a_data_set_of_ones_own_follows_from_no_global_stream(name, tmp_path, monkeypatch):
+    """Otherwise every process of a run would have other data. A long loading is not repeated needlessly."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "drawn_by_mine", raising=False)
+    (tmp_path / "drawn_by_mine.py").write_text(LOADERS)
+    config = from_run_config({"data.path": f"drawn_by_mine:{name}"})
+    if name.startswith("of_"):
+        with pytest.raises(ConfigError, match=rf"data.path drawn_by_mine:{name} must give the same.*\(0\)"):
+            load_source(config, 9)
+        return
+    assert len(load_source(config, 9)[0]) == 1797
+    assert len(sys.modules["drawn_by_mine"].loaded) == (1 if name == "quiet" else 2)
+
+
 def test_more_synthetic_users_than_can_be_made_are_refused_at_once():
     """By the option, and by as many clients."""
     with pytest.raises(ConfigError, match=r"data\.synthetic-users must be at most 10000"):
