@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.own_files import has_working_folder
 from fedge.process.durable import make_durable_folder, sync, write_bytes
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,11 @@ def writing_below(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not has_working_folder():
+            raise ConfigError(
+                "the working directory must exist throughout a run, but was removed, perhaps by own code; "
+                "use absolute paths there instead of os.chdir"
+            ) from error
         raise ConfigError(
             f"runs-dir must be a writable folder, but {error.filename or folder}: {error.strerror or error}; "
             f"choose another runs-dir"

@@ -115,14 +115,14 @@ def _module_of(code: Any, first: Path) -> tuple[str, Path]:
 
 def _roots(root: Path, folders: tuple[str, ...]) -> list[Path]:
     """Import folders to search: the part's own, the given ones, and Python's path."""
-    here = [Path.cwd()] if _is_somewhere() else []
+    here = [Path.cwd()] if has_working_folder() else []
     paths = [root, *map(Path, folders)]
     for path in sys.path:
         paths += [Path(path)] if path else here
     return list(dict.fromkeys(path for path in paths if path.is_dir()))
 
 
-def _is_somewhere() -> bool:
+def has_working_folder() -> bool:
     """Whether the working directory still exists."""
     try:
         os.getcwd()

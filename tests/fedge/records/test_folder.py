@@ -28,6 +28,15 @@ def test_only_a_name_that_is_there_is_taken(tmp_path):
         refuse_taken_name(str(tmp_path), "old")
 
 
+def test_a_working_directory_that_is_gone_is_named_as_the_cause(tmp_path, monkeypatch):
+    """The code of a part may have removed it; another runs-dir would not help."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match=r"^the working directory must exist .* but was removed"):
+        create_run_folder("runs", "first", 42)
+
+
 def test_a_named_run_and_latest(tmp_path):
     first = create_run_folder(str(tmp_path / "runs"), "first", 42)
     assert first == tmp_path / "runs" / "first"
