@@ -25,7 +25,8 @@ class Sent:
         fit: result of local training with the whole model; its loss goes into the tables.
         only: names of the model entries to send; None for all. The leaf keeps its own values of the others.
         weight: weight in the leaf's means, above 0 and at most the number of windows; None for that number.
-        arrays: further values to send by name: arrays, states or numbers, sent as floating point.
+        arrays: further values to send by name: arrays, states or numbers, sent as floating point, except
+            integers of states in `beside_models`.
     """
 
     fit: Fit
@@ -47,7 +48,8 @@ class Algorithm:
         reads: keys read from the strategy's config record, ``client.config``.
         within: name of an array sent beside the model → (least, greatest) allowed value; replies outside the
             range are refused. List values the leaf part could not handle.
-        beside_models: names of sent states that are models themselves, whose variances must not be negative.
+        beside_models: names of sent states that are models themselves: variances must not be negative, and a
+            mean has the first client's integers.
     """
 
     leaf: ClassVar[type[LeafPart] | None] = None

@@ -30,7 +30,7 @@ class ClientTurnResult:
         loss: training loss.
         steps: optimiser steps taken, over all models.
         weight: weight in means; None for the number of windows.
-        arrays: arrays to send beside the model, packed, float32 or float64.
+        arrays: arrays to send beside the model, packed; float32 or float64, or integers of models.
         memory: new memory, packed; empty if the algorithm has none.
         own: entries of the model trained by the client and not sent.
     """
@@ -86,7 +86,12 @@ def run_algorithm(algorithm: Algorithm, client: Client, stored: Memory | None) -
             f"weight must be above 0 and at most the client's {client.windows} windows, but is "
             f"{shown(sent.weight)}"
         )
-    arrays = {name: _as_float(name, a) for name, a in packed(sent.arrays, "arrays").items()}
+    arrays = {
+        name: a
+        if name.partition("/")[0] in algorithm.beside_models and a.dtype.kind in "iub"
+        else _as_float(a)
+        for name, a in packed(sent.arrays, "arrays").items()
+    }
     weight = None if sent.weight is None else float(sent.weight)
     entries = _sent_entries(sent, client.received)
     unsent = [name for name in client.received if name not in entries]
@@ -140,7 +145,7 @@ def begin_memory(algorithm: Algorithm, client: Client, stored: Memory | None) ->
     return before
 
 
-def _as_float(name: str, array: np.ndarray) -> np.ndarray:
+def _as_float(array: np.ndarray) -> np.ndarray:
     """An array to send beside the model: float32 unchanged, all others as float64."""
     return array if array.dtype == np.float32 else array.astype(np.float64)
 

@@ -222,7 +222,8 @@ def _check_extra_arrays(reply: TrainReply, task: TrainTask) -> None:
     if differs:
         raise ReplyRejected("other entries", f"beside the model: {differs}"[:200])
     for name, array in reply.extra.items():
-        _check_size(name, array.reshape(-1))
+        if array.dtype.kind == "f":  # integers: of models beside the model
+            _check_size(name, array.reshape(-1))
         _check_range(name, array, task)
     keeps, carries = (task.keeps, False) if not task.carries else (False, task.keeps)
     if (reply.kept is not None) != keeps or (reply.memory is not None) != carries:

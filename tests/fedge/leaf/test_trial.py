@@ -350,3 +350,58 @@ def own_config(name, **arguments):
     given = {f"train.algorithm-args.{key}": value for key, value in arguments.items()}
     own = {"train.algorithm": f"{__name__}:{name}", "train.model": "linear", "scaffold.enabled": False}
     return from_run_config({**own, **given})
+
+
+class KeptMean(LeafPart):
+    """Keeps the mean of the clients' second models, and sends it to them."""
+
+    def start(self, model):
+        return {"v": model}
+
+    def send(self, memory):
+        return memory
+
+    def combine(self, leaf):
+        leaf.memory["v"] = {name: leaf.means[f"v/{name}"] for name in leaf.model}
+        return leaf.mean
+
+
+class SecondModel(Algorithm):
+    """Trains a second model beside the leaf's, from the mean of the other clients' second ones."""
+
+    leaf = KeptMean
+    beside_models = frozenset({"v"})
+
+    def start(self, client):
+        return {"v": client.received}
+
+    def train(self, client):
+        client.memory["v"] = client.fit(client.beside["v"]).state
+        return Sent(client.fit(), arrays={"v": client.memory["v"], "steps": 3})
+
+    def models(self, client):
+        return {"own": client.memory["v"]}
+
+
+class Counting(torch.nn.Module):
+    """Counts its batches, and has a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = torch.nn.BatchNorm1d(2), torch.nn.Linear(16, 2)
+        self.register_buffer("mask", torch.ones(16, dtype=torch.bool))
+
+    def forward(self, x):
+        return self.head(self.norm(x).flatten(1) * self.mask)
+
+
+def test_integers_of_a_model_beside_the_model_stay_integers():
+    """As floats they would fit neither the leaf's memory nor a model to evaluate."""
+    config = from_run_config(
+        {"train.algorithm": f"{__name__}:SecondModel", "train.model": "linear", "scaffold.enabled": False}
+    )
+    x = np.random.default_rng(0).normal(size=(WINDOWS, 2, 8)).astype(np.float32)
+    form = try_algorithm(config, Counting(), x, np.arange(WINDOWS) % 2)
+    assert (form.arrays["v/norm.num_batches_tracked"], form.arrays["v/mask"][1]) == (((), "<i8"), "|b1")
+    assert (form.arrays["v/head.weight"][1], form.arrays["steps"]) == ("<f4", ((), "<f8"))
+    assert form.models == ("own",)
