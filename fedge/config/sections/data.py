@@ -71,7 +71,7 @@ class PartitionConfig(Section):
     kind_args: str = option("", KEYWORDS, table=True)
     deal: str = option(
         "seed",
-        'deal of users or devices: "seed" for one per seed, "sorted" by name for all seeds, '
+        'deal of users or devices: "seed" for one per seed, "sorted" as text ("10" before "2"), '
         'or a seed of its own, as "7"',
     )
     unseen_clients: int = option(
