@@ -429,9 +429,19 @@ def _check_types(windows: Windows, name: str) -> None:
     for key, array in _origin_arrays(windows).items():
         if array.dtype.kind != "U" or array.ndim != 1:
             raise WindowFileError(
-                f"{name}: {key} must be str of shape (windows,), but is {array.dtype} {array.shape}; "
-                f"{REBUILD_HINT}"
+                f"{name}: {key} must be str of shape (windows,), but is {array.dtype} {array.shape}"
+                f"{_way_to_names(key, array)}"
             )
+
+
+def _way_to_names(key: str, array: NDArray[Any]) -> str:
+    """Next step for an array of names that are no text."""
+    if array.ndim != 1:
+        return f"; {REBUILD_HINT}"
+    if array.dtype.kind != "O":
+        return f"; make it text: {key}.astype(str)"
+    window = next((i for i, value in enumerate(array) if not isinstance(value, str)), 0)
+    return f", in window {window} {_one_line(array[window])}; give every window a name, as text"
 
 
 def _one_line(value: Any) -> str:

@@ -215,6 +215,24 @@ def test_objects_are_refused_with_what_to_do():
         small(x=small().x.tolist()).save("never.npz")
 
 
+@pytest.mark.parametrize("key", ["user", "device", "session", "part"])
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([0.5, 1.5, 1.5, 2.5], "make it text: {}.astype(str)"),
+        ([True, False, True, False], "make it text: {}.astype(str)"),
+        ([b"a", b"b", b"b", b"c"], "make it text: {}.astype(str)"),
+        (np.arange(4).astype("M8[D]"), "make it text: {}.astype(str)"),
+        (np.array(["a", None, "b", "b"], object), ", in window 1 None; give every window a name, as text"),
+        (np.array(["a", "b", 7.5, "b"], object), ", in window 2 7.5; give every window a name, as text"),
+    ],
+)
+def test_names_that_are_no_text_are_refused_with_a_step_that_works(tmp_path, key, values, step):
+    with pytest.raises(WindowFileError, match=f" {key} must be str of shape") as caught:
+        save_windows(tmp_path / "w.npz", small(**{key: np.array(values)}))
+    assert str(caught.value).endswith(step.format(key))
+
+
 def test_not_finite_names_count_and_first(tmp_path):
     x = small().x.copy()
     x[1, 0, 0], x[3, 1, 2] = np.nan, np.inf
