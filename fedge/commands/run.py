@@ -12,7 +12,7 @@ from fedge.config.flat import options as all_options
 from fedge.config.registers.engines import CHOICES, engine_kind
 from fedge.config.registers.option import ConfigError, Scalar
 from fedge.launch.command_line import refuse_option_as_place
-from fedge.launch.leaf_servers.leaf_command import add_leaves, refuse_with_leaves
+from fedge.launch.leaf_servers.leaf_command import add_leaves, refuse_with_leaves, restore_leaves
 from fedge.launch.projects.project import CLIENT_APP, Project, parse_override
 from fedge.process.collection import uncollected_imports
 from fedge.process.endings import exits
@@ -113,6 +113,8 @@ def _resume(options: argparse.Namespace) -> int:
 
     refuse_code_of_others(original_config, run_config, options.trust_code)
     is_deployed = not options.engine and engine_kind(engine).on_ray and not federation.num_supernodes
+    if not (options.engine or engine_kind(engine).chosen):
+        restore_leaves(options, find_run(options.run, str(all_options()["runs-dir"][0])))
     options.engine = options.engine or engine
     if not federation.num_supernodes:  # a deployment's; elsewhere it has as many clients as the run
         federation = replace(federation, num_supernodes=clients)

@@ -6,6 +6,7 @@ manifest.
 """
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,21 @@ _ABOUT = "of this machine; needed to resume the run, not for sharing"
 _PLACES = ("data.path", "runs-dir", "train.start")  # options whose values may be local paths
 
 
-def write_private(folder: Path, config: Mapping[str, Any]) -> None:
+def write_private(folder: Path, config: Mapping[str, Any], resume_words: str = "") -> None:
     """Record this process as the one carrying out the run in `folder`, and the paths in the run's options.
+
+    Args:
+        folder: the run folder.
+        config: options of the run.
+        resume_words: further arguments of the command that resumes it.
 
     Raises:
         OSError: the disk is full or gone.
     """
     places = {key: config[key] for key in _PLACES if key in config}
     content = {"about": _ABOUT, "process": this_process(), "places": places, "code": search_folders()}
+    if resume_words:
+        content["resume"] = {"words": resume_words, "directory": str(Path.cwd())}
     write_json(folder / PRIVATE, content, indent=2)
 
 
@@ -34,6 +42,20 @@ def code_folders_of(folder: Path) -> list[str]:
     """Folders on this machine searched by a run for custom code."""
     folders = _read(folder).get("code")
     return [str(path) for path in folders] if isinstance(folders, list) else []
+
+
+def resume_words_of(folder: Path) -> tuple[list[str], Path]:
+    """Further arguments of the command that resumes a run, and the directory in which they were given."""
+    recorded = _read(folder).get("resume")
+    words, directory = (
+        (recorded.get("words"), recorded.get("directory")) if isinstance(recorded, dict) else ("", "")
+    )
+    if not isinstance(words, str) or not isinstance(directory, str):
+        return [], Path()
+    try:
+        return shlex.split(words), Path(directory)
+    except ValueError:  # damaged
+        return [], Path()
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,14 +135,18 @@ class Recorder:
             {**digests, CONFUSION: running_digest(confusion).hexdigest()} if confusion.is_file() else digests
         )
 
-    def begin(self, config: Mapping[str, Any]) -> None:
+    def begin(self, config: Mapping[str, Any], resume_words: str = "") -> None:
         """Record this process and the run's options, and then write the run's manifest.
+
+        Args:
+            config: options of the run.
+            resume_words: further arguments of the command that resumes it.
 
         Raises:
             RecordError: the disk is full or gone.
         """
         with self._converting_errors(PRIVATE):
-            write_private(self.folder, config)
+            write_private(self.folder, config, resume_words)
         self.update_manifest()
 
     def update_manifest(self, **entries: Any) -> None:

@@ -209,7 +209,7 @@ def _carry_out(
             recorder, surroundings.console, surroundings.clean_up, owns_process, resume_words, of_script
         )
         try:
-            recorder.begin(to_run_config(config))
+            recorder.begin(to_run_config(config), resume_words)
         except RecordError as error:  # a manifest on disk would show a run in progress
             return ending.fail(exits.FAILED, str(error))
         with (

@@ -68,7 +68,7 @@ def run_with_leaves(
             f"waiting for {quantity(len(sizes), 'leaf server')} at {gate.address}", file=terminal, flush=True
         )
         facts = _owners_facts(prepared, federation) if owners else None
-        engine = EdgeEngine(gate, sizes, facts, _resume_arguments(address, certificates, owners))
+        engine = EdgeEngine(gate, sizes, facts, _resume_arguments(gate.address, certificates, owners))
         fields = {**federation.describe(), "leaves": len(sizes)}
         try:
             outcome = run(engine, run_config, LEAVES.name, fields, open_terminal, owns_process, prepared)

@@ -1,6 +1,7 @@
 """The command ``fedge leaf``, and the options of ``fedge run`` for leaf servers as processes."""
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.tree import require_server_path
 from fedge.flower import refuse_untested_flower
 from fedge.link.reach import host_and_port
+from fedge.records.private_file import resume_words_of
+
+_CERTS = Path("certs")
 
 
 def add_leaf(commands: Any) -> None:
@@ -57,10 +61,19 @@ def add_leaves(parser: argparse.ArgumentParser) -> None:
     _add_certs(parser)
 
 
+def restore_leaves(options: argparse.Namespace, folder: Path) -> None:
+    """Fill in the options for leaf servers as given when the run in `folder` last began, unless given now."""
+    words, directory = resume_words_of(folder)
+    values = dict(pairwise(words))
+    if options.leaves or "--leaves" not in values:
+        return
+    options.leaves, options.owners = values["--leaves"], options.owners or "--owners" in words
+    if options.certs == _CERTS and "--certs" in values:
+        options.certs = directory / values["--certs"]
+
+
 def _add_certs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--certs", type=Path, default=Path("certs"), help="folder of `fedge certs` (default: certs)"
-    )
+    parser.add_argument("--certs", type=Path, default=_CERTS, help="folder of `fedge certs` (default: certs)")
 
 
 def refuse_with_leaves(

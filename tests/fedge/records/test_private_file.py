@@ -16,6 +16,7 @@ from fedge.records.private_file import (
     place_name,
     places_of,
     process_of,
+    resume_words_of,
     without_places,
     write_private,
 )
@@ -30,20 +31,23 @@ def test_places_by_hand():
 
 
 def test_what_is_written_is_read(tmp_path):
-    write_private(tmp_path, {"data.path": "/data/x.npz", "runs-dir": "runs", "seed": 3})
+    write_private(tmp_path, {"data.path": "/data/x.npz", "runs-dir": "runs", "seed": 3}, " --leaves 'a b:1'")
+    assert resume_words_of(tmp_path) == (["--leaves", "a b:1"], Path.cwd())
     assert places_of(tmp_path) == {"data.path": "/data/x.npz", "runs-dir": "runs"}
     assert process_of(tmp_path, {"process": {"pid": -1}})["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize(
-    "content", [None, "", "{", "3", "[]", '{"process": 3, "places": [1]}', '{"places": {"data.path": 3}}']
-)
+    "content", [None, "", "{", "3", "[]", '{"process": 3, "places": [1]}', '{"places": {"data.path": 3}}',
+     '{"resume": 3}', '{"resume": {"words": "\'", "directory": "."}}', '{"resume": {"words": 3}}'],
+)  # fmt: skip
 def test_an_odd_file_says_nothing(tmp_path, content):
     if content is not None:
         (tmp_path / "private.json").write_text(content)
     assert places_of(tmp_path) == {}
     assert process_of(tmp_path, {}) == {}
     assert code_folders_of(tmp_path) == []
+    assert resume_words_of(tmp_path)[0] == []
 
 
 def test_a_run_of_an_earlier_version_has_its_process_in_the_manifest(tmp_path):

@@ -85,7 +85,8 @@ def test_the_end_of_a_failed_run_has_the_command_that_goes_on(tmp_path, certific
     resume = f"fedge resume {short(outcome.folder)} --leaves {address} --certs {certificates}"
     assert f"once the cause is fixed, resume with: {resume}\n" in shown
     assert main(shlex.split(resume)[1:]) == 4  # the callback fails again, in the same round
-    assert read_manifest(outcome.folder)["resumed"]
+    assert main(["resume", str(outcome.folder)]) == 4  # it remembers address and certificates
+    assert len(read_manifest(outcome.folder)["resumed"]) == 2
     serving.join(30)
     assert not serving.is_alive()
 
