@@ -41,11 +41,12 @@ OVER = "over"  # the last question of a run
 BELOW = "below"  # fact of a welcome: the leaves, in answer to a hello without a leaf
 NUMBER = "number"  # fact of a question, of its notes and of its answer: its number
 OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),  # detects a vanished peer within half a minute
+    ("grpc.keepalive_time_ms", 20_000),  # detects a vanished peer within 50 s
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 30_000),  # in force in gRPC 1.85, not that of keep-alive; default: 60 s
 )
 _POLL_S = 0.1  # seconds between a waiting thread's checks of its stream
 _CLOSE_S = 2.0

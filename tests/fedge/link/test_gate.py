@@ -7,7 +7,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from links import serving
+from links import Network, serving
 
 from fedge.config.registers.option import ConfigError
 from fedge.link import admission
@@ -145,6 +145,20 @@ def test_a_question_is_put_again_where_the_stream_broke_and_is_answered_once(cer
         attached(gate, 0, answering)
         assert gate.ask(0, Packet("train"), 5.0).kind == "answer"
         assert answering.asked == ["train"]
+
+
+@pytest.mark.extended
+def test_a_connection_that_carries_nothing_any_more_is_noticed_within_a_minute(certificates):
+    """Neither side is told that the other is gone; gRPC's own limit is 80 s."""
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        network = Network(gate.address)
+        link, big = Link(network.address, certificates, 0), {"model": {"w": np.zeros(10**5)}}
+        with serving([link], [Doubling()], timeout_s=200.0):
+            for _ in range(3):
+                gate.ask(0, Packet("train", {}, big), 20.0)
+            network.lose()
+            assert gate.ask(0, Packet("next", {}, big), 58.0).facts["of"] == "next"
+        network.close()
 
 
 def test_a_leaf_finds_a_cloud_that_was_started_again(certificates, attached):
