@@ -43,6 +43,7 @@ from fedge.engine.ray_workers import (
     keep_no_task_history,
     notice_lost_connections,
     restart_dead_workers,
+    start_workers_on_demand,
 )
 from fedge.engine.worker_pool import spare_dead_workers, use_every_worker, use_joining_machines
 from fedge.exchange.algorithm import OWN_MODELS, leaf_part_arrays, memory_place
@@ -108,6 +109,7 @@ use_every_worker()
 keep_no_task_history()
 notice_lost_connections()
 allow_slow_starts()
+start_workers_on_demand()
 wake_on_push()
 
 

@@ -379,7 +379,6 @@ ELSEWHERE = (
         "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
         "fedge/client/guarded_app.py": "runs/faults/test_faults.py",
         "fedge/engine/flower_process.py": "runs/stops/test_exits.py",
-        "fedge/engine/ray_workers.py": "runs/faults/test_faults.py",
         "fedge/launch/flower_runs/flower.py": "runs/stops/test_exits.py",
         "fedge/process/capture.py": "fedge/profile/test_command.py",
         "fedge/run/ending.py": "runs/stops/test_exits.py",

@@ -21,6 +21,7 @@ from fedge.engine.dispatch import signal_push
 from fedge.engine.loopback import KEEP
 from fedge.engine.other_machines import query_remote_workers
 from fedge.engine.ray_objects import hand_out
+from fedge.engine.ray_workers import StartingWorkers
 from fedge.engine.stalled_replies import give_up_stalled_replies
 from fedge.engine.urgency import Urgency
 from fedge.engine.worker_pool import OverTimeError, limit_s, num_workers
@@ -37,6 +38,7 @@ from fedge.exchange.failure import (
     reported_node_failure,
     timeout_failure,
 )
+from fedge.exchange.hello import HELLO
 from fedge.link.bound_nodes import BoundNodes
 from fedge.process.logs import first_engine_error
 from fedge.states.records import arrays_in, forget_sent
@@ -49,7 +51,8 @@ _WRAPPED = "Exception ClientAppException occurred. Message: "  # Flower's words,
 _GUARD = re.compile(r"^(fedge\.client\.guarded_app\.)?ClientError: ")
 _START_NODES = "start every client's fedge node"
 _START_RAY = f"start fewer at once, look into Ray's logs (kept with {KEEP}=1)"
-_CORE_NAMES = ("raylet", "gcs_server")  # process names
+_RAYLET = "raylet"
+_CORE_NAMES = (_RAYLET, "gcs_server")  # process names
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
 _CLIENT_APP_GONE = 8
 _UNREADABLE_REPLY = 202
@@ -101,6 +104,7 @@ class FlowerEngine:
         self._ray_was_up = False
         # Ray's processes without which no reply will come
         self._core_processes: list[psutil.Process] | None = None
+        self._starting_workers: StartingWorkers | None = StartingWorkers()  # None once they have had work
         if nodes_come_back:
             give_up_stalled_replies()
         self._urgency = Urgency(self, self.num_workers)
@@ -145,6 +149,8 @@ class FlowerEngine:
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids, including messages refused by Flower because the node is gone."""
         messages = list(messages)
+        if any(message.metadata.message_type != HELLO for message in messages):
+            self._starting_workers = None
         ids: list[str] = []
         for message, sent_id in zip(messages, self._push(messages), strict=True):
             if not sent_id:
@@ -282,6 +288,9 @@ class FlowerEngine:
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     continue
             raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
+        for process in self._core_processes:
+            if self._starting_workers and num_workers() and process.name() == _RAYLET:
+                self._starting_workers.refuse_dead(process, num_workers())
 
     def remote_processes(self) -> RemoteProcesses:
         """Measurements of a cluster's workers; empty for the run's own Ray, below this process."""

@@ -8,11 +8,24 @@ lacks the attribute, this is reported.
 import logging
 import os
 import sys
+import time
+from contextlib import suppress
+
+import psutil
+
+from fedge.engine.loopback import KEEP
+from fedge.exchange.engine import RunError
+from hhar.quantity import quantity
 
 logger = logging.getLogger(__name__)
 
 _ACTORS = "flwr.simulation.ray_transport.ray_actor"
 _TASK_HISTORY = "RAY_task_events_report_interval_ms"
+_PRESTART = "RAY_prestart_worker_first_driver"
+_IDLE, _PROGRAM = "ray::IDLE", "default_worker.py"  # name of a worker without a task, and its program before
+_LOOK_S = 1.0
+_MISSING_S = 10.0  # for which a worker may be missing: Ray replaces one that it sees die at once
+_UNSEEN_S = 60.0  # likewise before Ray has started any, while it waits for its agents
 _PINGS_MS = {  # Ray's defaults: five minutes and two
     "RAY_grpc_client_keepalive_time_ms": 30_000,
     "RAY_grpc_client_keepalive_timeout_ms": 60_000,
@@ -48,8 +61,64 @@ def allow_slow_starts() -> None:
     By default, Ray ends if an agent takes more than half a minute, e.g. on a busy laptop. A run waits no
     longer than guard.start-timeout. Set the variables for other times.
     """
-    for name, time in _STARTS.items():
-        os.environ.setdefault(name, str(time))
+    for name, limit in _STARTS.items():
+        os.environ.setdefault(name, str(limit))
+
+
+def start_workers_on_demand() -> None:
+    """Make a later Ray start workers for clients alone, rather than some beforehand for which it waits.
+
+    That wait stops every thread of the process; if one of those workers dies meanwhile, it lasts as long as a
+    start may (`allow_slow_starts`). Users who want such workers can set the variable.
+    """
+    os.environ.setdefault(_PRESTART, "0")
+
+
+class StartingWorkers:
+    """Watch for workers that die while they start, which Ray notices only after ten minutes."""
+
+    def __init__(self) -> None:
+        self._looked_at = -_LOOK_S
+        self._missing_since: float | None = None
+        self._were_seen = False
+
+    def refuse_dead(self, raylet: psutil.Process, expected: int) -> None:
+        """Raise RunError if fewer workers than expected have been there for some time, and none is starting.
+
+        Args:
+            raylet: Ray's process that starts workers.
+            expected: number of workers.
+        """
+        now = time.monotonic()
+        if now < self._looked_at + _LOOK_S:
+            return
+        self._looked_at = now
+        ready, starting = _count_workers(raylet)
+        self._were_seen = self._were_seen or ready + starting > 0
+        if ready >= expected or starting:
+            self._missing_since = None
+            return
+        if self._missing_since is None:
+            self._missing_since = now
+        if now >= self._missing_since + (_MISSING_S if self._were_seen else _UNSEEN_S):
+            raise RunError(
+                f"{expected - ready} of {quantity(expected, 'worker')} of Ray died at the start: killed, "
+                f"out of memory or crashed; free some memory, or look into Ray's logs (kept with {KEEP}=1)"
+            )
+
+
+def _count_workers(raylet: psutil.Process) -> tuple[int, int]:
+    """Number of workers that have a task, and of those without one yet."""
+    ready = starting = 0
+    for process in raylet.children():
+        with suppress(psutil.Error):
+            name = process.name()
+            has_task = name.startswith("ray::") and name != _IDLE
+            ready += has_task
+            starting += not has_task and (
+                name == _IDLE or any(word.endswith(_PROGRAM) for word in process.cmdline())
+            )
+    return ready, starting
 
 
 def restart_dead_workers() -> bool:

@@ -711,7 +711,7 @@ def test_ray_is_told_its_times_unless_the_user_has_set_them(tell, unset, value, 
 def test_the_installed_ray_reads_every_variable_that_is_set_for_it():
     """A name that Ray has dropped would be set in vain."""
     program = (Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet").read_bytes()
-    names = [ray_workers._TASK_HISTORY, *ray_workers._PINGS_MS, *ray_workers._STARTS]
+    names = [ray_workers._TASK_HISTORY, ray_workers._PRESTART, *ray_workers._PINGS_MS, *ray_workers._STARTS]
     assert [name for name in names if name.removeprefix("RAY_").encode() not in program] == []
 
 

@@ -82,6 +82,24 @@ def test_a_starter_killed_before_the_started_has_loaded_fedge(tmp_path, ray_home
         assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.extended
+def test_workers_killed_while_they_start_are_named(tmp_path, ray_home):
+    """Ray itself waits ten minutes for each; `ENDLESS` lets the run wait as long."""
+    app, _, runs = paced_app(tmp_path)
+    words = ("run", app, "--engine", "flower", "-c", f"{ENDLESS} runs-dir='{runs}' run-name='it'")
+    with RayRun(tmp_path, *words, program="fedge", FEDGE_TEST_PHASES=str(tmp_path)) as run:
+        run.wait_until(lambda: starting_workers(run), "a worker that starts")
+        deadline = time.monotonic() + 120
+        while run.process.poll() is None and time.monotonic() < deadline:
+            for worker in starting_workers(run):
+                worker.kill()
+            time.sleep(0.05)
+        assert run.process.wait(timeout=60) == 4
+        assert "workers of Ray died at the start" in run.output
+        assert run.left(GONE_S) == []
+        assert what_is_left(runs / "it", ray_home) == [], run.output
+
+
 @pytest.mark.soak
 def test_every_process_killed_in_every_phase(tmp_path, ray_home):
     """Prints how often, and how long what was left took to go."""
@@ -209,6 +227,16 @@ def named(run, name):
     for process in run.processes():
         with suppress(psutil.Error):
             found += [process] if process.name().startswith(name) else []
+    return found
+
+
+def starting_workers(run):
+    """The run's workers that Ray has started, and that have not yet told it so."""
+    found = []
+    for process in run.processes():
+        with suppress(psutil.Error):
+            words = process.cmdline()[:4]  # the raylet has the same among its further words
+            found += [process] if any(word.endswith("default_worker.py") for word in words) else []
     return found
 
 
