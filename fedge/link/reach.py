@@ -66,6 +66,8 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
             f"but at {address}: {error.verify_message.rstrip('.')}; copy ca.crt of its `fedge certs`, "
             f"with --hosts ROLE={host}"
         ) from error
+    except ssl.SSLEOFError:  # closed without an answer, e.g. by a proxy whose server is not up yet
+        return False
     except ssl.SSLError as error:
         raise ConfigError(
             f"{name} must speak TLS, but {address} does not ({error.reason or error}); check the port"

@@ -30,7 +30,7 @@ def certs(tmp_path_factory):
 
 
 @contextmanager
-def server(folder=None, host="127.0.0.1"):
+def server(folder=None, host="127.0.0.1", answer=b"220 this is something else\r\n"):
     """Listen on loopback, with TLS where a folder of certificates is given; gives the address."""
     listener = socket.create_server((host, 0))
 
@@ -39,7 +39,8 @@ def server(folder=None, host="127.0.0.1"):
             raw, _ = listener.accept()
             with raw:
                 if folder is None:
-                    raw.sendall(b"220 this is something else\r\n")
+                    raw.sendall(answer)
+                    raw.recv(2**16)
                     return
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(folder / "superlink.crt", folder / "superlink.key")
@@ -61,6 +62,12 @@ def test_a_server_of_the_authority_is_there(certs):
 
 def test_nobody_there_is_no_error(certs):
     assert not refuse_other_authority("--superlink", f"127.0.0.1:{free_port()}", certs[0] / "ca.crt")
+
+
+def test_a_proxy_whose_server_is_not_up_is_no_error(certs):
+    """It accepts, and closes without a byte; a leaf server then waits for its cloud."""
+    with server(answer=b"") as address:
+        assert not refuse_other_authority("--cloud", address, certs[0] / "ca.crt")
 
 
 def test_why_a_server_is_not_reached(certs):
