@@ -81,6 +81,11 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
     return _start(pid) != process.get("start")
 
 
+def is_of_this_boot(process: Mapping[str, Any]) -> bool:
+    """Whether a process described by `this_process` ran on this machine since its last start."""
+    return process.get("host") == platform.node() and process.get("boot") == _boot()
+
+
 def _boot() -> str:
     """Id of this machine's current boot."""
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.register import search_folders
-from fedge.process.identity import this_process
+from fedge.process.identity import is_of_this_boot, this_process
 from fedge.records.folder import write_json
 
 PRIVATE = "private.json"
@@ -45,8 +45,15 @@ def code_folders_of(folder: Path) -> list[str]:
 
 
 def resume_words_of(folder: Path) -> tuple[list[str], Path]:
-    """Further arguments of the command that resumes a run, and the directory in which they were given."""
-    recorded = _read(folder).get("resume")
+    """Further arguments of the command that resumes a run, and the directory in which they were given.
+
+    There are none from before this machine's last start, or from another machine: a run folder from elsewhere
+    must not choose the address at which this machine listens, nor whose certificates it accepts.
+    """
+    content = _read(folder)
+    process, recorded = content.get("process"), content.get("resume")
+    if not isinstance(process, dict) or not is_of_this_boot(process):
+        return [], Path()
     words, directory = (
         (recorded.get("words"), recorded.get("directory")) if isinstance(recorded, dict) else ("", "")
     )

@@ -11,6 +11,7 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.cli import main
+from fedge.process.identity import this_process
 from fedge.records.private_file import (
     code_folders_of,
     place_name,
@@ -37,6 +38,15 @@ def test_what_is_written_is_read(tmp_path):
     assert process_of(tmp_path, {"process": {"pid": -1}})["pid"] == os.getpid()
 
 
+@pytest.mark.parametrize("other", [{"boot": "5"}, {"host": "elsewhere"}, {"boot": None}, 3, None])
+def test_a_run_folder_from_elsewhere_does_not_choose_an_address_and_certificates(tmp_path, other):
+    write_private(tmp_path, {}, " --leaves 0.0.0.0:9093 --certs theirs")
+    content = json.loads((tmp_path / "private.json").read_text())
+    content["process"] = {**content["process"], **other} if isinstance(other, dict) else other
+    (tmp_path / "private.json").write_text(json.dumps(content))
+    assert resume_words_of(tmp_path)[0] == []
+
+
 @pytest.mark.parametrize(
     "content", [None, "", "{", "3", "[]", '{"process": 3, "places": [1]}', '{"places": {"data.path": 3}}',
      '{"resume": 3}', '{"resume": {"words": "\'", "directory": "."}}', '{"resume": {"words": 3}}'],
@@ -47,6 +57,14 @@ def test_an_odd_file_says_nothing(tmp_path, content):
     assert places_of(tmp_path) == {}
     assert process_of(tmp_path, {}) == {}
     assert code_folders_of(tmp_path) == []
+    assert resume_words_of(tmp_path)[0] == []
+
+
+@pytest.mark.parametrize(
+    "resume", [3, {"words": "'", "directory": "."}, {"words": 3}, {"words": "--leaves a:1"}]
+)
+def test_odd_words_to_resume_with_say_nothing(tmp_path, resume):
+    (tmp_path / "private.json").write_text(json.dumps({"process": this_process(), "resume": resume}))
     assert resume_words_of(tmp_path)[0] == []
 
 
