@@ -18,7 +18,7 @@ from fedge.config.registers.parts import (
     names_in,
     refuse_callback_without_methods,
 )
-from fedge.records.tables.columns import TEXT, Table
+from fedge.records.tables.columns import Table
 from fedge.records.tables.device_tables import growing_tables
 from fedge.records.tables.round_tables import ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.rounds.hooks import Hooks
@@ -233,9 +233,8 @@ def _callback_of(name: str, config: Config) -> Any:
 
 def refuse_other_columns(callback: Any, config: Config) -> None:
     """Raise ConfigError if a callback watches a column missing in global rounds."""
-    if hasattr(callback, "refuse_other_columns"):
-        columns = tables_of(task_of(config.train)).rounds.columns
-        callback.refuse_other_columns([column.name for column in columns if column.kind != TEXT])
+    if hasattr(callback, "read_columns"):
+        callback.read_columns(tables_of(task_of(config.train)).rounds.columns)
     if hasattr(callback, "refuse_rare_evaluation"):
         callback.refuse_rare_evaluation(config.evaluate.every)
 

@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 
 from fedge.callbacks.callback import Callback, Round, Run
 from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.records.tables.columns import TEXT, Column
+from fedge.records.tables.round_tables import tables_of
+from fedge.tasks.configured import CLASSIFICATION
 from hhar.quantity import quantity
 
 VALIDATION = "validation"
+_GLOBAL_COLUMNS = tables_of(CLASSIFICATION).rounds.columns  # those of other tasks have other scores
 _OF_TEST = ("test_", "unseen_", "shared_", "tuned_")  # how columns of test windows begin
-_SMALLER_IS_BETTER = ("loss", "bytes", "seconds", "std", "failed", "churn", "epsilon")
 
 
 class EarlyStopping(Callback):
@@ -32,7 +35,7 @@ class EarlyStopping(Callback):
                 first score. Scores of test windows should not decide anything: a run ended by one says so.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
             min_delta: least improvement of a new best, at least 0.
-            mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
+            mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column.
 
         Raises:
             ConfigError: one of them cannot be.
@@ -52,6 +55,7 @@ class EarlyStopping(Callback):
         self.patience = patience
         self.min_delta = min_delta
         self.mode = mode
+        self._less_is_better = _is_less_better(metric, _GLOBAL_COLUMNS)
         self._watch("accuracy", higher_is_better=True)
         self._every = 1  # global rounds between evaluations
         self.best: float | None = None
@@ -68,14 +72,18 @@ class EarlyStopping(Callback):
     def _watch(self, score: str, higher_is_better: bool) -> None:
         """Set column and direction for the task's first score."""
         self._column = f"val_{score}_mean" if self.metric == VALIDATION else self.metric
-        words = _SMALLER_IS_BETTER if higher_is_better else (*_SMALLER_IS_BETTER, score)
-        smaller_is_better = any(word in self._column for word in words)
-        self._sign = -1.0 if self.mode == "min" or (self.mode == "auto" and smaller_is_better) else 1.0
+        less_is_better = not higher_is_better if self.metric == VALIDATION else self._less_is_better
+        self._sign = -1.0 if self.mode == "min" or (self.mode == "auto" and less_is_better) else 1.0
 
-    def refuse_other_columns(self, columns: Sequence[str]) -> None:
-        """Raise ConfigError unless the metric is a column of a run's global rounds."""
+    def read_columns(self, columns: Sequence[Column]) -> None:
+        """Note the metric's direction among the columns of a run's global rounds.
+
+        Raises:
+            ConfigError: the metric is none of their numbers.
+        """
         if self.metric != VALIDATION:
             _refuse_no_column("early-stopping", "metric", self.metric, columns)
+            self._less_is_better = _is_less_better(self.metric, columns)
 
     def refuse_rare_evaluation(self, every: int) -> None:
         """Raise ConfigError if `patience` rounds can pass without an evaluation."""
@@ -115,7 +123,7 @@ class Budget(Callback):
     _NAME, _UNIT = "budget", ""
 
     def __init__(self, column: str, most: float) -> None:
-        """Watch a column of metrics/global_rounds.csv; `epsilon_spent` is a running total already.
+        """Watch a column of metrics/global_rounds.csv; totals of the run so far are not added up again.
 
         Args:
             column: the column.
@@ -129,8 +137,9 @@ class Budget(Callback):
         self.columns: tuple[str, ...] = (column,)
         self.most = most
         self.spent = 0.0
+        self._is_total = any(c.is_total for c in _GLOBAL_COLUMNS if c.name == column)
 
-    def refuse_other_columns(self, columns: Sequence[str]) -> None:
+    def read_columns(self, columns: Sequence[Column]) -> None:
         """Raise ConfigError unless a run's global rounds have the summed columns."""
         for column in self.columns:
             _refuse_no_column(self._NAME, "column", column, columns)
@@ -143,9 +152,7 @@ class Budget(Callback):
     def end_round(self, round_: Round) -> str | None:
         """Add the round to the sum."""
         values = [round_.numbers[column] or 0.0 for column in self.columns]
-        self.spent = (
-            max(self.spent, *values) if self.columns == ("epsilon_spent",) else self.spent + sum(values)
-        )
+        self.spent = max(self.spent, *values) if self._is_total else self.spent + sum(values)
         if self.spent < self.most:
             return None
         unit = " and ".join(self.columns) if self._NAME == "budget" else self._UNIT
@@ -233,12 +240,18 @@ def _refuse_no_text(name: str, argument: str, column: object) -> None:
         )
 
 
-def _refuse_no_column(name: str, argument: str, column: str, columns: Sequence[str]) -> None:
+def _is_less_better(name: str, columns: Sequence[Column]) -> bool:
+    """Whether a column by name has smaller values that are better; False for no column."""
+    return any(column.less_is_better for column in columns if column.name == name)
+
+
+def _refuse_no_column(name: str, argument: str, column: str, columns: Sequence[Column]) -> None:
     """Raise ConfigError when there is no such column of numbers."""
-    if column not in columns:
+    numbers = [other.name for other in columns if other.kind != TEXT]
+    if column not in numbers:
         raise ConfigError(
             f"{argument} of {name} must be a column of metrics/global_rounds.csv, but is {shown(column)}"
-            f"{nearest(column, columns) or '; docs/tables.md lists them'}"
+            f"{nearest(column, numbers) or '; docs/tables.md lists them'}"
         )
 
 

@@ -61,6 +61,8 @@ class Column:
         meaning: description for readers of the table.
         value: row object of its table → value; None if nothing was measured.
         always: whether every version of Fedge writes it; its absence is reported as a problem.
+        less_is_better: whether smaller values are better.
+        is_total: whether a row has the total of the run so far, and not the number of its round.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Column:
     meaning: str
     value: Callable[[Any], Any]
     always: bool = True
+    less_is_better: bool = False
+    is_total: bool = False
 
 
 def later_column(name: str, kind: Kind, unit: str, meaning: str, value: Callable[[Any], Any]) -> Column:

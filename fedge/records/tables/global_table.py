@@ -60,6 +60,11 @@ def _describe_statistic(statistic: str, higher_is_better: bool) -> str:
     return meanings[statistic]
 
 
+def _less_is_better(statistic: str, higher_is_better: bool) -> bool:
+    """Whether a smaller statistic is better: less spread, a larger Jain's index, otherwise as the number."""
+    return statistic == "std" or (statistic != "jain" and not higher_is_better)
+
+
 def _client_statistic_column(
     column: str,
     statistic: str,
@@ -78,7 +83,9 @@ def _client_statistic_column(
 
     clients = " of unseen clients" if unseen else ""
     meaning = f"{subject}{clients}: {_describe_statistic(statistic, higher_is_better)}"
-    return Column(f"{column}_{statistic}", FLOAT, "" if statistic == "jain" else unit, meaning, value, always)
+    less = _less_is_better(statistic, higher_is_better)
+    unit = "" if statistic == "jain" else unit
+    return Column(f"{column}_{statistic}", FLOAT, unit, meaning, value, always, less)
 
 
 def _leaf_statistic_column(w: ScoreWords, statistic: str) -> Column:
@@ -90,7 +97,10 @@ def _leaf_statistic_column(w: ScoreWords, statistic: str) -> Column:
 
     unit = "" if statistic == "jain" else w.unit
     meaning = f"{w.test} of leaves: {_describe_statistic(statistic, w.higher_is_better)}"
-    return Column(f"leaf_{w.name}_{statistic}", FLOAT, unit, meaning, value, always=False)
+    less = _less_is_better(statistic, w.higher_is_better)
+    return Column(
+        f"leaf_{w.name}_{statistic}", FLOAT, unit, meaning, value, always=False, less_is_better=less
+    )
 
 
 def _score_columns(
@@ -111,21 +121,40 @@ def _score_columns(
     ]
 
 
+def _loss_column(column: str, measure: str, subject: str, unit: str, **options: bool) -> Column:
+    """Column of a mean loss over clients."""
+    return _client_statistic_column(column, "mean", measure, subject, unit, higher_is_better=False, **options)
+
+
+def _further_score_columns(w: ScoreWords, prefix: str = "", **options: bool) -> list[Column]:
+    """Means of all scores but the first over clients."""
+    return [
+        _client_statistic_column(
+            prefix + score.name,
+            "mean",
+            score.name,
+            further_score_meaning(score),
+            score.unit,
+            higher_is_better=score.higher_is_better,
+            **options,
+        )
+        for score in w.further
+    ]
+
+
 def _test_columns(w: ScoreWords) -> list[Column]:
     """Test scores of known clients, and their training loss."""
     return [
         *_score_columns(w, "test", ("mean", "std", "worst"), w.test),
-        _client_statistic_column("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
-        *(
-            _client_statistic_column(f.name, "mean", f.name, further_score_meaning(f), f.unit)
-            for f in w.further
-        ),
+        _loss_column("test_loss", "test_loss", TEST_LOSS, w.nat),
+        *_further_score_columns(w),
         Column(
             "train_loss_mean",
             FLOAT,
             w.nat,
             "training loss, weighted by training windows",
             at("result.train_loss"),
+            less_is_better=True,
         ),
     ]
 
@@ -156,10 +185,25 @@ def _participation_columns() -> list[Column]:
             "clients",
             "clients: with one",
             lambda r: len(r.result.failures),
+            less_is_better=True,
         ),
-        Column("uplink_bytes", INT, "bytes", "arrays: from clients to leaves", at("result.uplink_bytes")),
-        Column("downlink_bytes", INT, "bytes", "arrays: from leaves to clients", at("result.downlink_bytes")),
-        Column("seconds", FLOAT, "s", "wall time", at("seconds")),
+        Column(
+            "uplink_bytes",
+            INT,
+            "bytes",
+            "arrays: from clients to leaves",
+            at("result.uplink_bytes"),
+            less_is_better=True,
+        ),
+        Column(
+            "downlink_bytes",
+            INT,
+            "bytes",
+            "arrays: from leaves to clients",
+            at("result.downlink_bytes"),
+            less_is_better=True,
+        ),
+        Column("seconds", FLOAT, "s", "wall time", at("seconds"), less_is_better=True),
         Column(
             "failures",
             TEXT,
@@ -175,13 +219,8 @@ def _unseen_client_columns(w: ScoreWords) -> list[Column]:
     """Test scores of unseen clients."""
     return [
         *_score_columns(w, "unseen", ("mean", "std", "worst", "p10", "jain"), w.test, unseen=True),
-        _client_statistic_column("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
-        *(
-            _client_statistic_column(
-                f"unseen_{f.name}", "mean", f.name, further_score_meaning(f), f.unit, unseen=True
-            )
-            for f in w.further
-        ),
+        _loss_column("unseen_loss", "test_loss", TEST_LOSS, w.nat, unseen=True),
+        *_further_score_columns(w, "unseen_", unseen=True),
     ]
 
 
@@ -194,6 +233,7 @@ def _cloud_columns() -> list[Column]:
             "bytes",
             "arrays: from leaves to the cloud",
             at("result.cloud_uplink_bytes"),
+            less_is_better=True,
         ),
         Column(
             "cloud_downlink_bytes",
@@ -201,6 +241,7 @@ def _cloud_columns() -> list[Column]:
             "bytes",
             "arrays: from the cloud to leaves",
             at("result.cloud_downlink_bytes"),
+            less_is_better=True,
         ),
         Column(
             "churn",
@@ -208,6 +249,7 @@ def _cloud_columns() -> list[Column]:
             "share",
             "share of leaf pairs joined or separated by a cloud step; empty for the first",
             at("result.churn"),
+            less_is_better=True,
         ),
     ]
 
@@ -241,6 +283,8 @@ def _privacy_column() -> Column:
         "ε spent by clients so far at privacy.delta; empty without privacy or dp-accounting",
         at("result.epsilon_spent"),
         always=False,
+        less_is_better=True,
+        is_total=True,
     )
 
 
@@ -254,6 +298,8 @@ def _device_columns() -> list[Column]:
             "virtual time of devices so far",
             at("result.virtual_s"),
             always=False,
+            less_is_better=True,
+            is_total=True,
         ),
         Column(
             "joules",
@@ -262,6 +308,8 @@ def _device_columns() -> list[Column]:
             "energy spent by devices so far",
             at("result.joules"),
             always=False,
+            less_is_better=True,
+            is_total=True,
         ),
     ]
 
@@ -285,7 +333,7 @@ def global_table(w: ScoreWords) -> Table:
             *_score_columns(w, "tuned", ("mean", "worst"), w.tuned, always=False),
             _privacy_column(),
             *_score_columns(w, "val", ("mean", "std", "worst"), w.val, always=False),
-            _client_statistic_column("val_loss", "mean", "val_loss", VAL_LOSS, w.nat, always=False),
+            _loss_column("val_loss", "val_loss", VAL_LOSS, w.nat, always=False),
             *(_leaf_statistic_column(w, statistic) for statistic in ("mean", "std", "worst", "p10", "jain")),
             *_device_columns(),
         ),

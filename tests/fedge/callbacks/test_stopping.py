@@ -8,7 +8,14 @@ from fedge.callbacks import Budget, ByteBudget, EarlyStopping, Floor, TimeBudget
 from fedge.callbacks.callback import Round, Run
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.config import Config
+from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import TASKS
+from fedge.records.tables.columns import TEXT
+from fedge.records.tables.round_tables import tables_of
+from fedge.tasks.configured import CLASSIFICATION, task_of
+
+COLUMNS = [column for column in tables_of(CLASSIFICATION).rounds.columns if column.kind != TEXT]
 
 
 def ended(callback, **columns):
@@ -101,8 +108,30 @@ def test_budgets_add_up():
     assert ended(Budget("clients_failed", 3), clients_failed=[1, 1, 0, 1])[0] == 4
 
 
-def test_a_budget_of_epsilon_is_not_added_up_twice():
-    assert ended(Budget("epsilon_spent", 2.5), epsilon_spent=[1.0, 2.0, 2.4, 2.6])[0] == 4
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+def test_a_budget_adds_up_numbers_of_rounds_and_no_totals_so_far(column):
+    assert column.is_total == ("so far" in column.meaning)
+    last = 4 if column.is_total else 2
+    assert ended(Budget(column.name, 2.5), **{column.name: [1.0, 2.0, 2.4, 2.6]})[0] == last
+
+
+@pytest.mark.parametrize("task", TASKS.names)
+def test_every_score_of_a_task_has_its_own_direction(task):
+    """Scores of which less is better among the further ones, too, as the mean absolute error."""
+    config = from_run_config({"train.task": task})
+    learned = task_of(config.train)
+    for number, score in enumerate(learned.scores):
+        for prefix in ("unseen_", "" if number else "test_"):
+            watch = EarlyStopping(column := f"{prefix}{score.name}_mean", patience=1)
+            refuse_other_columns(watch, config)
+            watch.begin_run(Run(None, {}, 1, (3,), 99, 0, learned.scores[0].name, score.higher_is_better))
+            assert (ended(watch, **{column: [1.0, 2.0, 3.0]}) is None) == score.higher_is_better
+
+
+def test_of_losses_spread_costs_and_failures_less_is_better():
+    words = ("loss", "std", "bytes", "seconds", "failed", "churn", "epsilon", "virtual_s", "joules")
+    for column in COLUMNS:
+        assert column.less_is_better == any(word in column.name for word in words), column.name
 
 
 def test_a_budget_of_an_object_begins_anew_in_a_new_run():
