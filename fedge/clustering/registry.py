@@ -237,17 +237,25 @@ def _method_from_class(
         ) from error
 
     def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:
+        view = evidence.read_only()
         with GROUPINGS.explaining_errors(name, NotComparable):
-            result = part.group(evidence.read_only())
+            result = part.group(view)
         grouping = _to_grouping(name, result, len(evidence.weights))
         if GROUPINGS.is_own(name):
             grouping = _normalise_models(name, grouping, evidence)
+        elif grouping.models is not None:
+            models = [evidence.original(model, view) for model in grouping.models]
+            grouping = replace(grouping, models=models)
         _refuse_other_models(name, grouping, "pool" in needs, config.fixed_count or 0)
         return grouping
 
     def ask(evidence: Evidence) -> Questions | None:
+        view = evidence.read_only()
         with GROUPINGS.explaining_errors(name, NotComparable):
-            return part.ask(evidence.read_only())
+            return [
+                {role: evidence.original(model, view) for role, model in roles.items()}
+                for roles in part.ask(view) or ()
+            ]
 
     asks = ask if code.ask is not CloudPart.ask else None
     needs = frozenset(part.needs)

@@ -153,6 +153,11 @@ class Evidence:
             starts = [read_only(start) for start in starts]
         return replace(self, models=[read_only(model) for model in self.models], starts=starts)
 
+    def original(self, model: State, view: "Evidence") -> State:
+        """The leaf's model behind one of `view`, a result of `read_only`; any other model is unchanged."""
+        pairs = zip(self.models, view.models, strict=True)
+        return next((own for own, seen in pairs if seen is model), model)
+
     @property
     def weight_shares(self) -> np.ndarray:
         """Share of each leaf in all training windows, (S,), sums to 1."""

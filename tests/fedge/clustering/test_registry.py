@@ -51,6 +51,31 @@ def compared(function):
         SIGNALS.forget(name)
 
 
+class Echo(CloudPart):
+    """Asks about the models that it has been given, and offers them."""
+
+    def ask(self, cloud):
+        return [
+            {"own": model, "next": other}
+            for model, other in zip(cloud.models, cloud.models[1:] + cloud.models[:1], strict=True)
+        ]
+
+    def group(self, cloud):
+        return Family(np.eye(3), cloud.models)
+
+
+def test_a_model_handed_back_is_the_leafs_own(monkeypatch):
+    """Bytes are counted by it: what a leaf has is not sent, wherever models are kept."""
+    monkeypatch.setattr(GROUPINGS, "is_own", lambda _: False)
+    monkeypatch.setattr(GROUPINGS, "load", lambda _: Echo)
+    method, given = method_named(ClusterConfig(method="phefl")), evidence()
+    for leaf, roles in enumerate(method.ask(given)):
+        assert roles["own"] is MODELS[leaf]
+        assert roles["next"] is MODELS[(leaf + 1) % 3]
+    models = method.group(given, ClusterConfig(), None).models
+    assert [model is own for model, own in zip(models, MODELS, strict=True)] == [True] * 3
+
+
 def zero(by_hand):
     by_hand.models[0]["head"][...] = 0
 

@@ -57,6 +57,17 @@ def goes_on_exactly(config, **parts):
 
 
 @pytest.mark.parametrize("method", PARTS)
+def test_models_in_files_are_counted_as_those_in_memory(method, tmp_path):
+    """Also where a leaf's own model is among those that its clients are asked about: it is not sent."""
+    arguments = {"cluster.method-args": ARGUMENTS.get(method, "")}
+    config = config_of(tmp_path, cluster__method=method, gate__enabled=False) | arguments
+    in_memory = carried_out(config, "memory")
+    in_files = carried_out({**config, "transfer.spill-above-mb": 0.0}, "files")
+    assert comparable(in_files.folder) == comparable(in_memory.folder)
+    assert in_files.servers.equals(in_memory.servers)
+
+
+@pytest.mark.parametrize("method", PARTS)
 def test_a_method_goes_on_exactly_after_a_stop(method, tmp_path):
     arguments = ARGUMENTS.get(method, "")
     goes_on_exactly(config_of(tmp_path, cluster__method=method, cluster__method_args=arguments))
