@@ -306,7 +306,7 @@ class Announcer:
         self.remarks.observe(result)
         seconds = sum(laps.values())
         self._note(self._growth.observe(result.global_round, processes))
-        self._note(self._tracking.observe(result, seconds))
+        self._note(self._tracking.observe(result, seconds), repeat=False)
         for line in changes_of(result):
             logger.info("%s", line)
             self._console.say(f"note: {line}")
@@ -327,7 +327,7 @@ class Announcer:
     def finish(self) -> None:
         """Report the run's status to the tracker, and print the final table."""
         status = "partial" if self.remarks.any_failed else "completed"
-        self._note(self._tracking.finish(status, exits.BY_STATUS[status], FINISH_S))
+        self._note(self._tracking.finish(status, exits.BY_STATUS[status], FINISH_S), repeat=False)
         self._console.close()
         for line in self.table():
             self._console.say(line)
@@ -336,12 +336,12 @@ class Announcer:
         """Print a note, log it, and repeat it at the end of the run."""
         self._note([line])
 
-    def _note(self, lines: Iterable[str]) -> None:
-        """Print notes, log them, and repeat them at the end of the run."""
+    def _note(self, lines: Iterable[str], repeat: bool = True) -> None:
+        """Print notes, log and record them, and `repeat` them at the end of the run."""
         for line in lines:
             logger.warning("%s", line)
             self._console.say(f"note: {line}")
-            self.remarks.note(line)
+            self.remarks.note(line, repeat)
 
 
 def _devices_in_words(devices: Mapping[str, int]) -> str:

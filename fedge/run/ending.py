@@ -119,7 +119,7 @@ class Ending:
         status = "partial" if remarks.any_failed else "completed"
         outcome = self._write(status, exits.BY_STATUS[status], remarks=remarks.lines())
         self._console.close()
-        for line in remarks.lines():
+        for line in remarks.last_lines():
             self._console.say(f"note: {line}")
         self._console.say(f"run folder: {short(self._recorder.folder)}")
         return outcome

@@ -51,6 +51,7 @@ class Remarks:
         self._best_failed: list[float] = []  # largest gain of a failed trial, as a list
         self._rule_failed: list[int] = []  # first global round in which cloud.rule failed, and their number
         self.on_privacy = ""
+        self._said_once: set[str] = set()  # notes of this process that its end does not repeat
 
     def observe(self, result: RoundResult) -> None:
         """Record one global round."""
@@ -86,13 +87,15 @@ class Remarks:
             above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
             self._similarities = _bounds([*self._similarities, *map(float, above_diagonal)])
 
-    def note(self, line: str) -> None:
-        """Add a remark unchanged."""
+    def note(self, line: str, repeat: bool = True) -> None:
+        """Add a remark unchanged; unless `repeat`, it is not among those printed at the end."""
         self._notes.append(line)
+        self._said_once |= set() if repeat else {line}
 
     def facts(self) -> dict[str, Any]:
         """State as JSON, mappings as pairs, for `restore`."""
-        return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
+        kept = {name: vars(self)[name] for name in vars(self) if name in _FORMS}
+        return {name: list(v.items()) if isinstance(v, dict) else v for name, v in kept.items()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the state from `facts`.
@@ -108,8 +111,12 @@ class Remarks:
         """Whether a client failed in any round."""
         return bool(self._failed)
 
+    def last_lines(self) -> list[str]:
+        """The remarks to print at the end, most important first."""
+        return [line for line in self.lines() if line not in self._said_once]
+
     def lines(self) -> list[str]:
-        """The remarks, most important first."""
+        """All remarks, most important first."""
         remarks = [
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
         ]
