@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -66,13 +67,13 @@ def profile(options: argparse.Namespace) -> int:
     prepared = check({**run_config, "run-name": ""}, federation, on_ray=engine_kind(options.engine).on_ray)
     config, federation = prepared.config, replace(federation, num_supernodes=prepared.num_clients)
     del prepared  # and the data with it
-    folder = _new_folder(options)
-    result = _measure(options, run_config, config, federation, folder)
-    write_profile(folder, result)
-    _draw_flames(folder, result.captures)
-    for name in (_WATCHED, _CAPTURED):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    _show(result, folder)
+    with _new_folder(options) as folder:
+        result = _measure(options, run_config, config, federation, folder)
+        write_profile(folder, result)
+        _draw_flames(folder, result.captures)
+        for name in (_WATCHED, _CAPTURED):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        _show(result, folder)
     return exits.COMPLETED
 
 
@@ -82,17 +83,26 @@ def _refuse_missing_memray() -> None:
         raise ConfigError("fedge profile needs memray, but it is not installed; pip install 'fedge[profile]'")
 
 
-def _new_folder(options: argparse.Namespace) -> Path:
-    """Create the folder of the profile."""
+@contextmanager
+def _new_folder(options: argparse.Namespace) -> Iterator[Path]:
+    """Create the folder of the profile; an interruption removes it, with those above that are new, too."""
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{options.engine}"
     folder = Path(options.output or Path("profiles") / name)
+    new_above = [path for path in folder.parents if not path.exists()]
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(
             f"--output must be a new folder, but {folder}: {error.strerror or error}; choose another"
         ) from error
-    return folder
+    try:
+        yield folder
+    except KeyboardInterrupt:
+        with exits.uninterrupted(), suppress(OSError):  # something else may have been put above
+            shutil.rmtree(folder, ignore_errors=True)
+            for path in new_above:
+                path.rmdir()
+        raise
 
 
 # --- the two runs -------------------------------------------------------------------------------------

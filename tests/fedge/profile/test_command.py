@@ -11,6 +11,7 @@ import pytest
 
 from fedge.cli import main
 from fedge.process.capture import FOLDER, role_of_this_process
+from fedge.profile import command
 from fedge.profile.allocators import Allocator, Capture, allocator_place, read_capture
 from fedge.profile.result import (
     Growth,
@@ -221,6 +222,24 @@ def test_refusals_are_one_line(monkeypatch, capsys, words, telling):
     error = capsys.readouterr().err
     assert telling in error
     assert error.count("\n") == 1
+
+
+@needs_memray
+@pytest.mark.parametrize("moment", ["_run", "write_profile", "_draw_flames", "_show"])
+def test_an_interruption_at_any_moment_leaves_no_folder(tmp_path, monkeypatch, moment):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    result = Profile("p", {}, [], [])
+    for name, stand_in in (("_measure", lambda *_: result), ("write_profile", lambda *_: None)):
+        if moment != "_run":
+            monkeypatch.setattr(command, name, stand_in)
+    monkeypatch.setattr(command, moment, interrupt)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept").mkdir()
+    assert main(["profile", str(ROOT), "-c", TOY]) == 130
+    assert main(["profile", str(ROOT), "-c", TOY, "-o", "kept/new/p"]) == 130
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
 
 
 @needs_memray
