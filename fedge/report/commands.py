@@ -7,7 +7,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,11 +115,8 @@ def _is_run_file(path: Path, page: Path) -> bool:
     )
 
 
-def compare_runs(options: argparse.Namespace) -> int:
-    """Carry out ``fedge compare`` of runs, and of sweeps as lists of their runs."""
-    from fedge.report.listing import runs_in
-
-    folders = [run for name in options.runs for run in runs_in(find_run(name, options.runs_dir))]
+def compare_runs(options: argparse.Namespace, folders: Sequence[Path]) -> int:
+    """Carry out ``fedge compare`` of the runs in `folders`, the first of which is the reference."""
     from fedge.records.reading.reader import load_run
     from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS

@@ -104,9 +104,20 @@ def test_a_target_that_no_score_reaches_is_refused(study, tmp_path, capsys):
 
 
 def test_beside_others_a_sweep_stands_for_its_runs(study, tmp_path):
-    rows = compared(study, tmp_path, "s", os.path.join("s", "zero-lr=0.1-seed1"))
+    other = os.path.join("s", "all-lr=0.001-seed1")
+    rows = compared(study, tmp_path, "s", other)
     assert "grid" not in rows[0]
     assert len({row["group"] for row in rows}) == 4
+    means = [float(row["mean"]) for row in rows if row["metric"] == "mean test accuracy"]
+    names = [f"{variant}-lr={lr}-seed1" for variant in ("zero", "all") for lr in (0.1, 0.001)]
+    planned = [load_run(study / name).rounds["test_accuracy_mean"][-1] for name in names]
+    assert means == planned  # the sweep's own reference is the first
+
+
+def test_a_run_before_a_sweep_is_the_reference(study, tmp_path):
+    rows = compared(study, tmp_path, os.path.join("s", "all-lr=0.001-seed1"), "s")
+    mean = next(float(row["mean"]) for row in rows if row["metric"] == "mean test accuracy")
+    assert mean == load_run(study / "all-lr=0.001-seed1").rounds["test_accuracy_mean"][-1]
 
 
 def summarised(study, page):
