@@ -24,6 +24,7 @@ from fedge.states.files import StateFileError
 logger = logging.getLogger(__name__)
 
 _ONE_LINE = (ConfigError, RunError, StallError, RecordError, CheckpointError, StateFileError, CallbackError)
+_OF_FOLDER = (OSError, CheckpointError, StateFileError)  # errors about files of the run folder
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,19 @@ class Ending:
                     logger.error("the run failed: %s", reason)
                 else:
                     logger.error("the run failed", exc_info=error)
-                outcome = self.fail(_exit_code(error), reason)
+                outcome = self.fail(_exit_code(error), reason, isinstance(error, _OF_FOLDER))
             if not isinstance(error, (Exception, SystemExit)):  # an interruption, or Flower's end of a run
                 raise
             return outcome
 
-    def fail(self, exit_code: int, reason: str) -> Outcome:
-        """End the run as failed."""
+    def fail(self, exit_code: int, reason: str, of_folder: bool = False) -> Outcome:
+        """End the run as failed.
+
+        Args:
+            exit_code: exit code of the run.
+            reason: reason of the failure, in one line.
+            of_folder: whether it is that the run folder cannot be written, which is then said only once.
+        """
         try:
             outcome = self._write("failed", exit_code, reason=reason)
         except RecordError:  # disk full: removing temporary files frees space
@@ -94,7 +101,8 @@ class Ending:
             try:
                 outcome = self._write("failed", exit_code, reason=reason)
             except RecordError as error:
-                self._print_line(f"fedge: {error}")
+                if not of_folder:
+                    self._print_line(f"fedge: {error}")
                 outcome = Outcome("failed", self._recorder.folder, reason, exit_code)
         if outcome.status == "failed":  # otherwise all is done, and only the last lines were interrupted
             self._print_failure(outcome)

@@ -119,3 +119,21 @@ def test_an_interrupted_report_leaves_the_run_whole_and_open_to_go_on(tmp_path, 
     (folder,) = {path.parent for path in tmp_path.rglob("run.log")}
     assert read_manifest(folder)["status"] == "completed"
     assert carry_out({**config, "report": False, "resume": str(folder)})[0].status == "completed"
+
+
+@pytest.mark.parametrize("moment", ["data:", "round 1/", "round 2/"])
+def test_a_folder_that_is_renamed_during_the_run_is_one_line(tmp_path, moment):
+    class Terminal(io.StringIO):
+        def write(self, text):
+            if text.startswith(moment) and (tmp_path / "runs" / "there").is_dir():
+                (tmp_path / "runs" / "there").rename(tmp_path / "elsewhere")
+            return super().write(text)
+
+    terminal = Terminal()
+    config = small_config(tmp_path, run_name="there")
+    with InProcessGrid(app, 9, config, 2) as grid:
+        outcome = run(grid, config, IN_PROCESS.name, {"num-supernodes": 9}, lambda _: terminal)
+    assert (outcome.status, outcome.exit_code) == ("failed", 4)
+    (line,) = [line for line in terminal.getvalue().splitlines() if line.startswith("fedge: ")]
+    assert line == f"fedge: {outcome.reason}"
+    assert "leave the run's files in place" in line
