@@ -395,7 +395,7 @@ def planned_run(
 ) -> PlannedRun:
     """Run of one combination and one seed."""
     label = "-".join(entry.name for entry in entries) or head["name"]
-    name = f"{label}-seed{seed}"
+    name = run_name(label, seed)
     options = _merge_options(base, entries)
     clients = _count_clients(head, options.get("clients"), (base, *entries))
     client_option = {"clients": clients} if clients and "clients" in options else {}
@@ -413,6 +413,11 @@ def planned_run(
             run_config=run_config,
             config=config,
         )
+
+
+def run_name(label: str, seed: int) -> str:
+    """Name of a run, and of its folder in the sweep's."""
+    return f"{label}-seed{seed}"
 
 
 def _count_clients(head: Mapping[str, Any], option: Any, entries: Sequence[AxisEntry]) -> int:

@@ -42,6 +42,7 @@ from fedge.sweep.plan import (
     read_entry,
     read_head,
     refuse_unknown_keys,
+    run_name,
 )
 
 SAMPLERS = ("random", "tpe")
@@ -269,6 +270,11 @@ class DrawnTrial:
 def label_of(number: int) -> str:
     """Name of a trial in its runs' names; trials count from 0."""
     return f"t{number:03d}"
+
+
+def run_folder(search: Search, number: int, seed: int) -> Path:
+    """Folder of a trial's run with a seed."""
+    return search.folder / run_name(label_of(number), seed)
 
 
 def sweep_of(search: Search, drawn: Sequence[DrawnTrial]) -> Sweep:

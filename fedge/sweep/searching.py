@@ -7,9 +7,13 @@ value of every trial, ``best.toml`` the options of the best one, for ``fedge run
 
 import csv
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fedge.config.flat import fold_tables
@@ -18,13 +22,14 @@ from fedge.process.durable import output_file, write_bytes
 from fedge.process.escape import escape_cells, read_json, toml_value
 from fedge.process.resources.room import remedy
 from fedge.records.folder import short, write_json
+from fedge.records.manifest import MANIFEST
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
 from fedge.sweep.draws import draw, floors
-from fedge.sweep.plan import PlannedRun, Sweep
+from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import RunOutcome
 from fedge.sweep.run_states import RunStanding, standings
-from fedge.sweep.search import DrawnTrial, Search, Trial, label_of, sweep_of
+from fedge.sweep.search import DrawnTrial, Search, Trial, label_of, run_folder, sweep_of
 
 DRAWS, TRIALS, BEST = "trials.json", "trials.csv", "best.toml"
 
@@ -160,54 +165,75 @@ def write_draws(search: Search, drawn: Sequence[DrawnTrial]) -> None:
 
 def trials_of(search: Search, drawn: Sequence[DrawnTrial]) -> list[Trial]:
     """Trials with their results, in order; a trial with an unfinished run counts as failed."""
-    trials = []
-    sweep = sweep_of(search, drawn)
-    for number, trial in enumerate(drawn):
-        runs = {run.seed: _load_results(run) for run in sweep.runs if run.label == label_of(number)}
-        trials.append(_make_trial(trial.options, runs))
-    return trials
+    return [
+        _make_trial(trial.options, {seed: _load_result(search, n, seed) for seed in search.head["seeds"]})
+        for n, trial in enumerate(drawn)
+    ]
 
 
-def _load_results(run: PlannedRun) -> RunData | None:
-    """Results of a completed run; None for any other run."""
+@dataclass(frozen=True)
+class _RunResult:
+    """Result of an ended run.
+
+    Attributes:
+        course: global round → best validation score so far; empty if none was measured.
+        last: last measured validation score; NaN without one.
+        is_complete: whether the run reached its end.
+        maximizes: whether a larger score is better.
+    """
+
+    course: Mapping[int, float]
+    last: float
+    is_complete: bool
+    maximizes: bool
+
+
+def _load_result(search: Search, number: int, seed: int) -> _RunResult | None:
+    """Result of one run of a trial; None until it has ended with a round."""
+    folder = run_folder(search, number, seed)
     try:
-        results = load_run(run.folder)
+        written = (folder / MANIFEST).stat()
+    except OSError:
+        return None
+    return _read_result(folder.resolve(), (written.st_mtime_ns, written.st_size))
+
+
+@cache  # every batch asks for all earlier runs
+def _read_result(folder: Path, version: tuple[int, int]) -> _RunResult | None:
+    """Result of the run in a folder, whose manifest has this `version`; None for a run that has not ended."""
+    try:
+        run = load_run(folder)
     except ConfigError:
         return None
-    return results if results.status in ("completed", "partial") and not results.rounds.is_empty() else None
+    if run.status not in ("completed", "partial") or run.rounds.is_empty():
+        return None
+    scores = _validation_scores(run)
+    last = scores[-1][1] if scores else math.nan
+    maximizes = bool(run.score.merit(1.0) > run.score.merit(0.0))
+    return _RunResult(_course_of(run, scores), last, reached_end(run), maximizes)
 
 
-def _make_trial(options: Mapping[str, Scalar], runs: Mapping[int, RunData | None]) -> Trial:
+def _make_trial(options: Mapping[str, Scalar], runs: Mapping[int, _RunResult | None]) -> Trial:
     """A trial from the results of its runs."""
-    finished = {seed: run for seed, run in runs.items() if run is not None}
-    courses = {seed: course_of(run) for seed, run in finished.items()}
-    if len(finished) < len(runs) or not all(courses.values()):
+    finished = {seed: run for seed, run in runs.items() if run is not None and run.course}
+    courses = {seed: run.course for seed, run in finished.items()}
+    if len(finished) < len(runs):
         return Trial(options, "failed", None, {})
-    value = statistics.fmean(_last_score(run) for run in finished.values())
-    is_complete = all(reached_end(run) for run in finished.values())
+    value = statistics.fmean(run.last for run in finished.values())
+    is_complete = all(run.is_complete for run in finished.values())
     return Trial(options, "complete" if is_complete else "pruned", value, courses)
-
-
-def _validation_column(run: RunData) -> str:
-    """Column of a run's rounds with the validation score."""
-    return f"val_{run.score.name}_mean"
 
 
 def _validation_scores(run: RunData) -> list[tuple[int, float]]:
     """Global rounds with a validation score, and the scores."""
-    rows = run.rounds.select("global_round", _validation_column(run)).iter_rows()
+    rows = run.rounds.select("global_round", f"val_{run.score.name}_mean").iter_rows()
     return [(int(number), float(value)) for number, value in rows if value is not None and value == value]
 
 
-def _last_score(run: RunData) -> float:
-    """Last measured validation score."""
-    return _validation_scores(run)[-1][1]
-
-
-def course_of(run: RunData) -> dict[int, float]:
-    """Global round → best validation score so far; empty if none was measured."""
+def _course_of(run: RunData, scores: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Global round → best of the validation scores so far."""
     best: dict[int, float] = {}
-    for number, value in _validation_scores(run):
+    for number, value in scores:
         previous = list(best.values())[-1:]
         best[number] = max([value, *previous], key=run.score.merit)
     return best
@@ -215,11 +241,9 @@ def course_of(run: RunData) -> dict[int, float]:
 
 def _maximizes(search: Search, drawn: Sequence[DrawnTrial]) -> bool:
     """Whether a larger validation score is better, according to any finished run; True without one."""
-    for planned in sweep_of(search, drawn).runs if drawn else ():
-        run = _load_results(planned)
-        if run is not None:
-            return bool(run.score.merit(1.0) > run.score.merit(0.0))
-    return True
+    places = product(range(len(drawn)), search.head["seeds"])
+    results = (_load_result(search, number, seed) for number, seed in places)
+    return next((result.maximizes for result in results if result is not None), True)
 
 
 def write_trials(search: Search, drawn: Sequence[DrawnTrial]) -> list[str]:

@@ -3,11 +3,13 @@
 import csv
 import json
 import sys
+from collections import Counter
 
 import pytest
 
 from fedge import load_run
 from fedge.cli import main
+from fedge.sweep import searching
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -142,6 +144,20 @@ def test_the_best_options_repeat_the_best_run(tmp_path, monkeypatch, capsys):
     assert len(trial.partition["client"].unique()) == 5
     name = "checkpoints/final.safetensors"
     assert (again.folder / name).read_bytes() == (trial.folder / name).read_bytes()
+
+
+@pytest.mark.extended
+def test_a_search_reads_each_of_its_runs_once(tmp_path, monkeypatch):
+    """However many batches follow; a run that has ended does not change."""
+    reads = Counter()
+
+    def counted(folder):
+        reads[folder.name] += 1
+        return load_run(folder)
+
+    monkeypatch.setattr(searching, "load_run", counted)
+    assert sweep(tmp_path, 7) == 0
+    assert reads == {f"t{number:03d}-seed1": 1 for number in range(7)}
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):
