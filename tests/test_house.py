@@ -557,6 +557,20 @@ def test_no_error_of_the_disk_is_told_as_none() -> None:
     assert found <= guarded
 
 
+def _strict_readers(file: Path) -> list[str]:
+    """Lines of a module that start a program and fail at bytes of its output that are not UTF-8."""
+    calls = [node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Call)]
+    named = [(call.lineno, {keyword.arg for keyword in call.keywords}) for call in calls]
+    return [f"{file.name}:{line}" for line, words in named if "text" in words and "errors" not in words]
+
+
+def test_no_programs_output_can_fail_its_reader() -> None:
+    """Names and messages of other programs come in any encoding, as from a scheduler in another language."""
+    modules = [file for file in (ROOT / "fedge").rglob("*.py") if "subprocess" in file.read_text("utf-8")]
+    assert len(modules) > 10
+    assert [line for file in modules for line in _strict_readers(file)] == []
+
+
 def test_a_comparison_with_a_name_is_seen(tmp_path: Path) -> None:
     file = tmp_path / "asks.py"
     file.write_text('asked = cluster.method in ("ifca", "mine") or name == "rotate"\n')

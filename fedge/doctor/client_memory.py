@@ -58,7 +58,7 @@ def measure_client(run_config: Mapping[str, Any], federation: Federation) -> Cli
     request |= {"is_default": federation.is_default, "look_in": search_folders()}
     result = subprocess.run(
         python_words("-m", __name__), input=json.dumps(request), capture_output=True, text=True,
-        timeout=_LIMIT_S, check=False,
+        errors="replace", timeout=_LIMIT_S, check=False,
     )  # fmt: skip
     if result.returncode:
         message = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]

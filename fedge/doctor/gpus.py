@@ -44,7 +44,9 @@ def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
 def _command_output(command: Sequence[str]) -> str:
     """Output of a command; empty on failure."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stdout if result.returncode == 0 else ""

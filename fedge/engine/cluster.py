@@ -70,6 +70,7 @@ def machines(address: str) -> Sequence[Mapping[str, float]]:
             python_words("-c", _QUERY_SCRIPT, address),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_QUERY_S,
             check=False,
         )

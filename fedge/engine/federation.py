@@ -184,7 +184,9 @@ def has_gpu() -> bool:
     if tool is None or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return False
     try:
-        listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+        listing = subprocess.run(
+            [tool, "-L"], capture_output=True, text=True, errors="replace", timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return listing.returncode == 0 and "GPU" in listing.stdout

@@ -227,7 +227,7 @@ def _follow(command: list[str], superlink_arguments: list[str], variables: Mappi
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True, env=environment,
+            errors="replace", start_new_session=True, env=environment,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(

@@ -177,7 +177,7 @@ def _compile(command: Sequence[str], compiled: Path, source: Path, options: Sequ
 def _run_compiler(command: Sequence[str]) -> None:
     """Run the compiler."""
     try:
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
         raise BuildError(f"{command[0]} cannot be started: {error.strerror or error}") from error
     if run.returncode:

@@ -139,7 +139,7 @@ def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, st
     command = python_words("-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers))
     process = subprocess.run(
         ending_with_parent(command), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     errors = [line for line in process.stderr.splitlines() if line.startswith("fedge: ")]
     return process.returncode, errors[-1].removeprefix("fedge: ") if errors else ""

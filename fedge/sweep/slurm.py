@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.process.escape import printable
 from fedge.process.python import python_words
 from fedge.records.folder import short, writing_below
 from fedge.sweep.plan import Sweep
@@ -61,7 +62,7 @@ def _script(sweep: Sweep, names: Sequence[str], settings: JobSettings, folder: P
         f"--job-name=fedge-{sweep.name}",
         f"--array=0-{len(names) - 1}{limit}",
         f"--cpus-per-task={settings.workers}",
-        f"--output={folder}/%A-%a.log",
+        f"--output={str(folder).replace('%', '%%')}/%A-%a.log",
         "--open-mode=append",
         "--requeue",
         *_parse_arguments(settings.words),
@@ -71,7 +72,7 @@ def _script(sweep: Sweep, names: Sequence[str], settings: JobSettings, folder: P
         [
             "#!/bin/bash",
             f"# Written by fedge sweep {sweep.path}: a task per run. Submit it again to resume.",
-            *(f"#SBATCH {option}" for option in options),
+            *(f"#SBATCH {shlex.quote(option)}" for option in options),  # sbatch reads quotes as a shell does
             "set -eu",
             f"cd {shlex.quote(str(Path.cwd()))}",
             "runs=(",
@@ -115,12 +116,13 @@ def submit(script: Path) -> str:
         )
     environment = {name: value for name, value in os.environ.items() if name != "SEED"}
     process = subprocess.run(
-        [program, str(script)], capture_output=True, text=True, check=False, env=environment
+        [program, str(script)], capture_output=True, text=True, errors="replace", check=False, env=environment
     )
     if process.returncode != 0:
-        words = " ".join((process.stderr or process.stdout).split())
+        words = printable(" ".join((process.stderr or process.stdout).split()))
+        words = words or f"it ended with code {process.returncode}"
         raise ConfigError(f"sbatch must accept {short(script)}, but: {words}; change --sbatch")
-    return process.stdout.strip()
+    return "\n".join(map(printable, process.stdout.strip().splitlines()))
 
 
 def to_submit(script: Path) -> str:

@@ -343,7 +343,7 @@ class SuperLink:
         command = python_words("-c", _REGISTER_SCRIPT, " ".join(map(shlex.quote, link)), *files)
         result = subprocess.run(
             command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, check=False,
+            stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
         )  # fmt: skip
         preamble, *replies = (
             " ".join(_COLOUR.sub("", answer).split()) for answer in result.stdout.split(_KEY_SEPARATOR)

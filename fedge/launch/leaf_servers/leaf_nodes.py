@@ -68,7 +68,7 @@ def _run_app(link: SuperLink, options: argparse.Namespace) -> int:
     process = subprocess.Popen(
         ["flwr", "run", str(app), _NAME, "--stream"],
         env={**link.environment, **federation_variable, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     try:

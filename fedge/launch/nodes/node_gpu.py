@@ -112,7 +112,9 @@ def _gpu_listing() -> str:
     if tool is None:
         return ""
     try:
-        result = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+        result = subprocess.run(
+            [tool, "-L"], capture_output=True, text=True, errors="replace", timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stdout if result.returncode == 0 else ""

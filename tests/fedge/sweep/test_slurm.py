@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,36 @@ def test_the_script_has_a_task_per_run_and_the_users_options(path, capsys):
     assert runs_of(folder / "array.sh") == ["hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2"]
     assert "next: sbatch runs/s/slurm/array.sh\n" in capsys.readouterr().out
     assert subprocess.run(["bash", "-n", folder / "array.sh"], check=False).returncode == 0
+
+
+def test_options_with_spaces_and_signs_reach_sbatch_whole(tmp_path, monkeypatch):
+    """sbatch splits a line of options as a shell does, up to a # ; %% is its % in names of files."""
+    folder = tmp_path / "my 100% study"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    path = write_sweep(folder)
+    words = ["--comment=for #3, the 'last'", "--constraint=a&b"]
+    also = f"--sbatch={shlex.join(words)}"
+    assert main(["sweep", str(path), "--launcher", "slurm", also]) == 0
+    script = folder / "runs" / "s" / "slurm" / "array.sh"
+    found = [shlex.split(line, comments=True) for line in options_of(script)]
+    assert found[-2:] == [[word] for word in words]
+    assert [f"--output={str(script.parent).replace('%', '%%')}/%A-%a.log"] in found
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (r"""printf 'job 7 caf\351\033[31m\n'""", 0, "job 7 caf\ufffd\\x1b[31m\n"),
+        (r"""printf 'no caf\351\n' >&2; exit 1""", 4, "array.sh, but: no caf\ufffd; change --sbatch"),
+        ("exit 3", 4, "array.sh, but: it ended with code 3; change --sbatch"),
+    ],
+)
+def test_what_sbatch_says_is_shown_whatever_it_is(path, capsys, text, code, words):
+    stand_in(path.parent, f"#!/bin/bash\n{text}\n")
+    assert main(["sweep", str(path), "--launcher", "slurm", "--submit"]) == code
+    printed = capsys.readouterr()
+    assert words in (printed.err if code else printed.out)
 
 
 def test_a_task_that_waits_has_its_run_when_a_newer_script_is_written(path, monkeypatch):
