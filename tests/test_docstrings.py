@@ -26,6 +26,7 @@ UNITS = {
     r"(^|_)(hz|rate)(_|$)": r"\bHz\b|\bper second\b",
 }
 LISTED = re.compile(r"^(Args|Attributes):\n((?:    .*\n|\n)*)", re.MULTILINE)  # sections of a docstring
+SECTION = re.compile(r"^(?:Args|Attributes|Raises|Warns):\n((?:    .*\n?|\n)*)", re.MULTILINE)
 ENTRY = re.compile(r"^    ([\w* ]+(?:, [\w* ]+)*):(?= |$)", re.MULTILINE)
 
 # parts of one register have one signature, which their room documents once, as fedge.clustering.registry does
@@ -97,6 +98,17 @@ def test_what_a_docstring_lists_is_there(file: Path) -> None:
                 listed = {name.strip(" *") for names in ENTRY.findall(entries) for name in names.split(",")}
                 missing = listed - (parameters(node) if section == "Args" else members(node))
                 assert not missing, f"{node.name} has no {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_each_entry_of_a_list_begins_with_its_name(file: Path) -> None:
+    """The second line of an entry is indented further; otherwise the API's pages take it for an entry."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for section in SECTION.findall(ast.get_docstring(node) or ""):
+            beginnings = re.findall(r"^    \S.*", section, re.MULTILINE)
+            assert [line for line in beginnings if not re.match(r"    [\w*., ]+:( |$)", line)] == []
 
 
 def parameters(node: ast.ClassDef | ast.FunctionDef) -> set[str]:

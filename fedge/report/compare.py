@@ -62,7 +62,7 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
 
     Raises:
         RunFolderError: a folder is not a run folder, or its tables are too damaged for any number to be
-        known.
+            known.
         ConfigError: the runs' tasks have different scores.
         ValueError: there is no run.
         OSError: the page cannot be written.

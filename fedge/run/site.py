@@ -125,7 +125,7 @@ def open_site(
 
     Raises:
         ConfigError: the run does not fit this leaf server: other data, another leaf, or code or a file not
-        allowed here.
+            allowed here.
     """
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)

@@ -75,7 +75,7 @@ def watching(
     Args:
         limit_s: seconds without progress after which the run has stalled.
         log: file for the stacks of all threads if the run stalls. Its modification time is updated after
-        progress, for other processes to see.
+            progress, for other processes to see.
         give_up: called with the reason, from the watching thread, if the run does not end by itself within a
             few seconds.
         start_s: additional seconds allowed before the first progress.

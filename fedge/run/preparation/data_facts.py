@@ -54,7 +54,7 @@ class DataFacts:
         clients_per_leaf: number of clients of each leaf, in order.
         holdings: rows of partition.csv.
         remarks: remarks on clients that are not users, names easily confused, and windows or classes without
-        use.
+            use.
         left_out: client → reason for leaving its statistics out of the common scale.
     """
 
