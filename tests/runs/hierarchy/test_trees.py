@@ -85,7 +85,7 @@ KILLS = (  # where a process kills itself once a global round is done: at a leaf
     ("leaf.leaf", "Leaf", "aggregate_train", (0, 1, 1), 4),
     ("cloud.region", "Region", "combine", (1, 0), 2),
     ("cloud.region", "Region", "combine", (1,), 2),
-    ("rounds.meeting", "ServerRounds", "hold_if_due", (), 1),
+    ("rounds.server_round", "ServerRounds", "hold_if_due", (), 1),
 )
 GROUPED = {  # servers over leaves group them, and have a rule and gates
     **DEEP, "cluster.enabled": True, "cluster.method": "agglomerative", "cluster.count": "2",
@@ -94,8 +94,8 @@ GROUPED = {  # servers over leaves group them, and have a rule and gates
     "scaffold.levels": 1,
 }  # fmt: skip
 KILLS_AT_GROUPS = (
-    ("rounds.meeting", "ServerRounds", "combine", (1, 0), 2),
-    ("rounds.meeting", "ServerRounds", "combine", (1,), 2),
+    ("rounds.server_round", "ServerRounds", "combine", (1, 0), 2),
+    ("rounds.server_round", "ServerRounds", "combine", (1,), 2),
     ("rounds.gates", "Gates", "decide", (), 10),
 )
 KILL = """
