@@ -187,25 +187,15 @@ class RoundBook:
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
     def note_questions(
-        self,
-        record: ServerRoundRecord,
-        questions: Questions,
-        children: Sequence[Server],
-        have_models: bool = True,
+        self, record: ServerRoundRecord, questions: Questions, children: Sequence[Server]
     ) -> None:
         """Record the bytes of models sent to children for evaluation by their clients.
 
         A child's own model is not sent, and nothing is counted for a single leaf without a cloud.
-
-        Args:
-            record: record of the server's round.
-            questions: per child, the models by role.
-            children: the server's children, in order.
-            have_models: whether the children have models of their own; not before the first round.
         """
         if len(children) > 1 or record.path:
             for child, asked in zip(children, questions, strict=True):
-                own = DistinctContents([child.model] if have_models else [])
+                own = DistinctContents([child.model])
                 sent_models = DistinctContents(model for model in asked.values() if model not in own)
                 self.note_sent(child, down=sum(map(state_bytes, sent_models)))
                 record.received.setdefault(child.number, DistinctContents()).update(sent_models)
