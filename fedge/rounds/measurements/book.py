@@ -34,7 +34,7 @@ from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compare_personal
 from fedge.serving.roles import served_role
 from fedge.states.averaging import State
-from fedge.states.distinct import DistinctContents
+from fedge.states.distinct import DistinctStates
 from fedge.states.files import state_bytes
 from fedge.tasks.configured import CLASSIFICATION
 from fedge.tasks.task import Task
@@ -195,10 +195,9 @@ class RoundBook:
         """
         if len(children) > 1 or record.path:
             for child, asked in zip(children, questions, strict=True):
-                own = DistinctContents([child.model])
-                sent_models = DistinctContents(model for model in asked.values() if model not in own)
+                sent_models = DistinctStates(model for model in asked.values() if model is not child.model)
                 self.note_sent(child, down=sum(map(state_bytes, sent_models)))
-                record.received.setdefault(child.number, DistinctContents()).update(sent_models)
+                record.received.setdefault(child.number, DistinctStates()).update(sent_models)
 
     def note_cloud_step(
         self, record: ServerRoundRecord, step: CloudStep, offers: list[Offers], children: Sequence[Server]
